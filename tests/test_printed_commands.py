@@ -187,6 +187,7 @@ SMALLEST = {
     r"bench_token_removal": "--rounds=1 --calls=20 --batch=4 --length=5 --width=16",
     r"bench_views": "--rounds=1 --batch=1 --side=8",
     r"bench_vit": "--parts=vit_tiny --rounds=2 --batch=2",
+    r"bench_training": "--parts=trades --rounds=1 --steps=1 --batch=2",
     r"toy_problem": "--epochs=1",
     r"tfrobust\.export": "--workdir=runs/equipped_trades",
     r"--gap_from=mine": "--gap_from=simclr --gap_to=supcon",

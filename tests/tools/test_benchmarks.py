@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from oracles import augmix as pillow
 from oracles import puzzlemix as oracle
@@ -32,6 +33,11 @@ RUNS = {
         "--parts=full --rounds=1 --steps=2 --batch=4 --count=4",
         (0,),
         [rf"tfrobust, {face} +{NUMBER} +{NUMBER} +4 of 4 " for face in ("perturb", "evaluation")],
+    ),
+    "bench_training": (
+        "--parts=trades --rounds=2 --steps=1 --batch=2",
+        (0,),
+        [rf"\ntfrobust +{NUMBER} +{NUMBER} +{NUMBER} +2\n"],
     ),
     "bench_augmix": (
         "--rounds=2 --batch=4 --side=8",
@@ -108,12 +114,48 @@ def test_a_members_time_is_its_median_and_the_rest_is_what_no_member_took(attack
     rounds = [{"wall": wall, "processor": 1.0, "right": 3, "members": {"a": wall - 1}} for wall in (3.0, 9.0, 4.0)]
     own, official = timed(attacks, "tfrobust", rounds), timed(attacks, "official", [r | {"wall": 8.0} for r in rounds])
     official.rounds[0]["members"] = {"a": 1.0, "b": 2.0}
-    seconds = attacks.bench_autoattack.seconds
+    bound = timed(attacks, "bound", [r | {"bound": 3.2, "members": {}} for r in rounds])
+    tool = attacks.bench_autoattack
+    seconds = tool.seconds
     assert (seconds(own, "a"), seconds(own, "the rest"), seconds(own, "all")) == (3.0, 1.0, 4.0)
     assert seconds(official, "b") is None  # it did not run in every round
-    assert attacks.bench_autoattack.share([own, official]) == 0.5
-    lines = {line[0]: line[1:] for line in attacks.bench_autoattack.rows([own, official])}
-    assert lines["b"] == ("-", "-", "") and lines["all"] == ("4.00", "8.00", "0.50")
+    assert tool.kept("digits", [own, official, bound]) and not tool.kept("resnet20", [own, official, bound])
+    official.rounds = [r | {"wall": 6.0} for r in official.rounds]
+    assert not tool.kept("digits", [own, official]) and tool.kept("digits", [own, bound])
+    head, *lines = tool.rows([own, official, bound])
+    lines = {line[0]: line[1:] for line in lines}
+    assert head[1:] == ("tfrobust", "official", "bound", "ratio to official", "ratio to bound")
+    assert lines["b"] == ("-", "-", "-", "", "") and lines["all"] == ("4.00", "6.00", "3.20", "0.67", "1.25")
+
+
+def test_every_pass_of_an_attack_is_counted_by_its_kind_and_the_size_of_its_batch(load):
+    peers = load("_peers", "_recipes", "_peers_tensorflow")._peers_tensorflow
+    counter = peers.CountedPasses(lambda images, training: tf.reduce_sum(images, [1, 2]), 6)
+
+    @tf.function
+    def passes(images):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            values = counter(images)
+        return tape.gradient(values, images) + counter(images[:2])[0]
+
+    for _ in range(3):
+        passes(tf.zeros([5, 2, 2, 1]))
+    calls = {name: {size: n for size, n in enumerate(found.numpy()) if n} for name, found in counter.calls.items()}
+    assert calls == {"forward": {2: 3}, "gradient": {5: 3}}
+
+
+def test_training_shows_how_many_times_as_fast_the_step_is(load):
+    tools = load("_peers", "bench_step", "bench_training")
+    tool = tools.bench_training
+    walls = {tool.OWN: (1.0, 2.0, 4.0, 4.0, 4.0, 4.0), tool.PEER: (1.0, 1.0, 8.0, 6.0, 6.0, 20.0)}
+    sides = [
+        timed(tools, name, [{"wall": wall, "processor": 2.0, "loss": 2.5} for wall in each])
+        for name, each in walls.items()
+    ]
+    own, peer = tool.rows(sides)[1:]
+    assert own == (tool.OWN, "4000", "2000", "2.500", "1.50", "0.50 - 5.00", "6")
+    assert peer[1:] == ("6000", "2000", "2.500", "", "", "6")
 
 
 def test_how_many_times_as_fast_is_the_median_over_the_rounds(load):

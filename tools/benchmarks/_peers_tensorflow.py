@@ -1,6 +1,8 @@
 """The sides that run on TensorFlow: tfrobust itself, Foolbox, ART; and the tasks, which tfrobust makes."""
 
 import importlib.metadata
+import queue
+import threading
 import time
 
 import _recipes  # noqa: F401  (finds tfrobust)
@@ -21,6 +23,9 @@ from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.resnets.resnet import ResNet
 
 CLASSES = 10
+LARGEST_STEPS = 100_000  # more than a side takes
+LARGEST_BATCH = 4096
+PASSES = 10  # that are timed together
 
 
 # ------------------------------------------------------------------------------------------------------- tasks
@@ -35,6 +40,13 @@ def random_resnet(settings: dict) -> Task:
     dense.kernel.assign(dense.kernel / np.abs(model.predict(images[:1], verbose=0)).max())
     dense.bias.assign(tf.one_hot(0, CLASSES, 40.0))
     return task_of("resnet20", model, images, np.zeros(len(images)), settings)
+
+
+def untrained_resnet(settings: dict) -> Task:
+    """Make a task of an untrained ResNet-20 on noise with random labels, for training steps."""
+    model, random = build("resnet20", (32, 32, 3)), np.random.default_rng(0)
+    images = random.random((settings["batch"], 32, 32, 3), np.float32)
+    return task_of("resnet20", model, images, random.integers(CLASSES, size=len(images)), settings)
 
 
 def trained_resnet(settings: dict) -> Task:
@@ -216,14 +228,11 @@ def compiled(model: keras.Model):
 
 def own_autoattack(task: Task):
     """Build AutoAttack 'standard', with the time of each member."""
-    from tfrobust.attacks.ensemble import AutoAttack
-
     model, settings = model_of(task), task.settings
-    attack = AutoAttack(ThreatModel(norm=settings["norm"].lower(), epsilon=settings["epsilon"]))
-    ensemble = compile_attack(attack, model)
+    ensemble = autoattack(task, model)
     seconds = {}
-    for member, engine in zip(attack.members, ensemble.engines, strict=True):
-        engine.run = timed(engine.run, seconds, member.name)
+    for engine in ensemble.engines:
+        engine.run = timed(engine.run, seconds, engine.attack.name)
 
     def run():
         seconds.clear()
@@ -234,6 +243,159 @@ def own_autoattack(task: Task):
         return {"right": int(right), "members": dict(seconds)}
 
     return run, outcome, versions()
+
+
+def autoattack(task: Task, predict):
+    """Compile AutoAttack 'standard' of the task."""
+    from tfrobust.attacks.ensemble import AutoAttack
+
+    settings = task.settings
+    return compile_attack(AutoAttack(ThreatModel(norm=settings["norm"].lower(), epsilon=settings["epsilon"])), predict)
+
+
+def own_autoattack_bound(task: Task):
+    """Build the bare passes that AutoAttack makes: as many of each batch size, forward alone and with input gradient.
+
+    An untimed run of the attack counts them. The time of one pass of each kind and size is measured in every round.
+    """
+    model = model_of(task)
+    counter = CountedPasses(model, LARGEST_BATCH + 1)
+    result = autoattack(task, counter).run(task.images, task.labels, batch_size=task.settings["batches"]["tfrobust"])
+    right = int((model.predict(result.adversarial, verbose=0).argmax(1) == task.labels).sum())
+    passes = {name: compiled_pass(model, name) for name in counter.calls}
+
+    def run():
+        return sum(
+            count * seconds_of(passes[name], tf.constant(np.resize(task.images, (size, *task.images.shape[1:]))))
+            for name, calls in counter.calls.items()
+            for size, count in enumerate(calls.numpy())
+            if count
+        )
+
+    return run, lambda seconds: {"bound": seconds, "right": right, "members": {}}, versions()
+
+
+class CountedPasses:
+    """A model that counts its passes by batch size.
+
+    Args:
+        model: images -> logits.
+        sizes: one more than the largest batch.
+    """
+
+    def __init__(self, model: keras.Model, sizes: int):
+        self.model = model
+        self.calls = {name: tf.Variable(tf.zeros([sizes], tf.int64)) for name in ("forward", "gradient")}
+
+    def __call__(self, images):
+        return self.model(self._counted(images), training=False)
+
+    def _counted(self, images):
+        forward, gradient = self.calls["forward"], self.calls["gradient"]
+        size = [[tf.shape(images)[0]]]
+
+        @tf.custom_gradient
+        def identity(images):
+            forward.scatter_nd_add(size, tf.constant([1], tf.int64))
+
+            def backward(upstream, variables=None):
+                forward.scatter_nd_add(size, tf.constant([-1], tf.int64))
+                gradient.scatter_nd_add(size, tf.constant([1], tf.int64))
+                return upstream, [None] * len(variables or ())
+
+            return tf.identity(images), backward
+
+        return identity(images)
+
+
+def compiled_pass(model: keras.Model, name: str):
+    """Compile `PASSES` bare passes, one after the other: 'forward', or 'gradient' of the outputs by the images."""
+
+    def forward(images):
+        return images + tf.reduce_sum(model(images, training=False))
+
+    def gradient(images):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(images)
+            logits = model(images, training=False)
+        return images + tape.gradient(logits, images)
+
+    one = {"forward": forward, "gradient": gradient}[name]
+
+    @tf.function(autograph=False)
+    def passes(images):
+        following = lambda done, images: (done + 1, one(images))  # noqa: E731
+        return tf.while_loop(lambda done, _: done < PASSES, following, (0, images), parallel_iterations=1)[1]
+
+    return passes
+
+
+def seconds_of(function, images: tf.Tensor) -> float:
+    """Return the wall time of one of the passes of a function, after a call that is not counted."""
+    function(images).numpy()
+    began = time.perf_counter()
+    function(images).numpy()
+    return (time.perf_counter() - began) / PASSES
+
+
+# ------------------------------------------------------------------------------------------ side: a training step
+
+
+def own_training(task: Task):
+    """Build a training step of a recipe as its command runs it: the loop waits before each step for its turn."""
+    settings = task.settings
+    tf.config.threading.set_intra_op_parallelism_threads(settings["threads"])
+    tf.config.threading.set_inter_op_parallelism_threads(settings["threads"])
+    params = [f"EPSILON={settings['epsilon']}", f"STEPS={settings['steps']}"]
+    params += [f"training/PGD.step_size={settings['step_size']}", f"LEARNING_RATE={settings['learning_rate']}"]
+    params += ["ResNet.kernel_regularization=0.0"]
+    parts = _recipes.recipe([f"gin/{settings['method']}.gin", f"gin/models/{task.network}.gin"], params)
+    method = _recipes.build(parts, task.images.shape[1:], CLASSES, seed=0)
+    images = keras.Input(task.images.shape[1:])
+    model = keras.Model(images, method.head(method.encoder(images)))
+    model.set_weights(list(task.weights.values()))
+    task.check(model.predict(task.images, verbose=0, batch_size=128))
+    turns = Turns()
+    threading.Thread(target=turns.take, args=(method, task), daemon=True).start()
+    means = [0.0]
+
+    def outcome(logs):
+        means.append(logs["loss"])  # over all steps so far
+        count = len(means) - 1
+        return {"loss": count * means[-1] - (count - 1) * means[-2]}
+
+    return turns.next, outcome, versions()
+
+
+class Turns(keras.callbacks.Callback):
+    """Lets a training loop in another thread take one step per turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.answers = queue.SimpleQueue(), queue.SimpleQueue()
+
+    def take(self, method, task: Task) -> None:
+        """Train on the batch of a task; the end of the training is an answer, too."""
+        from bench_step import train_some
+
+        try:
+            train_some(method, task.images, task.labels.astype(np.int32), LARGEST_STEPS, [self])
+        except Exception as error:
+            self.answers.put(error)
+
+    def next(self) -> dict[str, float]:
+        """Take the next step; return its logs."""
+        self.asked.put(True)
+        answer = self.answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.asked.get()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.answers.put(dict(logs))
 
 
 def timed(function, seconds: dict, name: str):

@@ -1,7 +1,7 @@
-"""The sides that run on PyTorch: torchattacks, Foolbox, ART, the official AutoAttack.
+"""The sides that run on PyTorch: torchattacks, Foolbox, ART, the official AutoAttack, a training step, a transformer.
 
 Their networks are those of tfrobust as a PyTorch user would write them, with the faster layout inside. The weights are
-frozen, because otherwise some libraries would compute gradients of the weights, too.
+frozen, except in the training step: otherwise some libraries would compute gradients of the weights, too.
 """
 
 import importlib.metadata
@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 NORMALIZATION_EPSILON = 1e-5
+ADAM_EPSILON = 1e-7  # Keras's
+BETA = 6.0  # of TRADES
 
 
 # ---------------------------------------------------------------------------------------------------- networks
@@ -249,6 +251,38 @@ def timed(function, seconds: dict, name: str):
         return answer
 
     return call
+
+
+# --------------------------------------------------------------------------------------- side: a training step
+
+
+def torchattacks_training(task):
+    """Build a training step of ADV or TRADES as a PyTorch user writes it, with the adversaries of torchattacks."""
+    import torchattacks
+
+    model, settings = network(task).requires_grad_(True), task.settings
+    divergence = settings["method"] == "trades"
+    make = torchattacks.TPGD if divergence else torchattacks.PGD
+    attack = make(model, eps=settings["epsilon"], alpha=settings["step_size"], steps=settings["steps"])
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings["learning_rate"], eps=ADAM_EPSILON)
+    images, labels = first(task.images), torch.from_numpy(task.labels)
+
+    def run():
+        model.train()
+        adversarial = attack(images, labels)  # sets the model to inference mode and back
+        clean, attacked = model(images), model(adversarial)
+        loss = functional.cross_entropy(clean, labels)
+        if divergence:
+            log_p, log_q = clean.log_softmax(1), attacked.log_softmax(1)
+            loss = loss + BETA * functional.kl_div(log_q, log_p, log_target=True, reduction="batchmean")
+        else:
+            loss = loss + functional.cross_entropy(attacked, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return run, lambda loss: {"loss": loss}, versions("torchattacks")
 
 
 # ----------------------------------------------------------------------------- side: the vision transformer
