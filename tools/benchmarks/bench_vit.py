@@ -8,7 +8,7 @@
 PyTorch's network is written in the form of timm, with fused attention (`scaled_dot_product_attention`) and exact GELU.
 Its weights are frozen. Both have equal weights and images in float32; logits are compared first, and the mean sizes of
 the gradients afterwards. Every side has its own process, runs one warm-up round, and then takes its turn in every
-round. Imports, tracing and the warm-up round are not counted.
+round, with one forward pass first. Imports, tracing, the warm-up round and these first passes are not counted.
 
     vit_small16   ViT-S/16 on 224x224x3, batches of 8
     vit_tiny      the transformer of gin/models/vit_tiny.gin on 8x8x1, batches of 128
