@@ -215,7 +215,11 @@ SMALLEST = {
     r"tfrobust\.train.*_text.*": "--gin_param=SentimentGrammar.validation_size=8",
 }
 # A tiny model may well be refused, and a ratio of tiny sizes be below its aim.
-ACCEPTED = {"tfrobust.commands.gate": (0, 3), "tools/benchmarks/bench_augmix.py": (0, 1)}
+ACCEPTED = {
+    "tfrobust.commands.gate": (0, 3),
+    "tools/benchmarks/bench_augmix.py": (0, 1),
+    "tools/benchmarks/bench_autoattack.py": (0, 1),
+}
 
 RUN_TOOLS: set[tuple] = set()
 
