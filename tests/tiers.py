@@ -20,7 +20,7 @@ import pytest
 
 DURATIONS = pathlib.Path(__file__).with_name("durations.json")
 # Seconds: below, a test always runs; above, it runs with --all only, whatever it alone covers.
-CHEAP, COSTLY = 0.15, 0.5
+CHEAP, COSTLY = 0.15, 0.4
 # Seconds of one worker that the tests of touched folders may take in CI.
 TOUCHED_SECONDS = 700.0
 _RECORDED = pytest.StashKey[dict[str, float]]()
