@@ -27,6 +27,7 @@ def outcomes(tmp_path_factory):
     return found
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("stage", ["first", "second", "fitted"])
 def test_weights_are_those_of_one_replica(outcomes, stage):
     one, two = ({name: array for name, array in each.items() if name.startswith(stage)} for each in outcomes)

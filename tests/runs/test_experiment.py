@@ -112,6 +112,7 @@ def test_a_gate_refuses_with_three_and_lets_pass_what_keeps_it(trained, tmp_path
     refused(train(tmp_path, *gate, missing), "exported/none does not exist")
 
 
+@pytest.mark.rest
 def test_an_explicit_version_that_exists_is_refused_before_training(trained):
     ended = train(trained, "--workdir=other", "--version=1", "--gin_param=EPOCHS=1000")
     refused(ended, "Version 1 of exported/tiny exists")
@@ -119,6 +120,7 @@ def test_an_explicit_version_that_exists_is_refused_before_training(trained):
     assert train(trained, "--version=1").code == 0  # by the workdir that published it
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "part"),
     [
@@ -222,6 +224,7 @@ def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, arrays, flags,
     assert [path.name for path in tmp_path.iterdir() if path.name != "mine.npz"] == []
 
 
+@pytest.mark.rest
 def test_evaluate_refuses_data_that_do_not_fit_the_model(trained):
     for name, arrays, part in [
         ("wide.npz", changed("images", lambda images: np.repeat(images, 2, axis=2)), "8"),

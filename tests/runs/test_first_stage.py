@@ -105,6 +105,7 @@ def test_the_report_names_both_stages_and_their_data(published):
     ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "part"),
     [

@@ -74,6 +74,7 @@ def test_the_same_run_again_finds_its_version(trained, capsys):
     assert run(folder).model["version"] == 1 and "published by this run before" in capsys.readouterr().out
 
 
+@pytest.mark.rest
 def test_other_words_are_refused(trained):
     folder, _ = trained
     dataset = DATA.load()
