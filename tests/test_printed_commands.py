@@ -184,6 +184,7 @@ SMALLEST = {
     r"bench_autoattack": "--rounds=1 --count=2 --gin_param=EPOCHS=1",
     r"bench_augmix": "--rounds=2 --batch=4 --side=8",
     r"bench_corruptions": "--names=brightness,contrast --rounds=1 --count=4 --batch=2 --side=8",
+    r"bench_iteration": "--batches=2 --calls=1 --rounds=1",
     r"bench_puzzlemix": "--pairs=3 --rounds=1 --batch=32 --encoder=digits",
     r"bench_token_removal": "--rounds=1 --calls=20 --batch=4 --length=5 --width=16",
     r"bench_views": "--rounds=1 --batch=1 --side=8",

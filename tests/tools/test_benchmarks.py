@@ -34,6 +34,12 @@ RUNS = {
         (0,),
         [rf"tfrobust, {face} +{NUMBER} +{NUMBER} +4 of 4 " for face in ("perturb", "evaluation")],
     ),
+    "bench_iteration": (
+        "--batches 2 --calls=1 --rounds=1",
+        (0,),
+        [rf"\n{way} +2 +{NUMBER} +{NUMBER}( +{NUMBER})?\n" for way in ("pass", "own", "own, XLA")]
+        + [rf"\n\w*Conv2DBackpropInput +{NUMBER} %\n"],
+    ),
     "bench_training": (
         "--parts=trades --rounds=2 --steps=1 --batch=2",
         (0,),
