@@ -26,6 +26,9 @@ VARIANTS = (
 OTHERWISE = {
     "supervised": "supervised/sgd/given/clipped",
     "trades": "trades/adam/given",
+    # Near the clean image the gradient of the divergence vanishes, and its direction is that of rounding.
+    "hat": "hat/sgd/given",
+    "trades_awp": "trades_awp/sgd/given",
     "simclr": "simclr_adaptive_fnc/sgd/given/normalized",
     "supcon": "supcon/adam/attack",
     "byol": "byol/sgd/given/normalized",
@@ -44,7 +47,7 @@ CASES = [
 # What a graph may refuse, of each kind: gathers beside the loop of an attack, running averages, adversaries of
 # instances, mixing within groups. Several threads that each run their operations take long: four replicas are traced.
 TRACED = ("ascl/sgd/attack", "byol/sgd/given/normalized", "rocl/sgd/attack", "noisymix/sgd/attack")
-TRACED += ("trades_awp/sgd/attack", "free_adversarial_training/sgd/attack")
+TRACED += ("trades_awp/sgd/given", "free_adversarial_training/sgd/attack")
 TRACED += ("swav_queue/sgd/given",)  # its queue is used from the second step on, its prototypes move in it
 
 
