@@ -62,7 +62,7 @@ def tiered(name: str):
     return pytest.param(name, marks=[] if name in ("awp", "grad_align", "free") else pytest.mark.rest)
 
 
-@pytest.mark.parametrize("name", map(tiered, METHODS))
+@pytest.mark.parametrize("name", [tiered(name) for name in METHODS])
 def test_three_steps_are_those_of_pytorch(name, monkeypatch):
     method = METHODS[name](*parts())
     method.build((None, *SHAPE))
