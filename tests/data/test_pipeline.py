@@ -37,6 +37,12 @@ def test_batch_is_what_it_says():
     assert _take(1)[0].extra == {}
 
 
+def test_releasing_the_stream_waits_for_no_thread():
+    """TensorFlow's tuning thread sleeps up to a minute, and on one core nothing wakes it."""
+    stream = training_batches(EXAMPLES, batch_size=6, seed=1)
+    assert stream.options().autotune.enabled is False and stream.rebatch(3).options().autotune.enabled is False
+
+
 def test_every_example_once_per_epoch():
     epochs = [np.concatenate([b.index for b in _take(2, batch_size=11, start_step=2 * e)]) for e in range(4)]
     for order in epochs:

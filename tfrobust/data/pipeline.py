@@ -95,7 +95,12 @@ def training_batches(
     stop = np.iinfo(np.int64).max if steps is None else start_step + steps
     function = tf.autograph.experimental.do_not_convert(batch)
     dataset = tf.data.Dataset.range(start_step, stop)
-    return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
+    dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
+    # All cores make batches from the start. With one core, the end of training would wait for the thread that tunes
+    # their number: it sleeps 10 ms, then twice as long each time, up to a minute.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _mixed(examples: MixedExamples, rows: tf.Tensor, batch_size: int, seed: int, step: tf.Tensor) -> tf.Tensor:
