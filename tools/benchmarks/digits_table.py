@@ -165,6 +165,7 @@ def train(parts: dict, dataset, say):
         def on_epoch_begin(self, epoch, logs=None):
             say(f"{type(self.model).__name__}, epoch {epoch + 1} of {self.params['epochs']}")
 
+    tf.get_logger().setLevel("ERROR")  # each model is traced anew, of which TensorFlow would warn
     strategies.set_determinism(parts.get("deterministic", "auto"))
     keras.utils.set_random_seed(parts["seed"])
     strategy = tf.distribute.get_strategy()
