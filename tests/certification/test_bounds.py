@@ -164,10 +164,18 @@ def test_a_tie_is_not_certified_and_epsilon_is_larger_by_its_rounding():
 
 
 def test_a_network_of_probabilities_needs_a_margin_that_its_rounding_keeps():
-    for activation in ("softmax", "sigmoid"):
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation=activation)])
-        model.layers[0].set_weights([np.eye(2), np.zeros(2)])
-        network = walk(model)
-        assert network.probabilities and len(network.nodes) == 1
-        found = certify.certified_margins(network, np.array([[0.75, 0.25]]), np.array([0]), epsilon=0.125)[0]
-        assert found == pytest.approx(0.25 - 2.0**-16, abs=1e-5)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="softmax")])
+    model.layers[0].set_weights([np.eye(2), np.zeros(2)])
+    network = walk(model)
+    assert network.probabilities and len(network.nodes) == 1
+    found = certify.certified_margins(network, np.array([[0.75, 0.25]]), np.array([0]), epsilon=0.125)[0]
+    assert found == pytest.approx(0.25 - 2.0**-16, abs=1e-5)
+
+
+def test_a_sigmoid_at_the_end_is_refused():
+    """In float32 it maps 18 and 25 to 1, so that the first class wins the tie, whatever the margin of the logits."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, activation="sigmoid")])
+    model.layers[0].set_weights([np.diag([18.0, 25.0]), np.zeros(2)])
+    assert float(model(np.ones((1, 2)))[0, 0]) == float(model(np.ones((1, 2)))[0, 1])
+    with pytest.raises(ValueError, match="as the last layer"):
+        walk(model)

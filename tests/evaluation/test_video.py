@@ -11,6 +11,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.video import VideoAccuracy, VideoAttackAccuracy, as_videos
 from tfrobust.evaluation.runner import run_evaluation
 
@@ -116,3 +117,20 @@ def test_clips_of_no_videos_are_refused(groups, labels, said):
     for evaluator in (VideoAccuracy(), VideoAttackAccuracy(attack=FGSM(threat=THREAT))):
         with pytest.raises(ValueError, match=said):
             run_evaluation((evaluator,), setting(groups=groups, labels=labels))
+
+
+def test_a_validation_split_of_clips_stays_with_the_clips():
+    videos = as_videos(setting(validation_images=CLIPS[:6], validation_labels=LABELS[:6]))
+    assert len(videos.images) == VIDEOS and not videos.has_validation
+
+
+def test_a_budget_of_frames_counts_those_of_all_clips():
+    def joint(frames):
+        return PGD(threat=dataclasses.replace(THREAT, max_frames=frames), steps=2)
+
+    (found, *_) = run_evaluation((VideoAttackAccuracy(attack=joint(5)),), setting()).measurements
+    assert found.n == VIDEOS
+    with pytest.raises(ValueError, match="each example has 6 frames"):  # 3 clips of 2
+        run_evaluation((VideoAttackAccuracy(attack=joint(7)),), setting())
+    with pytest.raises(ValueError, match="each example has 2 frames"):
+        run_evaluation((AttackAccuracy(attack=joint(5)),), setting())

@@ -6,10 +6,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from faults import small_run
 
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.moco_v3 import MoCoV3
+from tfrobust.methods.shared.momentum import weight_pairs
 from tfrobust.methods.swav import SwAV
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
@@ -128,3 +130,31 @@ def test_the_keys_of_moco_come_from_the_update_before_them():
         given = {f"view_{view + 1}": tf.constant(GOLDEN[f"views/{number}/{view}"], tf.float32) for view in range(2)}
         method.train_step(Batch(given["view_1"], None, tf.range(6, dtype=tf.int64), given))
     assert np.any(GOLDEN["moco_v3/3/target_encoder/0"] != GOLDEN["moco_v3/2/target_encoder/0"])
+
+
+@pytest.mark.parametrize(("row", "equal"), [("moco_v3", True), ("dino", True), ("byol", False)])
+def test_a_run_starts_from_the_weights_that_the_encoder_was_given(row, equal, tmp_path):
+    """A pretrained encoder gets its weights after the method was built; a resumed run keeps the momentum network."""
+    loop = small_run.make_loop(tmp_path, row, epochs=1, verbose=0)
+    method = loop.method
+    for weight in method.encoder.trainable_weights:
+        weight.assign(weight + 1.0)
+    seen = []
+
+    def distance():
+        pairs = weight_pairs(method.encoder, method.target_encoder)
+        return max(float(np.abs(own.numpy() - target.numpy()).max()) for own, target in pairs)
+
+    class Seen(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            seen.append(distance())
+
+    loop.callbacks = (Seen(),)
+    loop.run()
+    assert (seen[0] == 0.0) == equal
+    after = distance()
+    again = small_run.make_loop(tmp_path, row, epochs=1, verbose=0)
+    method = again.method
+    again.callbacks = (Seen(),)
+    again.run()
+    assert distance() == after > 0.0

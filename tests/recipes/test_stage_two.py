@@ -1,8 +1,10 @@
 """The parts of gin/stage_two and gin/optimizers behind a method in two stages: what they hand to the training."""
 
 import gin
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from conformance.recipes import GIN, arguments, rates
 from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
@@ -97,3 +99,14 @@ def test_a_normalised_probe_has_the_optimizer_of_the_report():
     optimizer = found["optimizer"]()
     assert found["head"](class_count=10).normalized and float(optimizer.learning_rate) == pytest.approx(0.8)
     assert optimizer.momentum == 0.0
+
+
+def test_the_weight_decay_of_nesterov_is_that_of_the_authors_optimizer():
+    """Theirs passes through the momentum: v = 0.9 v + 5e-4 w, w = w - rate (0.9 v + 5e-4 w), without gradients."""
+    found = arguments("trades.gin", "optimizers/nesterov.gin", params=["SGD.learning_rate=0.2"])["optimizer"]()
+    ours, w, v = keras.Variable(1.0), 1.0, 0.0
+    for _ in range(300):
+        found.apply([tf.zeros(())], [ours])
+        v = 0.9 * v + 5e-4 * w
+        w -= 0.2 * (0.9 * v + 5e-4 * w)
+    assert float(ours) == pytest.approx(w, rel=0.02) and w < 0.8

@@ -162,6 +162,11 @@ def test_videos_are_judged_as_the_row_was(row):
         ("autoattack", "linf", 1.0),
     ]
     assert {attack.steps for attack in attacks if attack.name == "pgd"} == {40}
+    flags.gin_file.append("gin/eval/video.gin")  # as the file recommends
+    prepare(flags)
+    given = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
+    attacks = [one.attack for one in given["evaluators"] if hasattr(one, "attack")]
+    assert [round(attack.threat.epsilon * 255, 6) for attack in attacks] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("row", TABLE_2)

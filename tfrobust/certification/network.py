@@ -45,7 +45,7 @@ class Network:
     Attributes:
         nodes: (operation, places of its inputs); place 0 is the image, place i the output of node i - 1.
         policies: the compute dtypes of its layers.
-        probabilities: True if a softmax or sigmoid followed the last node. Both keep the order of the logits.
+        probabilities: True if a softmax followed the last node. It keeps the order of the logits.
     """
 
     nodes: tuple[tuple[Operation, tuple[int, ...]], ...]
@@ -64,7 +64,8 @@ def walk(model: keras.Layer) -> Network:
 
     Covered are sequential, functional and tfrobust's own models (encoders, heads, methods) of these layers: dense,
     convolution, batch normalization, ReLU, leaky ReLU, ELU, sigmoid, softplus, tanh, max and average pooling, zero
-    padding, flatten, reshape, add, rescaling, normalization, dropout. A softmax or sigmoid is covered as the last one.
+    padding, flatten, reshape, add, rescaling, normalization, dropout. A softmax is covered as the last one, a
+    sigmoid is not: it makes large logits equal in float32.
 
     Args:
         model: images [b, h, w, c] (or clips [b, t, h, w, c]) -> logits or probabilities [b, k].
@@ -90,7 +91,9 @@ class _Walker:
         if end != len(nodes):
             raise NoBoundsError(f"the model {model.name} does not end with the last of its layers, so it has no bounds")
         last = nodes[-1][0] if nodes else None
-        final = isinstance(last, operations.Softmax) or getattr(last, "function", None) is tf.math.sigmoid
+        final = isinstance(last, operations.Softmax)
+        if getattr(last, "function", None) is tf.math.sigmoid:
+            _refuse(last, "as the last layer, where float32 makes large logits equal")
         nodes = nodes[:-1] if final else nodes
         for operation, _ in nodes:
             if isinstance(operation, operations.Softmax):

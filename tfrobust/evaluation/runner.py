@@ -386,7 +386,7 @@ def refuse_kind(evaluators: Sequence[Evaluator], kind: Kind) -> None:
 def refuse_radius(evaluators: Sequence[Evaluator], image_shape: Sequence[int]) -> None:
     """Raise ValueError for a threat model that does not suit the examples, see `ThreatModel.check_examples`."""
     for evaluator in evaluators:
-        for threat in _threats(evaluator):
+        for threat in _threats(evaluator) if evaluator.whole_examples else ():
             threat.check_examples(tuple(image_shape))
 
 

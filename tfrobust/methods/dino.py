@@ -107,7 +107,7 @@ class DINO(MomentumMethod, PrototypeMethod):
         embeddings, projected = self.represent_views(images)
         _, targets = self.represent_views(images[: len(VIEWS)], self.target_networks)
         stacked = tf.stop_gradient(self.target_prototypes(tf.concat(targets, axis=0)))
-        self._carried.mean = tf.reduce_mean(distribution.gather(stacked), axis=0)
+        self.carry(lambda: tf.reduce_mean(distribution.gather(stacked), axis=0))
         warmth = self.teacher_temperature
         warmth = tf.cast(warmth(context.step) if callable(warmth) else warmth, tf.float32)
         assigned = tf.split(tf.nn.softmax((stacked - self.center) / warmth), len(VIEWS))
@@ -117,7 +117,7 @@ class DINO(MomentumMethod, PrototypeMethod):
     def after_update(self):
         """Move the teacher and the center."""
         super().after_update()
-        mean = (1.0 - self.center_momentum) * self._carried.mean
+        mean = (1.0 - self.center_momentum) * self.carried()
         self.center.assign(self.center_momentum * self.center + mean)
 
     def finish(self):

@@ -94,14 +94,14 @@ class SwAV(PrototypeMethod):
         scores = tf.split(self.prototypes(tf.concat(projected, axis=0)), len(projected))
         codes = [self._codes(scores[place], place) for place in range(len(VIEWS))]
         newest = similarity.normalize(tf.stop_gradient(tf.stack(projected[: len(VIEWS)], axis=1)))
-        self._carried.newest = tf.transpose(distribution.gather(newest), [1, 0, 2])
+        self.carry(lambda: tf.transpose(distribution.gather(newest), [1, 0, 2]))
         return self.predict_assignments(codes, scores, projected[: len(VIEWS)], embeddings, batch)
 
     def after_update(self):
         """Move the queue, the newest projections first, and scale the prototypes."""
         super().after_update()
         if self.queue_length:
-            moved = tf.concat([self._carried.newest, self.queue], axis=1)[:, : self.queue_length]
+            moved = tf.concat([self.carried(), self.queue], axis=1)[:, : self.queue_length]
             started = tf.convert_to_tensor(self.step) > self.queue_start  # `step` has been advanced already
             self.queue.assign(tf.where(started, moved, self.queue))
 

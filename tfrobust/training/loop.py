@@ -108,6 +108,9 @@ class Loop:
         callbacks.on_train_begin()
         # After on_train_begin, which resets the callbacks' state.
         state = store.restore(self._check_callbacks)
+        if state is None:
+            with self.strategy.scope():
+                self.method.start()
         state = state or {"step": 0, "history": [], "callbacks": [], "stopped": False, "seconds": 0.0}
         last = self.epochs * self.steps_per_epoch
         if self.finished_only and state["step"] < last and not state["stopped"]:

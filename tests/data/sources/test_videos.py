@@ -1,6 +1,7 @@
 """UCF101 and HMDB51 from small real videos in the layout of the archives."""
 
 import pathlib
+import re
 import shutil
 
 import numpy as np
@@ -75,8 +76,8 @@ def test_validation_takes_whole_recordings_of_each_class(ucf, hmdb):
     assert not split["train"] & split["validation"] and len(split["validation"]) == 2
     assert sorted(data.validation.labels) == [0] * 4 + [1] * 4
     data = Hmdb51(validation_size=2, **hmdb).load()
-    split = {part: {path.rpartition("_u_nm")[0] for path in getattr(data, part).videos} for part in data.sizes}
-    assert data.sizes["validation"] == 2 and not split["train"] & split["validation"]
+    split = {part: {re.search(r"#\d_Film!", path)[0] for path in getattr(data, part).videos} for part in data.sizes}
+    assert data.sizes["validation"] == 2 and not split["train"] & split["validation"]  # one film, in both classes
 
 
 def test_hmdb51_follows_its_lists(hmdb):
@@ -144,9 +145,11 @@ def test_damaged_videos_are_reported_together(hmdb, tmp_path):
 
 def test_names_that_are_no_recording():
     with pytest.raises(ValueError, match="no video of UCF101"):
-        Ucf101(path="", lists="").recording("Archery.avi")
+        Ucf101(path="", lists="").recording("Archery/Archery.avi")
     with pytest.raises(ValueError, match="no video of HMDB51"):
-        Hmdb51(path="", lists="").recording("wave.avi")
+        Hmdb51(path="", lists="").recording("wave/wave.avi")
+    film = Hmdb51(path="", lists="").recording("videos/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi")
+    assert film == "April_09"
 
 
 def test_a_source_comes_back_from_its_configuration(ucf):

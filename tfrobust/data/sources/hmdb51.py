@@ -1,6 +1,7 @@
 """HMDB51: videos of 51 actions from films and the web."""
 
 import dataclasses
+import os
 import pathlib
 import re
 
@@ -22,8 +23,8 @@ class Hmdb51(VideoSource):
 
     The lists are `<class>_test_split1.txt` to `<class>_test_split3.txt`. Each line has a video and a number: 1 for
     training, 2 for testing, 0 for neither. The authors chose the splits so that no recording is in both parts. The
-    validation split divides no recording either: the file name without its last six tags names it. For the other
-    arguments see `VideoSource`.
+    validation split divides no recording either, not even between classes: the file name without the class and its last
+    six tags names it. For the other arguments see `VideoSource`.
 
     Args:
         path: the folder of the videos.
@@ -50,11 +51,12 @@ class Hmdb51(VideoSource):
                 parts[tag][self.inside(name, video.strip())] = label
         return tuple(names), parts["1"], parts["2"]
 
-    def recording(self, name: str) -> str:
-        """Return the file name without the tags, such as "April_09_brush_hair"."""
+    def recording(self, path: str) -> str:
+        """Return the file name without class and tags, such as "April_09" of brush_hair/April_09_brush_hair_..."""
+        folder, name = os.path.split(path)
         match = _RECORDING.fullmatch(name)
         if match is None:
             raise InputError(
                 f"{shorten(name)} is no video of HMDB51; names end in six tags, as in _u_nm_np1_ba_goo_0.avi."
             )
-        return match[1]
+        return match[1].removesuffix(f"_{os.path.basename(folder)}")

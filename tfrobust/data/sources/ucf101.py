@@ -1,6 +1,7 @@
 """UCF101: 13,320 videos of 101 actions."""
 
 import dataclasses
+import os
 import re
 
 import keras
@@ -40,8 +41,9 @@ class Ucf101(VideoSource):
         train, test = (self._labels(f"{part}list0{self.split}.txt", names) for part in ("train", "test"))
         return tuple(names), train, test
 
-    def recording(self, name: str) -> str:
+    def recording(self, path: str) -> str:
         """Return class and group, such as "v_Archery_g01"."""
+        name = os.path.basename(path)
         match = _RECORDING.fullmatch(name)
         if match is None:
             raise InputError(f"{shorten(name)} is no video of UCF101; names end in _g01_c01.avi, for group and clip.")

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import os
 import pathlib
 import re
 
@@ -84,8 +83,8 @@ class VideoSource(Source):
         """
         raise NotImplementedError
 
-    def recording(self, name: str) -> str:
-        """Return the recording that a video was cut from, by its file name."""
+    def recording(self, path: str) -> str:
+        """Return the recording that a video was cut from, by its path, `<class>/<file name>`."""
         raise NotImplementedError
 
     def load(self) -> Dataset:
@@ -107,7 +106,7 @@ class VideoSource(Source):
     def hold_out(self, examples: VideoExamples, size: int | float, purpose: str) -> tuple:
         """Split off at most `size` videos, whole recordings of each class in proportion."""
         count = resolve_size(size, len(examples), f"{purpose}_size")
-        recordings = [self.recording(os.path.basename(path)) for path in examples.videos]
+        recordings = [self.recording(path) for path in examples.videos]
         rest, taken = grouped(examples.labels, recordings, count, self.split_seed, purpose)
         return examples.take(rest), examples.take(taken)
 

@@ -220,6 +220,7 @@ class Evaluator(Configured):
         uses_validation: True if the outcome depends on the validation split.
         uses_attacks: True if it examines the attacks of the other evaluators.
         uses_embedding: True if the outcome depends on the predictor's embedding, or on its absence.
+        whole_examples: True if its attacks see single examples; another evaluator checks their threat models itself.
         kinds: names of the kinds of examples that it supports, of "images", "clips" and "text"; text has no pixels to
             perturb.
     """
@@ -228,6 +229,7 @@ class Evaluator(Configured):
     uses_validation: ClassVar[bool] = False
     uses_attacks: ClassVar[bool] = False
     uses_embedding: ClassVar[bool] = False
+    whole_examples: ClassVar[bool] = True
     kinds: ClassVar[tuple[str, ...]] = OF_PIXELS
 
     def run(self, setting: Setting) -> Outcome:

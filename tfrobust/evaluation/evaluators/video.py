@@ -77,6 +77,7 @@ class VideoAttackAccuracy(Evaluator):
     limit: int | None = None
 
     kinds: ClassVar[tuple[str, ...]] = (CLIPS.name,)
+    whole_examples: ClassVar[bool] = False
 
     def run(self, setting: Setting) -> Outcome:
         """Run the attack and measure the accuracy it leaves."""
@@ -85,8 +86,11 @@ class VideoAttackAccuracy(Evaluator):
         return Outcome(*renamed, found.findings)
 
     def check(self, setting: Setting) -> None:
-        """Raise ValueError if the clips are not those of videos, or the attack needs gradients that there are not."""
-        _clips(setting)
+        """Raise ValueError if the clips are not those of videos, or the attack suits neither them nor the model."""
+        frames, *shape = setting.images.shape[1:]
+        examples = (_clips(setting) * frames, *shape)
+        for attack in (self.attack, *self.attack.members):
+            attack.threat.check_examples(examples)
         searching.check_gradients(setting, self.attack)
 
     def ids(self) -> tuple[str, ...]:
@@ -123,6 +127,8 @@ def _as_videos(setting: Setting) -> Setting:
         images=setting.images.reshape(count // clips, clips * shape[0], *shape[1:]),
         labels=setting.labels[::clips],
         groups=None,
+        validation_images=None,  # these remain clips
+        validation_labels=None,
         batch_size=max(1, setting.batch_size // clips),
         store=store,
     )

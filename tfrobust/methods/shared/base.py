@@ -326,6 +326,9 @@ class Method(Configured, keras.Model):
     def after_update(self) -> None:
         """Update momentum encoders, centers or prototypes after the weights (hook)."""
 
+    def start(self) -> None:
+        """Prepare for the first step (hook): the encoder may have been given weights after `build`."""
+
     def finish(self) -> None:
         """Give the encoder the weights that are handed to a second stage (hook); by default they are its own."""
 

@@ -28,7 +28,8 @@ class MomentumMethod(SelfSupervised):
         **kwargs: as in `SelfSupervised`.
 
     Attributes of a subclass:
-        starts_equal: True copies the initial weights to the momentum network; False samples independent ones.
+        starts_equal: True copies the initial weights to the momentum network, also those that the encoder was given;
+            False samples independent ones.
         updates_before_keys: True if the update precedes the momentum network's passes of the same step. This equals an
             update after the previous step by the rate of this step, which is what is done.
 
@@ -69,14 +70,20 @@ class MomentumMethod(SelfSupervised):
         projections.built_shape(self.target_encoder, (None, *example_shape))
         projections.build_projection(self, self.target_projection, embedding_dim)
         for online, target in self._weights():
-            if self.starts_equal:
-                target.assign(online.value)
             if online.trainable:
                 # Freeze variables, not layers: a batch norm that is not trainable would use its moving statistics.
                 target.trainable = False
+        self.start()
 
     def build_branch(self) -> None:
         """Build further layers, such as a prediction, once `projected_dim` is known (hook)."""
+
+    def start(self):
+        """Copy the weights to the momentum network, if both start equal."""
+        super().start()
+        if self.starts_equal:
+            for online, target in self._weights():
+                target.assign(online.value)
 
     def after_update(self):
         """Move the momentum network towards the trained one by r_t."""

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import threading
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -60,8 +61,7 @@ class PrototypeMethod(SelfSupervised):
         self.temperature = temperature
         self.local_views = local_views
         self.local_count = require_least(local_count, f"{name}.local_count", 0)
-        # From `loss_terms` to `after_update` of one step, so that state changes once per step, also if a penalty
-        # evaluates the terms several times. Each replica runs in a thread of its own.
+        # See `carry`. Each replica runs in a thread of its own.
         self._carried = threading.local()
         self.frozen_steps = require_least(frozen_steps, f"{name}.frozen_steps", 0)
         if not temperature > 0:
@@ -113,6 +113,26 @@ class PrototypeMethod(SelfSupervised):
             stacked = tf.concat([encoder(stack, training=encoder.trainable) for stack in stacks], axis=0)
         projected = tf.split(projection(stacked, training=True), len(views))
         return tf.split(stacked, len(views))[: len(VIEWS)], projected
+
+    def make_views(self, batch, context):
+        """Begin a step, and return its views."""
+        self._carried.value = None
+        return super().make_views(batch, context)
+
+    def carry(self, compute: Callable) -> None:
+        """Keep a tensor from `loss_terms` for `after_update`, so that state changes once per step.
+
+        Args:
+            compute: called for the first evaluation of the terms in a step. A penalty by finite differences evaluates
+                them again, at other views.
+        """
+        if getattr(self._carried, "value", None) is None:
+            self._carried.value = compute()
+
+    def carried(self) -> tf.Tensor:
+        """Return what this step's `carry` kept."""
+        value, self._carried.value = self._carried.value, None
+        return value
 
     def predict_assignments(self, codes: list, scores: list, projected: list, embeddings: list, batch: Batch) -> tuple:
         """Compute the term of assignments and predictions, the probe and the observations.

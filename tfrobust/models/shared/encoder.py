@@ -79,6 +79,7 @@ class Encoder(Configured, keras.Model):
         if pixel_std is not None and not min(keras.tree.flatten(self.pixel_std)) > 0:
             raise InputError(f"{type(self).__name__}.pixel_std must be positive, got {pixel_std}.")
         self.resize_to = resize_to and require_whole(resize_to, f"{type(self).__name__}.resize_to")
+        self._any_size, self._one_size = 0, None  # number of open `accepting_any_size`, and the spec behind them
 
     def style(
         self,
@@ -151,12 +152,17 @@ class Encoder(Configured, keras.Model):
     @contextlib.contextmanager
     def accepting_any_size(self):
         """Accept images of other sizes than those of `build` within the context, for views of several sizes."""
-        spec = self.input_spec
-        self.input_spec = keras.layers.InputSpec(shape=(*[None] * (self.input_rank - 1), spec.shape[-1]))
+        # Contexts of several replicas overlap: MirroredStrategy pauses one at each synchronization. The last ends all.
+        if not self._any_size:
+            self._one_size = self.input_spec
+        self._any_size += 1
+        self.input_spec = keras.layers.InputSpec(shape=(*[None] * (self.input_rank - 1), self._one_size.shape[-1]))
         try:
             yield
         finally:
-            self.input_spec = spec
+            self._any_size -= 1
+            if not self._any_size:
+                self.input_spec = self._one_size
 
     def last_stage_shape(self, input_shape) -> tuple:
         """Return the shape of the hidden state after the last stage, before pooling."""
