@@ -196,6 +196,7 @@ SMALLEST = {
     r"digits_table": "--methods=supervised --reference=supervised --folds=2 --only_folds=0 --epochs=1 --values=",
     r"digits_table|tfrobust\.(train|evaluate)": "--gin_param=EVALUATORS=[@CleanAccuracy()]",
     r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
+    r"methods=hat": "--methods=hat --reference=hat --gin_param=TeacherLogits.path='exported/supervised'",
     r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
     r"tfrobust\.evaluate": "--gin_param=EPSILON=0.1",
     r"tfrobust\.(train|evaluate).*eval/smoothing": (

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -90,6 +91,8 @@ def test_cheap():
 def test_costly(kind):
     pass
 """
+# The first tier takes one of the costly tests.
+COSTS = {"test_costly[a]": tiers.COSTLY, "test_costly[b]": 2 * tiers.COSTLY}
 DEADLY = """
 import os
 import pytest
@@ -116,15 +119,13 @@ def test_after(): pass
     ids=["first", "all", "rest", "named"],
 )
 def test_a_run_takes_its_tier(tmp_path, arguments, names):
-    said = run(
-        tmp_path, SMALL, *arguments, durations='{"test_small.py": {"test_costly[a]": 0.5, "test_costly[b]": 0.9}}'
-    )
+    said = run(tmp_path, SMALL, *arguments, durations=json.dumps({"test_small.py": COSTS}))
     assert re.findall(r"::(\S+) PASSED", said) == names, said
 
 
 def test_a_slice_names_what_it_leaves_out(tmp_path):
-    durations = '{"test_small.py": {"test_costly[a]": 0.5, "test_costly[b]": 0.9, "test_cheap": 9.0}}'
-    said = run(tmp_path, SMALL, "--rest", "--slice=0/2", durations=durations)
+    durations = {"test_small.py": {**COSTS, "test_cheap": 9.0}}
+    said = run(tmp_path, SMALL, "--rest", "--slice=0/2", durations=json.dumps(durations))
     assert re.findall(r"::(\S+) PASSED", said) == ["test_cheap"] and "    1  test_small.py" in said, said
 
 
