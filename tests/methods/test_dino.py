@@ -30,6 +30,7 @@ def teacher_scores(method, views) -> list:
     return tf.split(method.target_prototypes(method.target_projection(embedding, training=True)), 2)
 
 
+@pytest.mark.first
 def test_the_loss_is_the_paper_s_and_the_center_moves_by_a_tenth():
     method = battery.build("dino")
     method.teacher_temperature = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.3, 0.5])

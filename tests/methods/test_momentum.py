@@ -82,6 +82,7 @@ def directions(name: str, values: np.ndarray) -> np.ndarray:
     return values / np.linalg.norm(values, axis=0) if name == "swav" else values
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("name", METHODS)
 def test_three_steps_are_those_of_pytorch(name):
     method, optimizer = METHODS[name]()
@@ -115,6 +116,7 @@ def test_three_steps_are_those_of_pytorch(name):
                 np.testing.assert_allclose(found, GOLDEN[f"{name}/{number}/{key}"], atol=1e-4)
 
 
+@pytest.mark.first
 def test_the_keys_of_moco_come_from_the_update_before_them():
     """PyTorch's momentum network after its step k is ours before the keys of step k."""
     method, optimizer = moco_v3()
