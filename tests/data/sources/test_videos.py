@@ -77,7 +77,7 @@ def test_validation_takes_whole_recordings_of_each_class(ucf, hmdb):
     assert sorted(data.validation.labels) == [0] * 4 + [1] * 4
     data = Hmdb51(validation_size=2, **hmdb).load()
     split = {part: {re.search(r"#\d_Film!", path)[0] for path in getattr(data, part).videos} for part in data.sizes}
-    assert data.sizes["validation"] == 2 and not split["train"] & split["validation"]  # one film, in both classes
+    assert data.sizes["validation"] == 2 and not split["train"] & split["validation"]  # one recording, in both classes
 
 
 def test_hmdb51_follows_its_lists(hmdb):
@@ -148,8 +148,8 @@ def test_names_that_are_no_recording():
         Ucf101(path="", lists="").recording("Archery/Archery.avi")
     with pytest.raises(ValueError, match="no video of HMDB51"):
         Hmdb51(path="", lists="").recording("wave/wave.avi")
-    film = Hmdb51(path="", lists="").recording("videos/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi")
-    assert film == "April_09"
+    recording = Hmdb51(path="", lists="").recording("videos/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi")
+    assert recording == "April_09"
 
 
 def test_a_source_comes_back_from_its_configuration(ucf):
