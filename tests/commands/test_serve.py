@@ -106,10 +106,14 @@ def test_the_key_is_for_the_servers_eyes_only(serve, model, tmp_path):
         (["{model}", "--label=other:stable=1"], "is not MODEL:LABEL=N with a model of small"),
         (["{model}", "--label=small:stable=2"], "has versions [1, 3]"),
         (["{model}", "--label=small:a b=1"], "is no version label"),
+        (["{model}", "--rest_port=99999"], "'99999' is no port, a number from 0 to 65535"),
+        (["{model}", "--development"], "--write_only is without effect with --development"),
+        (["{model}", "--tls_key={key}", "--tls_certificate={key}"], "is no PEM file"),
     ],
 )
 def test_mistakes_end_with_2(serve, model, flags, message, tmp_path, capsys):
-    arguments = [flag.format(model=model) for flag in flags]
+    (tmp_path / "key.der").write_bytes(b"\x30\x82\xff")
+    arguments = [flag.format(model=model, key=tmp_path / "key.der") for flag in flags]
     assert serve.main([*arguments, "--write_only", f"--config_dir={tmp_path}/c"]) == 2
     assert message in capsys.readouterr().err
 
@@ -129,6 +133,9 @@ def test_the_development_server_says_what_it_is_and_answers(tmp_path):
             if (line := child.written()).endswith("\n"):
                 break
             time.sleep(0.05)
+        (taken,) = re.findall(r"http://127.0.0.1:(\d+)", line)
+        again = processes.run("tfrobust.commands.serve:main", [[*flags[:2], f"--rest_port={taken}"]], cwd=tmp_path)
+        assert again.code == 2 and f"--rest_port={taken}" in again.err and again.err.count("\n") == 1, again.err
         rest, rpc = re.fullmatch(r"tfrobust development server, NOT TensorFlow Serving: (\S+) (\S+)\n", line).groups()
         for url in (rest, rpc):
             with Client(url, "toy", timeout=20) as client:

@@ -216,6 +216,12 @@ def test_perturbed_moves_also_the_misclassified(model):
     np.testing.assert_allclose(found, setting.images - 0.03 * sign, atol=1e-6)
 
 
+def test_multiples_of_epsilon_stay_within_the_box():
+    for norm, expected in (("linf", [0.0, 0.15, 0.3, 0.45, 0.6, 0.9]), ("l2", [0.0, 0.15, 0.3, 0.45, 0.6, 0.9, 1.2])):
+        found = adversarial.curve_epsilons(FGSM(threat=ThreatModel(norm=norm, epsilon=0.6)), None)
+        np.testing.assert_allclose(found, expected)
+
+
 @pytest.mark.parametrize("epsilons", [(), (-0.1, 0.2), (0.1, 0.1)])
 def test_bad_epsilons(epsilons):
     with pytest.raises(ValueError, match="epsilons"):

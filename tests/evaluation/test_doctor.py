@@ -164,6 +164,11 @@ def test_an_accuracy_that_rises_with_epsilon_fails(monkeypatch):
     assert finding.verdict == "fail" and "0.01: 37.5%, 0.02: 80.0%, 0.04: 80.0%" in finding.evidence
 
 
+def test_the_doctor_compares_no_radius_beyond_the_box():
+    finding = doctor.check_monotone(_few(), SHORT.with_epsilon(0.6), (0.5, 1.0, 2.0), 1000)
+    assert finding.verdict == "pass" and "0.3: " in finding.evidence and "1.2: " not in finding.evidence
+
+
 @pytest.mark.parametrize("lie", ["success", "outside"])
 def test_saved_images_are_predicted_again(monkeypatch, lie):
     def lying(attack, predict, images, labels, **_):

@@ -65,6 +65,10 @@ def _setting(predict=PREDICT, weights="w", **changes):
     return Setting(**{"predictor": predictor, "images": IMAGES, "labels": LABELS, **changes})
 
 
+def _with_layers(setting):
+    return dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, network=object()))
+
+
 def _without_cost(outcome):
     return dataclasses.replace(outcome, measurements=[m for m in outcome.measurements if not m.id.startswith("cost.")])
 
@@ -90,6 +94,7 @@ def test_a_killed_run_goes_on_where_it_stopped(setting, tmp_path):
         {"labels": 1 - LABELS},
         {"seed": 1},
         {"selected_on": "test"},
+        {"class_names": ("dark", "bright")},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -99,6 +104,12 @@ def test_nothing_is_taken_over_from_another_run(setting, tmp_path, changes):
         run_evaluation([probe], setting, cache_directory=tmp_path)
         run_evaluation([probe], _setting(**changes), cache_directory=tmp_path)
         assert RUNS == ["a", "a"]
+
+
+def test_what_needs_the_layers_runs_again_when_they_are_known(setting, tmp_path):
+    run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
+    run_evaluation([Probe(name="a")], _with_layers(_setting()), cache_directory=tmp_path)
+    assert RUNS == ["a", "a"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

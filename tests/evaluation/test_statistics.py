@@ -44,6 +44,13 @@ def test_paired_difference_by_hand():
         statistics.paired_difference(np.ones(3), np.ones(4))
 
 
+def test_a_mean_of_shares_has_an_interval_also_where_all_agree():
+    assert statistics.share_interval(np.zeros(10)) == statistics.wilson_interval(0, 10)
+    assert statistics.share_interval(np.ones(10)) == statistics.wilson_interval(10, 10)
+    low, high = statistics.share_interval(np.array([1.0, 1.0, 0.9, 1.0]))
+    assert low == pytest.approx(0.975 - 1.959964 * 0.05 / 2) and high == 1.0
+
+
 def test_student_by_hand():
     # sd 0.04; t(0.975, 2) = 4.302653 (any table); half width 4.302653 x 0.04 / sqrt(3).
     low, high = statistics.student_interval(np.array([0.50, 0.54, 0.58]))

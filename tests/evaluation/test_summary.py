@@ -1,5 +1,7 @@
 """Evaluation by one function call: pixels of any bounds, and an outcome that prints and is written."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
-from tfrobust.evaluation.summary import evaluate
+from tfrobust.evaluation.summary import Evaluation, evaluate
 from tfrobust.report.schema import Report
 
 IMAGES = np.random.default_rng(0).uniform(size=(40, 4, 4, 1)).astype("float32")
@@ -45,6 +47,10 @@ def test_measurements_have_short_names(outcome):
     assert outcome["fgsm"].id == "attack.fgsm_linf_0.1.accuracy"
     with pytest.raises(KeyError, match="'pgd' is none of the measurements: accuracy.clean, attack.fgsm_linf_0.1"):
         outcome["pgd"]
+    member = dataclasses.replace(outcome["fgsm"], id="attack.fgsm_linf_0.1.square.accuracy")
+    small = dataclasses.replace(outcome["fgsm"], id="attack.pgd_l2_1e-05_per_frame.accuracy")
+    more = Evaluation([*outcome.measurements, member, small])
+    assert more["fgsm"] is outcome["fgsm"] and more["pgd"] is small
     two = {"evaluators": [AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=e))) for e in (0.1, 0.2)]}
     with pytest.raises(KeyError, match="matches several of the measurements: .*0.1.accuracy, .*0.2.accuracy"):
         evaluate(halves, IMAGES, LABELS, **two)["fgsm"]

@@ -21,7 +21,8 @@ def later(*measurements, **changes):
 
 
 def test_everything_earlier_is_kept_and_statements_are_made_again():
-    one, other = (Series(name, name, {"right": [1]}) for name in ("outcomes.square", EARLIER.series[0].id))
+    one, known = Series("outcomes.square", "square", {"right": [1]}), EARLIER.series[0]
+    other = dataclasses.replace(known, title="again")
     found = assembly.extended(EARLIER, later(*SQUARE, series=(one, other)))
     before = [one for one in EARLIER.measurements if one.id != "cost.evaluation"]
     assert [found[one.id] for one in before] == before and found.series == (*EARLIER.series, one)
@@ -50,6 +51,23 @@ def test_a_check_that_ran_twice_keeps_the_worse_finding():
             0
         ].check
         assert len(found.doctor) == len(EARLIER.doctor)
+
+
+def test_a_number_that_one_evaluation_could_not_measure_is_that_of_the_other():
+    known, cost = fraction("certified.linf_0.1.accuracy", 0.25, method="ibp"), Measurement("cost.evaluation", 5.0, "s")
+    unknown = Measurement(known.id, None, settings={"method": "ibp", "reason": "its layers are not known"})
+    both = [dataclasses.replace(EARLIER, measurements=(*EARLIER.measurements, cost, one)) for one in (known, unknown)]
+    assert assembly.extended(both[0], later(unknown)) is None and assembly.extended(both[1], later(unknown)) is None
+    assert assembly.extended(both[0], later(unknown, *SQUARE))[known.id] == known
+    assert assembly.extended(both[1], later(known))[known.id] == known
+
+
+def test_a_curve_of_the_same_id_with_other_points_or_settings_is_refused():
+    curve = EARLIER.get_series("attack.pgd_linf.curve")
+    assert assembly.extended(EARLIER, later(series=(curve,))).series == EARLIER.series
+    for other in ({"settings": {"steps": 100}}, {"columns": {**curve.columns, "epsilon": [0.0] * 7}}):
+        with pytest.raises(InputError, match="attack.pgd_linf.curve is in the report with another result"):
+            assembly.extended(EARLIER, later(series=(dataclasses.replace(curve, **other),)))
 
 
 def test_an_id_with_another_result_or_other_settings_is_refused():

@@ -100,6 +100,8 @@ def test_a_limit_that_no_fraction_can_miss_is_a_slip():
         (f"{DROP} < 30", "fraction of clean", "it is a fraction, which is never above 1; for per cent, write 30 %"),
         ("corruption.mce <= 1.2", "fraction of the baseline's error", None),
         ("geometry.r_div <= 3", "ratio", None),
+        ("calibration.rms <= 1", "fraction", "it is a fraction, which is never above 1; for per cent, write 1 %"),
+        ("calibration.rms < 1", "fraction", None),
         ("calibration.rms <= 100 %", "fraction", None),
     ):
         number = dataclasses.replace(measured(line.split()[0], 0.9), unit=unit)
@@ -125,6 +127,7 @@ def test_a_number_that_contradicts_its_own_images_does_not_pass():
         ("low of accuracy.clean >= 0.5", clean(0.1), "it is 0.1, outside its own interval"),
         ("high of accuracy.clean <= 0.96", clean(1.0), "it is 1, outside its own interval"),
         ("corruption.fog.1.drop <= 0.1", measured("corruption.fog.1.drop", -0.02), None),
+        ("parity.accuracy_change >= -0.01", measured("parity.accuracy_change", -0.003), None),
     ],
 )
 def test_what_no_measurement_gives_does_not_pass(line, measurement, fault):

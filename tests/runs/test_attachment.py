@@ -8,12 +8,13 @@ import pytest
 from faults import processes, whole_run
 from faults.processes import Trap
 from faults.whole_run import EVALUATE, copy, listing, numbers, report_of, variables_of, versions
-from report.synthetic import attack, make_report
+from report.synthetic import attack, fraction, make_report
 from serving.conftest import make_parts
 
 from tfrobust.errors import Failure, InputError
 from tfrobust.runs.attachment import Attachment
 from tfrobust.serving.export import assets, probe, publish, saved_model, verify
+from tfrobust.structs import Series
 
 # One attack that the report of the run lacks.
 ATTACH = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--gin_param=EVAL_EPSILON=0.1", "--attach"]
@@ -69,6 +70,7 @@ def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(
             ["--gin_param=EVAL_EPSILON=0.2", "--gin_param=SEED=7"],
             "(seed is 5 there and 7 here): set AttackAccuracy.label",
         ),
+        (["--gin_param=EVAL_EPSILON=0.2", "--gin_param=AttackAccuracy.limit=50"], " there and 50 here): set"),
         (["--gin_param=evaluate.data=@Digits()", "--gin_param=Digits.split_seed=7"], "is about other test examples"),
         (["--shard=1/2"], "--attach takes no --shard"),
         (["--model=runs/tiny"], "runs/tiny is no published version of tfrobust"),
@@ -86,14 +88,19 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
     encoder, head = make_parts()
     earlier = make_report(name="small", version=1)
     model = earlier.model | {"weights_sha256": saved_model.deployable_sha256(encoder, head)}
-    earlier = dataclasses.replace(earlier, model=model)
+    certified = fraction("certified.linf_0.1.accuracy", 0.5, n=2, norm="linf", epsilon=0.1)
+    broken = fraction("attack.fgsm_linf_0.05.accuracy", 0.5, n=2, norm="linf", epsilon=0.05)
+    rows = [Series(f"outcomes.{one.id}", "", {"right": [row]}) for one, row in ((certified, "10"), (broken, "01"))]
+    measurements, series = (*earlier.measurements, certified), (*earlier.series, rows[0])
+    earlier = dataclasses.replace(earlier, model=model, measurements=measurements, series=series)
     parts = {"encoder": encoder, "head": head, "image_shape": (8, 8, 1), "report_json": earlier.to_json()}
     assets.assemble(tmp_path / "staged", **parts)
     base, output = tmp_path / "small", tmp_path / "out"
     publish.publish(tmp_path / "staged", base, publish.claim(base, "a workdir"), "a workdir")
     output.mkdir()
     attachment = Attachment.to(str(base), str(output))
-    later = dataclasses.replace(earlier, measurements=tuple(attack("square", 0.7, 0.983, norm="l2", epsilon=0.5)))
+    found = (*attack("square", 0.7, 0.983, norm="l2", epsilon=0.5), broken)
+    later = dataclasses.replace(earlier, measurements=found, series=(rows[1],), doctor=())
     other = dataclasses.replace(later, model=model | {"weights_sha256": "0" * 64})
     with pytest.raises(InputError, match="has other weights"):
         attachment.publish(other)
@@ -115,7 +122,9 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
     assert sorted(os.listdir(base)) == ["1", "3", "4"] and os.listdir(output) == ["owner"]
     published = report_of(base / "4" / "assets.extra")
     assert published.model == model | {"version": 4} and published.run_sha256 != earlier.run_sha256
-    assert len(published.measurements) == len(earlier.measurements) + 2
+    assert len(published.measurements) == len(earlier.measurements) + 3
+    (finding,) = [one for one in published.doctor if one.check == "certificates"]
+    assert finding.verdict == "fail" and "1 of the 1 images of certified.linf_0.1.accuracy" in finding.evidence
     assert capsys.readouterr().out == f"SavedModel  {base / '4'}  (version 3 with these numbers)\n"
 
 

@@ -31,6 +31,7 @@ from tfrobust.serving.export import publish
 from tfrobust.serving.server import recipes
 
 BINARY = "tensorflow_model_server"
+_NOT_IN_DEVELOPMENT = ("write_only", "tls_key", "all_interfaces", "image", "config_dir")
 INSTALL = (
     "Install one: Docker (docs.docker.com/engine/install), then `docker pull tensorflow/serving`; or the package "
     "tensorflow-model-server (tensorflow.org/tfx/serving/setup). Or try --development, which is NOT TF Serving."
@@ -44,8 +45,8 @@ def parser() -> Parser:
     flags.add_argument(
         "--label", metavar="MODEL:LABEL=N", action="append", default=[], help="serve version N by a name"
     )
-    flags.add_argument("--rest_port", type=int, default=recipes.REST_PORT, help="default: 8501")
-    flags.add_argument("--grpc_port", type=int, default=recipes.GRPC_PORT, help="default: 8500")
+    flags.add_argument("--rest_port", type=port, default=recipes.REST_PORT, help="default: 8501")
+    flags.add_argument("--grpc_port", type=port, default=recipes.GRPC_PORT, help="default: 8500")
     flags.add_argument(
         "--image", default=recipes.IMAGE, help=f"Docker image, better with a tag; default: {recipes.IMAGE}"
     )
@@ -62,6 +63,13 @@ def parser() -> Parser:
     flags.add_argument("--write_only", action="store_true", help="write the files and print the command, start nothing")
     flags.add_argument("--development", action="store_true", help="start a small substitute, which is NOT TF Serving")
     return flags
+
+
+def port(text: str) -> int:
+    """Return the number of a port."""
+    if re.fullmatch("[0-9]{1,5}", text) and int(text) < 2**16:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is no port, a number from 0 to 65535")
 
 
 def find_server(all_interfaces: bool) -> str:
@@ -120,14 +128,23 @@ def write_files(flags: argparse.Namespace, folders: dict[str, pathlib.Path], lab
         recipes.PROXY_FILE: recipes.nginx(list(folders), rest_port=flags.rest_port, grpc_port=flags.grpc_port),
     }
     if flags.tls_key:
-        texts[recipes.SSL_FILE] = recipes.ssl_config(flags.tls_key.read_text(), flags.tls_certificate.read_text())
+        texts[recipes.SSL_FILE] = recipes.ssl_config(read_pem(flags.tls_key), read_pem(flags.tls_certificate))
     flags.config_dir.mkdir(parents=True, exist_ok=True)
     flags.config_dir.chmod(0o755)
     for name, text in texts.items():
-        write_atomically(flags.config_dir / name, text)
-        (flags.config_dir / name).chmod(0o600 if name == recipes.SSL_FILE else 0o644)
+        write_atomically(flags.config_dir / name, text, private=name == recipes.SSL_FILE)
+        if name != recipes.SSL_FILE:
+            (flags.config_dir / name).chmod(0o644)
     if flags.tls_key and in_container and os.getuid() == 0:
         os.chown(flags.config_dir / recipes.SSL_FILE, *map(int, user().split(":")))
+
+
+def read_pem(path: pathlib.Path) -> str:
+    """Return the text of a PEM file."""
+    try:
+        return path.read_text("ascii")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no PEM file, which is text: convert it with openssl."[:300]) from error
 
 
 def user() -> str:
@@ -143,7 +160,10 @@ def develop(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels)
             from tfrobust.serving.server.development import NAME, Server
 
             ports = {"rest_port": flags.rest_port, "grpc_port": flags.grpc_port}
-            server = until_the_end.enter_context(Server(folders, labels, **ports))
+            try:
+                server = until_the_end.enter_context(Server(folders, labels, **ports))
+            except OSError as error:
+                raise InputError(f"{error} (--rest_port={flags.rest_port}, --grpc_port={flags.grpc_port})") from error
         print(f"{NAME}: {server.rest_url} {server.grpc_url}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             while True:
@@ -157,6 +177,10 @@ def run(flags: argparse.Namespace) -> None:
     folders = read_folders(flags.models)
     labels = read_labels(flags.label, folders)
     if flags.development:
+        defaults = vars(parser().parse_args(["unused"]))
+        given = [name for name in _NOT_IN_DEVELOPMENT if getattr(flags, name) != defaults[name]]
+        if given:
+            raise InputError(f"--{given[0]} is without effect with --development: leave one of them out.")
         develop(flags, folders, labels)
         return
     server = "docker" if flags.write_only else find_server(flags.all_interfaces)

@@ -18,14 +18,17 @@ LARGEST_TEXT = 2**26  # bytes, of a report or a vocabulary
 _count = itertools.count()
 
 
-def write_atomically(path, data: bytes | str) -> None:
+def write_atomically(path, data: bytes | str, private: bool = False) -> None:
     """Write a whole file atomically: write a temporary file next to it, fsync, rename, fsync.
 
     Args:
         path: the file to write; its folder must exist.
         data: bytes, or text, which is encoded as UTF-8.
+        private: True: only the owner can read the file, from its first byte on.
     """
     with replacing(path) as temporary:
+        if private:
+            temporary.touch(0o600)
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 
 

@@ -281,6 +281,9 @@ def _common_key(setting: Setting) -> dict:
         **(surrogate or {}),
         "format": _FORMAT,
         "weights": predictor.weights_sha256,
+        # The same model as a SavedModel has no layers to bound or to look for a normalization in.
+        "layers": [predictor.network is not None, predictor.normalization is not None],
+        "class_names": list(setting.class_names or ()),
         "answers": fingerprint.weights_sha256([answers[:_PROBES]]),
         "gradients": _steepest_positions(setting),
         "data": fingerprint.data_sha256(setting.images, setting.labels),

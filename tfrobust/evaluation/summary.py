@@ -52,7 +52,8 @@ class Evaluation(Outcome):
             KeyError: there is no such measurement, or several.
         """
         known = {measurement.id: measurement for measurement in self.measurements}
-        attack = re.compile(rf"attack\.{re.escape(name)}_(l\w+?)_[^_]+(_per_frame)?(_max_frames_\d+)?\.accuracy")
+        epsilon = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?(_per_frame)?(_max_frames_\d+)?"
+        attack = re.compile(rf"attack\.{re.escape(name)}_(l\w+?)_{epsilon}\.accuracy")
         fitting = [one for one in known if one in (name, f"accuracy.{name}") or attack.fullmatch(one)]
         if len(fitting) != 1:
             found = "matches several of" if fitting else "is none of"

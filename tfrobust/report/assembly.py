@@ -59,7 +59,8 @@ def make_report(
 def extended(earlier: Report, later: Report) -> Report | None:
     """Return a report with the outcome of a later evaluation of the same weights and examples added to it.
 
-    Measurements and series of the earlier report are kept. A check of the doctor that ran twice keeps the worse
+    Measurements and series of the earlier report are kept. A number that only one of the evaluations could measure is
+    taken from it: a certified accuracy needs the Keras model. A check of the doctor that ran twice keeps the worse
     finding. The seconds of both evaluations are added.
 
     Args:
@@ -72,25 +73,31 @@ def extended(earlier: Report, later: Report) -> Report | None:
     Raises:
         InputError: an id has other values in both reports, so that one report cannot hold both.
     """
-    known = {measured.id: measured for measured in earlier.measurements}
+    known, costs = {measured.id: measured for measured in earlier.measurements}, {}
     for measured in later.measurements:
-        if measured.id.startswith("cost.") and measured.id in known:
-            known[measured.id] = dataclasses.replace(measured, value=_total(known[measured.id].value, measured.value))
-        elif known.setdefault(measured.id, measured) != measured:
-            raise InputError(
-                f"{measured.id} is in the report with another result or other settings, and one report holds one of "
-                "them: give the attack a label of its own, or leave --attach out."[:300]
-            )
+        before = known.setdefault(measured.id, measured)
+        if measured.id.startswith("cost.") and before is not measured:
+            costs[measured.id] = dataclasses.replace(measured, value=_total(before.value, measured.value))
+        elif "reason" in measured.settings:  # why it could not be measured
+            continue
+        elif "reason" in before.settings:
+            known[measured.id] = measured
+        elif before != measured:
+            raise _held(measured.id)
     findings = [*earlier.doctor]
     for finding in later.doctor:
         same = [one for one in findings if one.check == finding.check]
         if all(_VERDICTS.index(one.verdict) < _VERDICTS.index(finding.verdict) for one in same):
             findings = [one for one in findings if one not in same] + [finding]
-    shown = {series.id for series in earlier.series}
-    series = [*earlier.series, *(one for one in later.series if one.id not in shown)]
-    if len(known) == len(earlier.measurements) and (findings, series) == ([*earlier.doctor], [*earlier.series]):
+    shown = {series.id: series for series in earlier.series}
+    for one in later.series:
+        before = shown.setdefault(one.id, one)
+        if (before.settings, before.columns.get("epsilon")) != (one.settings, one.columns.get("epsilon")):
+            raise _held(one.id)
+    measurements, series = list(known.values()), list(shown.values())
+    if (measurements, findings, series) == ([*earlier.measurements], [*earlier.doctor], [*earlier.series]):
         return None
-    measurements = list(known.values())
+    measurements = [costs.get(measured.id, measured) for measured in measurements]
     examples, spent = reading.examples_of(earlier.data), "evaluation_seconds"
     report = dataclasses.replace(
         earlier,
@@ -105,6 +112,13 @@ def extended(earlier: Report, later: Report) -> Report | None:
     )
     report.validate()
     return report
+
+
+def _held(identity: str) -> InputError:
+    return InputError(
+        f"{identity} is in the report with another result or other settings, and one report holds one of them: give "
+        "the attack a label of its own, or leave --attach out."[:300]
+    )
 
 
 def _total(*seconds: float | None) -> float:

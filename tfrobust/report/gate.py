@@ -116,7 +116,7 @@ def _threshold(match: re.Match, report: Report) -> list[str]:
     if (end == "low" and value > found.value + 1e-9) or (end == "high" and value < found.value - 1e-9):
         return [f"it is {found.value:.6g}, outside its own interval"]
     limit = _limit(number, percent)
-    if sign in ("<=", "<") and limit > 1 and _is_share(found):
+    if _is_share(found) and (sign == "<=" and limit == 1 and not percent or sign in ("<=", "<") and limit > 1):
         return ["it is a fraction, which is never above 1" + ("" if percent else f"; for per cent, write {number} %")]
     kept = _OPERATORS[sign](value, limit)
     return [] if kept else [f"it is {value:.6g}"]
@@ -182,8 +182,9 @@ def _fault(identity: str, report: Report) -> str:
         return "its value is unknown"
     if "bound" in found.settings:
         return f"a time budget ended its attack, so it is only a bound ({found.settings['bound']})"
-    # A drop is below 0 if the change improves accuracy.
-    if found.unit == "fraction" and not identity.endswith(".drop") and not -1e-9 <= found.value <= 1 + 1e-9:
+    # A drop is below 0 if the change improves accuracy, a conversion's change if it costs accuracy.
+    signed = identity.endswith((".drop", ".accuracy_change"))
+    if found.unit == "fraction" and not signed and not -1e-9 <= found.value <= 1 + 1e-9:
         return f"it is {found.value:.6g}, but a fraction lies in [0, 1]"
     if report.get_series(f"outcomes.{identity}") is not None and not outcomes(identity, report):
         return f"it is {found.value:.6g}, which disagrees with the outcomes per image in the report"

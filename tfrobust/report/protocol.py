@@ -15,6 +15,9 @@ _NATURAL_SETTINGS_THAT_MUST_AGREE = (
     *("bins", "bin_size", "measure", "power", "views", "neutral", "sensitivity", "projections"),
     *("share", "levels", "count"),  # of replaced pixels
     *("calibration_images", "severity", "temperature", "test_images"),  # of prediction sets and detection
+    "other_data",
+    *("n0", "n", "alpha", "method"),  # of certificates
+    *("distance", "sharpness"),  # of embeddings
     *("attack", "norm", "epsilon", "steps", "bound"),  # of measurements under attack with other ids
 )
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from tfrobust.common import files, fingerprint
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import Failure, InputError
-from tfrobust.evaluation.engine.base import Evaluator, Setting
+from tfrobust.evaluation.doctor.certificates import check_certificates
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy, attack_settings
 from tfrobust.report import assembly
 from tfrobust.report.renderers import html, markdown
@@ -73,7 +74,7 @@ class Attachment:
 
         Raises:
             InputError: the report is missing, about other weights or other test examples, or it has an attack of the
-                same id with other settings.
+                same id with other settings, on another number of images, or ended by its time budget.
         """
         if earlier is None or earlier.model["weights_sha256"] != setting.predictor.weights_sha256:
             raise InputError(f"the report of {self.base} is missing or about other weights; export the model again.")
@@ -85,12 +86,17 @@ class Attachment:
             )
         for evaluator in evaluators:
             measured = isinstance(evaluator, AttackAccuracy) and earlier.get(evaluator.ids()[0])
-            for name, now in attack_settings(evaluator.attack, setting).items() if measured else ():
-                before = measured.settings.get(name)
-                if before != plain(now):
+            if not measured:
+                continue
+            before = measured.settings | {"bound": measured.settings.get("bound", "none"), "images": measured.n}
+            now = attack_settings(evaluator.attack, setting) | {"bound": "none"}
+            now["images"] = len(setting.subset(evaluator.limit))
+            for name, value in now.items():
+                there = before.get(name)
+                if there != plain(value):
                     raise InputError(
-                        f"{measured.id} is in the report of {self.base} with other settings ({name} is {before} there "
-                        f"and {now} here): set AttackAccuracy.label to have both, or leave --attach out."[:300]
+                        f"{measured.id} is in the report of {self.base} with other settings ({name} is {there} there "
+                        f"and {value} here): set AttackAccuracy.label to have both, or leave --attach out."[:300]
                     )
 
     def publish(self, report: Report) -> None:
@@ -114,7 +120,11 @@ class Attachment:
                 raise InputError(
                     f"{newest} was published meanwhile and has other weights: it gets no numbers of these."
                 )
-            extended = assembly.extended(earlier, report)
+            # An attack of one evaluation can contradict a certificate of the other.
+            both = Outcome([*earlier.measurements, *report.measurements], [*earlier.series, *report.series])
+            contradiction = check_certificates(both)
+            doctor = report.doctor if contradiction is None else (*report.doctor, contradiction)
+            extended = assembly.extended(earlier, dataclasses.replace(report, doctor=doctor))
             if extended is not None:
                 added = {"earlier": earlier.run_sha256, "version": newest.name, "added": report.run_sha256}
                 run = fingerprint.json_sha256(added)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -90,6 +91,11 @@ class ThreatModel(Configured):
         """`per_frame` and `max_frames` for a report, as far as they restrict the set."""
         restricted = {"per_frame": self.per_frame or None, "max_frames": self.max_frames}
         return {name: value for name, value in restricted.items() if value is not None}
+
+    def possible(self, epsilons: Iterable[float]) -> tuple[float, ...]:
+        """Return the radii among some multiples of epsilon that do not exceed the pixel box, in their order."""
+        low, high = self.bounds
+        return tuple(one for one in epsilons if self.norm != "linf" or one <= max(self.epsilon, high - low))
 
     @property
     def budget(self) -> str:

@@ -74,7 +74,8 @@ class Doctor(Evaluator):
 
     Attributes:
         attack: a short attack for `monotone`, `repredict` and `rounding`; a few steps are enough. None for text.
-        factors: the radii to compare, as multiples of its epsilon; 1 is added for `repredict`.
+        factors: the radii to compare, as multiples of its epsilon; 1 is added for `repredict`. Those beyond the pixel
+            box are left out.
         limit: maximum number of images, drawn by the seed.
     """
 
@@ -155,7 +156,7 @@ def still_correct(setting: Setting, attack: Attack, epsilon: float, limit: int) 
 
 def check_monotone(setting: Setting, attack: Attack, factors: tuple[float, ...], limit: int) -> Finding:
     """Check that a larger epsilon never leaves more accuracy: the smaller ball lies inside the larger one."""
-    sizes = (0.0, *(factor * attack.threat.epsilon for factor in factors))
+    sizes = (0.0, *attack.threat.possible(factor * attack.threat.epsilon for factor in factors))
     robust = [still_correct(setting, attack, size, limit) for size in sizes]
     curve = ", ".join(f"{size:.4g}: {row.mean():.1%}" for size, row in zip(sizes, robust, strict=True))
     evidence = f"Accuracy by epsilon over {len(robust[0])} images: {curve}."

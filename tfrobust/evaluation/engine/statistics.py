@@ -49,6 +49,16 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - Z * error), float(values.mean() + Z * error)
 
 
+def share_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the interval of the mean of values [n] in [0, 1]: `mean_interval`, or Wilson's if all are 0 or all 1."""
+    values = np.asarray(values, np.float64)
+    for extreme in (0.0, 1.0):
+        if np.allclose(values, extreme):
+            return wilson_interval(int(extreme) * len(values), len(values))
+    low, high = mean_interval(values)
+    return max(0.0, low), min(1.0, high)
+
+
 def student_interval(values: np.ndarray) -> tuple[float, float]:
     """Return Student's interval of the mean of a few independent values, such as one per seed.
 

@@ -39,9 +39,9 @@ def attack_id(attack: Attack, label: str | None = None) -> str:
 
 
 def curve_epsilons(attack: Attack, epsilons: tuple[float, ...] | None) -> tuple[float, ...]:
-    """Return the given epsilons in ascending order, or multiples of the attack's own from 0 to 2."""
+    """Return the given epsilons in ascending order, or multiples of the attack's own from 0 to 2, within the box."""
     if epsilons is None:
-        return tuple(factor * float(attack.threat.epsilon) for factor in CURVE_FACTORS)
+        return attack.threat.possible(factor * float(attack.threat.epsilon) for factor in CURVE_FACTORS)
     return tuple(sorted(float(epsilon) for epsilon in epsilons))
 
 

@@ -76,11 +76,10 @@ class ClipCorruptionAccuracy(Evaluator):
 
     def _mean(self, kind: str, correct: dict) -> Measurement:
         each = np.mean([right for (name, _), right in correct.items() if name in _MEANS[kind]], axis=0)
-        low, high = statistics.mean_interval(each)
         settings = {"source": temporal.SET, "interval": "95 % over clips, of each clip's mean, normal"}
         settings |= {"names": [name for name in self.names if name in _MEANS[kind]]}
         settings |= {"severities": list(self.severities)}
-        bounds = max(0.0, low), min(1.0, high)
+        bounds = statistics.share_interval(each)
         identity = f"clip_corruption.mean_{kind}.accuracy"
         return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, settings)
 

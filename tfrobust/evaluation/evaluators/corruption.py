@@ -169,12 +169,11 @@ class CorruptionAccuracy(Evaluator):
     def _mean(self, images: Generated | published.Corrupted, identity: str, group, correct: dict) -> Measurement:
         names = [name for name in group if name in self.names]
         each = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
-        low, high = statistics.mean_interval(each)
         more = {"corruptions": len(names), "severities": list(self.severities), "interval": _INTERVAL}
         if len(names) < len(group):  # complete groups have no names, as in older reports
             more["names"] = sorted(names)
         settings = images.settings | (images.identity if identity == _MEAN else {})
-        bounds = max(0.0, low), min(1.0, high)
+        bounds = statistics.share_interval(each)
         return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, {**settings, **more})
 
     def _errors(self, images: Generated | published.Corrupted, correct: dict) -> list[Measurement]:

@@ -205,7 +205,8 @@ class OutOfDistribution(Evaluator):
             self.check(setting)
             images, _ = self._others.arrays()
             rows = setting.subset(self.limit, len(images))
-            return {self._id: setting.predict(images[rows], "images of the other data set")}, {}
+            logits = setting.predict(images[rows], "images of the other data set")
+            return {self._id: logits}, {"other_data": self._others.fingerprint}
         found, images = {}, Generated(setting, positions, frost="frost" in self.names)
         for name in self.names:
             found[name] = images.logits(name, self.severity)
@@ -259,5 +260,4 @@ def _share(values: np.ndarray, independent: bool) -> tuple[tuple[float, float], 
     """Return the interval of a mean of shares [n], each 0 or 1 if `independent`, and its kind."""
     if independent:
         return statistics.wilson_interval(int(values.sum()), len(values)), "Wilson"
-    low, high = statistics.mean_interval(values)
-    return (max(0.0, low), min(1.0, high)), "of each image's mean, normal"
+    return statistics.share_interval(values), "of each image's mean, normal"

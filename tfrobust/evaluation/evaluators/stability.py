@@ -218,12 +218,8 @@ def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict,
         return Measurement(identity, None, unit, count, settings=settings)
     each = np.mean(flips.reshape(count, -1) / np.array(others), axis=1)
     largest = float(np.mean(1 / np.array(others)))
-    extreme = [place for place in (0, 1) if np.allclose(each, place * largest)]
-    if extreme:
-        low, high = (largest * bound for bound in statistics.wilson_interval(extreme[0] * count, count))
-    else:
-        low, high = statistics.mean_interval(each)
-    return Measurement(identity, float(each.mean()), unit, count, max(0.0, low), min(largest, high), settings)
+    low, high = (largest * bound for bound in statistics.share_interval(each / largest))
+    return Measurement(identity, float(each.mean()), unit, count, low, high, settings)
 
 
 def _of_report(values: dict) -> dict:
