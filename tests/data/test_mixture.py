@@ -58,6 +58,10 @@ def test_an_epoch_has_the_steps_of_the_original_examples_and_the_stream_resumes(
     assert steps_per_epoch(mixed, BATCH) == 2 and len(mixed) == COUNT + EXTRA
     with pytest.raises(ValueError, match="batch of 30 is larger than the 22"):
         steps_per_epoch(mixed, 30)
+    for share, batch in ((0.05, 10), (0.7, 1)):
+        with pytest.raises(ValueError, match=rf"share = {share} of a batch of {batch} is less than one image"):
+            steps_per_epoch(MixedExamples(ORIGINAL, GENERATED, share), batch)
+    assert MixedExamples(ORIGINAL, GENERATED, 0.29).rows_of(100) == 29
     whole, rest = taken(9), taken(6, start_step=3)
     for one, other in zip(whole[3:], rest, strict=True):
         np.testing.assert_array_equal(one.index, other.index)
@@ -86,11 +90,34 @@ def test_fetching_keeps_the_order_and_the_fingerprint_knows_the_parts():
         MixedExamples(ORIGINAL, ArrayExamples(np.zeros((3, 3, 3, 1), np.float32), np.arange(3)), 0.5)
 
 
-def written(folder, classes):
+def test_a_limit_takes_original_examples_first():
+    """A search for test images among them would otherwise see mostly generated ones."""
+    mixed = MixedExamples(ORIGINAL, GENERATED, 0.7)
+    for limit, count in ((5, 5), (COUNT, COUNT), (COUNT + 3, COUNT), (None, COUNT)):
+        images, labels = mixed.arrays(limit)
+        assert len(images) == len(labels) == (COUNT + EXTRA if limit is None else limit)
+        places = np.rint(images[:, 0, 0, 0] * 1000)
+        assert np.all(places[:count] < COUNT) and np.all(places[count:] >= COUNT)
+        np.testing.assert_array_equal(labels, np.where(places < COUNT, places % 3, (places - COUNT) % 3))
+
+
+def written(folder, classes, names=None):
     path = str(folder / f"{classes}.npz")
     images = np.random.default_rng(0).integers(0, 256, (4 * classes, 8, 8, 1), np.uint8)
-    np.savez(path, images=images, labels=np.arange(4 * classes) % classes)
+    labels = np.arange(4 * classes) % classes
+    np.savez(path, images=images, labels=labels if names is None else np.array(names)[labels])
     return Npz(path=path, test_size=classes)
+
+
+def test_classes_of_other_names_or_in_another_order_are_refused(tmp_path):
+    for folder in "abc":
+        (tmp_path / folder).mkdir()
+    named, other = written(tmp_path / "a", 3, "ant bee fly".split()), written(tmp_path / "b", 3, "ant fly owl".split())
+    numbered = written(tmp_path / "c", 3)
+    for pair in ((named, named), (named, numbered), (numbered, other)):
+        assert WithGenerated(source=pair[0], generated=pair[1]).load().class_count == 3
+    with pytest.raises(ValueError, match="class 1 is 'fly' in the generated data and 'bee' in"):
+        WithGenerated(source=named, generated=other).load()
 
 
 def test_a_source_mixes_the_training_split_alone(tmp_path):

@@ -47,6 +47,13 @@ def test_utility_is_the_size_of_the_input_gradient():
     np.testing.assert_allclose(method.utility(batch.images, batch.labels), expected, rtol=1e-4, atol=1e-6)
 
 
+def test_a_confident_model_in_float16_has_a_utility():
+    method, images, labels, expected = tiny.confident(FCL, perturbation=SOME)
+    found = method.utility(images, labels).numpy()
+    largest = [np.max(each, axis=(1, 2, 3), keepdims=True) for each in (found, expected)]
+    np.testing.assert_allclose(found / largest[0], expected / largest[1], atol=0.3)
+
+
 def test_views_have_noise_on_the_features_of_least_and_most_utility():
     method = tiny.build(FCL, perturbation=SOME)
     batch, context = tiny.batch()

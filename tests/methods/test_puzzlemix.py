@@ -63,3 +63,13 @@ def test_the_released_loss_of_puzzlemix_is_binary_cross_entropy_over_the_classes
     p = tiny_network.probabilities(logits.astype(np.float64))
     expected = -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean(axis=-1)
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_confident_model_in_float16_has_a_saliency():
+    method, images, labels, expected = tiny_network.confident(PuzzleMix, mixing=Mixing(group=3))
+    seen = []
+    method.puzzle = lambda images, saliency, mix, key: seen.append(saliency) or (images, 1.0)
+    batch, context = tiny_network.batch()
+    method.make_views(batch._replace(images=images, labels=labels), context)
+    largest = expected.max(axis=(1, 2, 3), keepdims=True)
+    np.testing.assert_allclose(seen[0], (expected / largest)[..., 0], atol=0.3)

@@ -18,6 +18,7 @@ from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.dino import DINO
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
@@ -29,7 +30,7 @@ from tfrobust.pairs.false_negatives import IFND
 from tfrobust.runs import estimate, experiment
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
-from tfrobust.runs.stage import Stage
+from tfrobust.runs.stage import Stage, _refuse_silent
 from tfrobust.runs.workdir import canonical
 from tfrobust.training.callbacks import BestWeights, CollapseWarning
 
@@ -213,6 +214,32 @@ def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, 
     said = spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
     expected = f"Supervised: the learning rate is 0 from step {zero_from} of 20: set decay_steps"
     assert len(said) == (zero_from is not None) and all(line.startswith(expected) for line in said)
+
+
+def free(**parts):
+    return FreeAdversarialTraining(encoder(), LinearHead(10), rows=128, replays=4, **parts)
+
+
+def test_the_updates_of_every_replay_count(caplog):
+    """20 steps of 4 updates."""
+    (said,) = spoken(caplog, free(), keras.optimizers.SGD(cosine(20)))
+    assert said.startswith("FreeAdversarialTraining: the learning rate is 0 from step 20 of 80")
+    assert not spoken(caplog, free(), keras.optimizers.SGD(cosine(80)))
+    assert not spoken(caplog, free(term_weights={"ce_adv": LinearRamp(1.0, delay=70)}), "sgd")
+
+
+def test_settings_of_keras_that_this_training_would_ignore_are_refused(caplog):
+    with pytest.raises(ValueError, match="SGD.use_ema averages weights that no step uses"):
+        spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(use_ema=True))
+    _refuse_silent(keras.optimizers.SGD(use_ema=True, ema_overwrite_frequency=2), ())
+    for clip in ("clipnorm", "global_clipnorm", "clipvalue"):
+        _refuse_silent(keras.optimizers.SGD(**{clip: 1.0}), ())
+        two = mock.patch.object(tf.distribute, "get_strategy", return_value=mock.Mock(num_replicas_in_sync=2))
+        with two, pytest.raises(ValueError, match=f"SGD.{clip} clips the gradients of each replica"):
+            _refuse_silent(keras.optimizers.SGD(**{clip: 1.0}), ())
+    restoring = keras.callbacks.EarlyStopping(restore_best_weights=True)
+    with pytest.raises(ValueError, match="EarlyStopping.restore_best_weights: a resumed run does not have"):
+        _refuse_silent(keras.optimizers.SGD(), (keras.callbacks.EarlyStopping(), restoring))
 
 
 def byol(**parts):

@@ -169,6 +169,8 @@ def test_the_recipe_takes_an_export_to_other_digits(tmp_path, monkeypatch, capsy
     assert train.main(["--gin_file=gin/supervised.gin", "--gin_file=gin/data/digits_0_to_4.gin", *quick]) == 0
     assert train.main(["--gin_file=gin/transfer.gin", *quick]) == 0
     report = json.loads((tmp_path / "runs/transfer/robustness_report.json").read_text())
+    # The settings of parts that are constructed after the stages, too.
+    assert "RobustAccuracy.every = 5" in (tmp_path / "runs/transfer/config.gin").read_text()
     origin = report["training"]["pretrained"]
     assert origin["source"] == "supervised/1" and origin["frozen"] and report["data"]["class_names"] == list("56789")
     there, here = (tf.saved_model.load(str(tmp_path / "exported" / n / "1")) for n in ("supervised", "transfer"))

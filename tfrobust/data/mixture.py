@@ -38,6 +38,28 @@ class MixedExamples(Examples):
         """Return the examples at some positions for training; see `Examples.fetch_training`."""
         return self._stitched(lambda part, index, keys: part.fetch_training(index, keys), index, keys)
 
+    def arrays(self, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the examples as arrays, original ones first; generated ones if the limit leaves room for them."""
+        first = self.original.arrays(limit)
+        if limit is None or limit > len(self.original):
+            more = self.generated.arrays(None if limit is None else limit - len(self.original))
+            return np.concatenate([first[0], more[0]]), np.concatenate([first[1], more[1]])
+        return first
+
+    def rows_of(self, batch_size: int) -> int:
+        """Return how many rows of a batch are generated.
+
+        Raises:
+            ValueError: it would be none.
+        """
+        rows = int(batch_size * self.share + 1e-9)
+        if rows == 0:
+            raise InputError(
+                f"WithGenerated.share = {self.share:.6g} of a batch of {batch_size} is less than one image: take a "
+                "larger share or batch."
+            )
+        return rows
+
     def take(self, positions: Sequence[int]) -> Examples:
         """Raise ValueError: a part of a mixture has no share of its own."""
         raise InputError("WithGenerated cannot be split: set validation_size and fractions of its source.")

@@ -17,12 +17,15 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
     """Return the number of full batches in one epoch; the remainder is dropped (different examples in each epoch).
 
     Raises:
-        ValueError: batch_size below 1 or above the number of examples.
+        ValueError: batch_size below 1 or above the number of examples, or without a row for generated ones.
     """
     require_least(batch_size, "batch_size", 1)
-    count = len(examples.original) if isinstance(examples, MixedExamples) else len(examples)
+    mixed = isinstance(examples, MixedExamples)
+    count = len(examples.original) if mixed else len(examples)
     if batch_size > count:
         raise InputError(f"batch of {batch_size} is larger than the {count} training examples.")
+    if mixed:
+        examples.rows_of(batch_size)
     return count // batch_size
 
 
@@ -105,7 +108,7 @@ def training_batches(
 
 def _mixed(examples: MixedExamples, rows: tf.Tensor, batch_size: int, seed: int, step: tf.Tensor) -> tf.Tensor:
     """Return the positions of some rows of a global batch, int64; generated rows are spread evenly among the others."""
-    count, of_batch = len(examples.original), int(batch_size * examples.share)
+    count, of_batch = len(examples.original), examples.rows_of(batch_size)
     before = rows * of_batch // batch_size  # generated rows above each row
     is_generated = (rows + 1) * of_batch // batch_size > before
     # Every pass is another permutation, of which a remainder is dropped.

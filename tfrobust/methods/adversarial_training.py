@@ -11,7 +11,9 @@ class AdversarialTraining(AdversarialMethod):
     """Cross-entropy on clean images and on their adversarial examples (the row "ADV" of paper 003).
 
     L = ce + ce_adv, ce_adv = CE( h(x^a), y ). Madry et al. (2018) train on the adversarial examples alone, which is the
-    term weight `ce` = 0. The released ASCL code does the same.
+    term weight `ce` = 0. The clean pass is made all the same, as in the released ASCL code: it gives the training
+    accuracy, and the moving statistics of batch norm are then those of clean and of adversarial images. Madry et al.
+    and Wong et al. make no such pass.
 
     Terms: `ce`, `ce_adv`. Needs: labels.
 

@@ -150,7 +150,7 @@ class FCL(Method):
             labels: int32 [b].
 
         Returns:
-            float32 in the shape of `images`, >= 0.
+            float32 in the shape of `images`, >= 0; of a model that computes in float16 up to a factor for each image.
         """
         if self.teacher is not None and self.combine == "replace":
             return tf.stop_gradient(self.teacher(images, labels))
@@ -159,6 +159,8 @@ class FCL(Method):
             return self.propagate(images, training=training)[1]
 
         forward = modes.forward_in_mode(predict, self.mode)
+        if self.encoder.compute_dtype == "float16":  # a confident model's gradients are below its smallest number
+            forward = objectives.ranged(forward, per_example=self.mode == "inference")
 
         def objective(images, labels):
             return objectives.cross_entropy(forward, labels)(images)

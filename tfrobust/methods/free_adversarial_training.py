@@ -84,6 +84,11 @@ class FreeAdversarialTraining(Method):
         """One pass per replay."""
         return self.replays
 
+    @property
+    def updates_per_step(self):
+        """One update per replay."""
+        return self.replays
+
     def build_parts(self, example_shape, embedding_dim):
         """Create the perturbation of each row of a batch."""
         only = {"trainable": False, "aggregation": "only_first_replica"}

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.attacks.shared import objectives
 from tfrobust.augment.mixing import Mixing
 from tfrobust.augment.puzzlemix import Puzzle, input_saliency
 from tfrobust.losses.classification import cross_entropy
@@ -72,9 +73,11 @@ class PuzzleMix(Method):
 
     def make_views(self, batch, context):
         """Return the images, the mixed images and their weights."""
+        # A confident model's gradients are below the smallest float16; the saliency has no scale.
+        forward = objectives.ranged(lambda images: self.propagate(images, training=False)[1])
 
         def objective(images):
-            return cross_entropy(self.propagate(images, training=False)[1], batch.labels)
+            return cross_entropy(forward(images), batch.labels)
 
         _, gradient = input_gradient(objective, batch.images)
         key = randomness.fold(context.key, "puzzle")

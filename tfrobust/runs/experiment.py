@@ -159,6 +159,8 @@ def train(
             opened = workdirs.locked_workdir(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
             folder = until_the_end.enter_context(opened)
         own = cluster.own_folder(folder, worker)
+        watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
+        # With all parts constructed: gin knows the settings of those alone.
         files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
         driven = {"checkpoint_seconds": checkpoint_seconds, "jit_compile": strategies.use_xla(jit_compile, scope)}
         driven |= {"finished_only": training_must_be_done, "verbose": verbose * worker.chief}
@@ -168,7 +170,6 @@ def train(
             before, seconds = None, 0.0
             if first:
                 origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
-            watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
             driven |= {"profile_steps": profile, "profile_directory": str(own / "logs")}
             loop = stage.loop(scope, folder, watchers, steps_after=estimate.attack_steps(evaluators, stage), **driven)
             history = loop.run()

@@ -103,15 +103,15 @@ def work_of(stage: Stage, plan: Plan) -> tuple[Work, tuple[str, ...]]:
     """
     spec = stage.dataset.train.fetch(tf.range(1, dtype=tf.int64))
     forward, unknown = forward_operations(stage.method, tuple(spec.shape[1:]), spec.dtype)
-    count = len(stage.dataset.train) if plan.examples is None else plan.examples
-    if count < stage.batch_size:
-        raise InputError(f"Plan.examples is {count}, less than one batch of {stage.batch_size}.")
+    steps = stage.steps_per_epoch if plan.examples is None else plan.examples // stage.batch_size
+    if steps == 0:
+        raise InputError(f"Plan.examples is {plan.examples}, less than one batch of {stage.batch_size}.")
     adversary = getattr(stage.method, "adversary", None)
     outside = stage.passes_per_step - (adversary.attack.steps if adversary else 0)
     made = plan.images_per_core
     work = Work(
         batch_size=stage.batch_size,
-        steps=stage.epochs * (count // stage.batch_size),
+        steps=stage.epochs * steps,
         operations=stage.passes_per_step * (1 + BACKWARD) * forward,
         gradient_bytes=sum(4 * math.prod(weight.shape) for weight in stage.method.trainable_variables),
         example_bytes=math.prod(spec.shape) * spec.dtype.size,

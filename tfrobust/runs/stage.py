@@ -98,12 +98,13 @@ class Stage:
         # The loop itself decides whether XLA compiles the step.
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
+        _refuse_silent(model.optimizer, self.callbacks)
         for sentence in () if fitted_at_once(model.head) else self.idle_parts():
             _log.warning(sentence)
 
     def idle_parts(self) -> list[str]:
         """Describe each part that its schedule or interval leaves without effect in so few steps, one sentence each."""
-        name, steps = type(self.method).__name__, self.epochs * self.steps_per_epoch
+        name, steps = type(self.method).__name__, self._updates
         said = [
             f"{name} trains without its term {term}: its scheduled weight is 0 in all {steps} steps. Use more epochs, "
             "or a schedule that starts earlier."
@@ -129,12 +130,17 @@ class Stage:
 
     def silent_terms(self) -> list[str]:
         """Return the loss terms without effect: the schedule of their weight is 0 from the first step to the last."""
-        last = self.epochs * self.steps_per_epoch - 1
+        last = self._updates - 1
         steps = [tf.constant(step, tf.int64) for step in np.unique(np.linspace(last, 0, 50).astype(int))]
         weights = {name: self.method.weight_of(name) for name in self.method.all_terms}
         return [
             name for name, weight in weights.items() if callable(weight) and not any(float(weight(s)) for s in steps)
         ]
+
+    @property
+    def _updates(self) -> int:
+        """Number of updates of the weights, which schedules count."""
+        return self.epochs * self.steps_per_epoch * self.method.updates_per_step
 
     @property
     def steps_per_epoch(self) -> int:
@@ -234,6 +240,33 @@ class Stage:
             history_file=str(folder / "history.csv"),
             title=self.title,
             **keywords,
+        )
+
+
+def _refuse_silent(optimizer: keras.optimizers.Optimizer, callbacks: tuple) -> None:
+    """Refuse settings of Keras that the training would silently ignore, or carry out in another way.
+
+    Raises:
+        InputError: there is such a setting; the message names what to use instead.
+    """
+    for callback in callbacks:
+        if getattr(callback, "restore_best_weights", False):
+            raise InputError(
+                f"{type(callback).__name__}.restore_best_weights: a resumed run does not have these weights. Leave it "
+                "out and set train.publish_weights = 'best', which keeps the best weights in the workdir."
+            )
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    name = type(inner).__name__
+    if inner.use_ema and inner.ema_overwrite_frequency is None:
+        raise InputError(
+            f"{name}.use_ema averages weights that no step uses. Take @AveragedWeights() as a callback and "
+            "train.publish_weights = 'averaged', or set ema_overwrite_frequency."
+        )
+    clips = [clip for clip in ("clipnorm", "global_clipnorm", "clipvalue") if getattr(inner, clip) is not None]
+    if clips and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise InputError(
+            f"{name}.{clips[0]} clips the gradients of each replica, before they are added: set the method's clip_norm "
+            "instead, which clips the global gradient."
         )
 
 

@@ -215,6 +215,16 @@ def test_bad_clips(tmp_path, spoil, message):
     assert message in str(caught.value) and len(str(caught.value)) <= 300
 
 
+def test_a_part_of_the_videos_is_not_the_published_set(tmp_path):
+    folder = p_tree(tmp_path / "p")
+    (folder / "tilt" / "n02007558" / "clip1.mp4").write_bytes(b"film")  # beside its frames
+    assert len(ImageNetP(folder=str(folder)).open(("tilt",), TARGET).labels) == 6
+    (folder / "tilt" / "n02007558" / "clip7.mp4").write_bytes(b"film")
+    with pytest.raises(ValueError, match="has 1 videos without a folder of frames and 6 with one"):
+        ImageNetP(folder=str(folder)).open(("tilt",), TARGET)
+    assert len(few(folder, ImageNetP).open(("tilt",), TARGET).labels) == 6
+
+
 def test_different_numbers_of_clips(tmp_path):
     folder = published.tree(p_tree(tmp_path / "p"), {f"scale/n1/c/{frame}.png": flat(9) for frame in range(3)})
     with pytest.raises(ValueError, match="different numbers of clips: {'tilt': 6, 'scale': 1}"):

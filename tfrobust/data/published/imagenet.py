@@ -97,15 +97,21 @@ class ImageNetP(PerturbedImages):
 
     def _clips(self, folder: pathlib.Path) -> list[pathlib.Path]:
         found = [folder / wnid / clip for wnid in _folders(folder) for clip in _folders(folder / wnid)]
+        videos = [folder / wnid / video for wnid in _folders(folder) for video in _names(folder / wnid, _VIDEOS)]
         if found:
+            left = {video.with_suffix("") for video in videos}.difference(found)
+            if left and self.as_published:
+                raise InputError(
+                    f"{shorten(folder, 70)} has {len(left)} videos without a folder of frames and {len(found)} with "
+                    "one: convert all, or set ImageNetP.as_published = False."
+                )
             _frames(found[0], len(_names(found[0], _SUFFIXES)))
             return found
-        videos = [video for wnid in _folders(folder) for video in _names(folder / wnid, _VIDEOS)]
         if videos:
-            stem = videos[0].rpartition(".")[0]
+            name, stem = videos[0].name, videos[0].stem
             raise InputError(
                 f"{shorten(folder, 70)} contains videos, which cannot be decoded here: convert each to a folder of "
-                f"frames, for example by mkdir {stem} && ffmpeg -i {videos[0]} {stem}/%03d.png"
+                f"frames, for example by mkdir {stem} && ffmpeg -i {name} {stem}/%03d.png"
             )
         raise DataNotFoundError(f"{shorten(folder)} has no clips; they are expected as <class>/<clip>/*.png.")
 

@@ -38,7 +38,7 @@ class ClassSubset(Source):
         number[list(classes)] = np.arange(len(classes))
         names = tuple(dataset.class_names[one] for one in classes)
         splits = (_chosen(examples, number) for examples in (dataset.train, dataset.validation, dataset.test))
-        return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits, dataset.vocabulary)
+        return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits, dataset.vocabulary, dataset.note)
 
 
 def _chosen(examples: Examples, number: np.ndarray) -> Examples:

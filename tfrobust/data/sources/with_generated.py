@@ -24,7 +24,8 @@ class WithGenerated(Source):
     Args:
         source: the source of the original examples, with its own `validation_size` and `split_seed`.
         generated: the source of the generated ones, such as `Npz` with `test_size`, of the same classes in the same
-            order. Only its training split is used.
+            order. Names of classes are compared unless one source has only their numbers. Only the training split is
+            used.
         share: in (0, 1).
 
     Source:
@@ -49,6 +50,13 @@ class WithGenerated(Source):
             raise InputError(
                 f"the generated data have {generated.class_count} classes, and {dataset.name} has "
                 f"{dataset.class_count}."
+            )
+        ids, here, there = tuple(map(str, range(dataset.class_count))), dataset.class_names, generated.class_names
+        if here != there and ids not in (here, there):
+            number = [one == other for one, other in zip(here, there, strict=True)].index(False)
+            raise InputError(
+                f"class {number} is {there[number]!r} in the generated data and {here[number]!r} in {dataset.name}; "
+                "both need the same classes in the same order."
             )
         train = MixedExamples(dataset.train, generated.train, self.share)
         name = f"{dataset.name}, {self.share:.6g} of each batch generated"

@@ -61,6 +61,7 @@ class Method(Configured, keras.Model):
         differentiable_views: the views with respect to which a penalty differentiates.
         learned_views: names of the views whose gradients `update_views` gets.
         least_batch: the smallest global batch from which the method can learn.
+        updates_per_step: updates of the weights in one step of the training loop.
         kinds: names of the kinds of examples that the method accepts: "images", "clips" (float32 [b, t, h, w, c] in
             place of images), "text" (tokens, int32 [b, length]).
         needs_labels: whether a batch without labels is refused at once.
@@ -73,6 +74,7 @@ class Method(Configured, keras.Model):
     differentiable_views: tuple[str, ...] = ("images",)
     learned_views: tuple[str, ...] = ()
     least_batch: int = 1
+    updates_per_step: int = 1
     kinds: tuple[str, ...] = OF_PIXELS
     needs_labels: bool = True
 
