@@ -88,12 +88,12 @@ def test_where_nothing_can_be_started_it_says_what_to_install(
 
 
 def test_the_key_is_for_the_servers_eyes_only(serve, model, tmp_path):
-    (tmp_path / "key.pem").write_text("KEY\n")
+    (tmp_path / "key.pem").write_text("-----BEGIN KEY-----\n")
     flags = [str(model), f"--config_dir={tmp_path}/c", "--write_only", f"--tls_key={tmp_path}/key.pem"]
     assert serve.main(flags) == 2
     assert serve.main([*flags, f"--tls_certificate={tmp_path}/key.pem"]) == 0
     path = tmp_path / "c" / "ssl.config"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and 'server_key: "KEY\\n"' in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and 'server_key: "-----BEGIN KEY-----\\n"' in path.read_text()
     assert serve.user().split(":")[0] in (str(path.stat().st_uid), str(os.getuid())) and serve.user()[0] != "0"
 
 
@@ -108,7 +108,7 @@ def test_the_key_is_for_the_servers_eyes_only(serve, model, tmp_path):
         (["{model}", "--label=small:a b=1"], "is no version label"),
         (["{model}", "--rest_port=99999"], "'99999' is no port, a number from 0 to 65535"),
         (["{model}", "--development"], "--write_only is without effect with --development"),
-        (["{model}", "--tls_key={key}", "--tls_certificate={key}"], "is no PEM file"),
+        (["{model}", "--tls_key={key}", "--tls_certificate={key}"], "so it is no PEM file"),
     ],
 )
 def test_mistakes_end_with_2(serve, model, flags, message, tmp_path, capsys):

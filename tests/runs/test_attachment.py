@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from unittest import mock
 
 import pytest
 from faults import processes, whole_run
@@ -11,7 +12,14 @@ from faults.whole_run import EVALUATE, copy, listing, numbers, report_of, variab
 from report.synthetic import attack, fraction, make_report
 from serving.conftest import make_parts
 
+from oracles import linear_model
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import Failure, InputError
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve
+from tfrobust.report.schema import Report
 from tfrobust.runs.attachment import Attachment
 from tfrobust.serving.export import assets, probe, publish, saved_model, verify
 from tfrobust.structs import Series
@@ -81,6 +89,29 @@ def test_what_could_not_be_added_is_refused_before_the_evaluation(trained, flags
     ended = attached(trained, *flags)
     assert ended.code == 2 and part in ended.err and ended.err.count("\n") == 1, ended.err
     assert listing(trained) == before
+
+
+def test_a_curve_with_other_points_is_refused_before_the_evaluation(tmp_path):
+    report, (predict, images, labels, *_) = make_report(), linear_model.make(40)
+    predictor = from_function(predict, image_shape=linear_model.SHAPE)
+    predictor = dataclasses.replace(predictor, weights_sha256=report.model["weights_sha256"])
+    setting = Setting(predictor=predictor, images=images, labels=labels)
+    curve = AccuracyCurve(attack=PGD(ThreatModel(epsilon=0.2), steps=1), epsilons=(0.0, 0.1))
+    earlier = Report.from_json(dataclasses.replace(report, series=tuple(curve.run(setting).series)).to_json())
+    dataset = mock.Mock(fingerprint=earlier.data["fingerprint"])
+    dataset.test.fingerprint = earlier.data.get("test_fingerprint")
+    attachment = Attachment(tmp_path, tmp_path)
+    attachment.check(earlier, dataset, [curve, dataclasses.replace(curve, label="other")], setting)
+    for changes, said in (
+        (
+            {"epsilons": (0.0, 0.2)},
+            r"\(epsilons is \[0.0, 0.1\] there and \[0.0, 0.2\] here\): set AccuracyCurve.label",
+        ),
+        ({"limit": 10}, r"\(images is 40 there and 10 here\)"),
+        ({"attack": PGD(ThreatModel(epsilon=0.2), steps=2)}, r"\(steps is 1 there and 2 here\)"),
+    ):
+        with pytest.raises(InputError, match=said):
+            attachment.check(earlier, dataset, [dataclasses.replace(curve, **changes)], setting)
 
 
 @pytest.mark.rest

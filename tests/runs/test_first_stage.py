@@ -32,7 +32,7 @@ from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.stage import Stage, _refuse_silent
 from tfrobust.runs.workdir import canonical
-from tfrobust.training.callbacks import BestWeights, CollapseWarning
+from tfrobust.training.callbacks import AveragedWeights, BestWeights, CollapseWarning
 
 DIGITS = Digits(validation_size=100)
 
@@ -235,11 +235,17 @@ def test_settings_of_keras_that_this_training_would_ignore_are_refused(caplog):
     for clip in ("clipnorm", "global_clipnorm", "clipvalue"):
         _refuse_silent(keras.optimizers.SGD(**{clip: 1.0}), ())
         two = mock.patch.object(tf.distribute, "get_strategy", return_value=mock.Mock(num_replicas_in_sync=2))
-        with two, pytest.raises(ValueError, match=f"SGD.{clip} clips the gradients of each replica"):
+        with two, pytest.raises(ValueError, match=f"SGD.{clip} clips the gradient of each replica"):
             _refuse_silent(keras.optimizers.SGD(**{clip: 1.0}), ())
     restoring = keras.callbacks.EarlyStopping(restore_best_weights=True)
     with pytest.raises(ValueError, match="EarlyStopping.restore_best_weights: a resumed run does not have"):
         _refuse_silent(keras.optimizers.SGD(), (keras.callbacks.EarlyStopping(), restoring))
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(use_ema=True, ema_overwrite_frequency=0))
+    with pytest.raises(ValueError, match="SGD.use_ema averages weights that no step uses; set ema_overwrite_freq.*y.$"):
+        _refuse_silent(scaled, (), last=False)
+    _refuse_silent(keras.optimizers.SGD(), (AveragedWeights(),))
+    with pytest.raises(ValueError, match="AveragedWeights has no effect on a first stage.*; leave it out.$"):
+        _refuse_silent(keras.optimizers.SGD(), (AveragedWeights(),), last=False)
 
 
 def byol(**parts):

@@ -141,10 +141,10 @@ def write_files(flags: argparse.Namespace, folders: dict[str, pathlib.Path], lab
 
 def read_pem(path: pathlib.Path) -> str:
     """Return the text of a PEM file."""
-    try:
-        return path.read_text("ascii")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no PEM file, which is text: convert it with openssl."[:300]) from error
+    content = path.read_bytes()
+    if b"-----BEGIN " not in content:
+        raise InputError(f"{path} has no line '-----BEGIN ...', so it is no PEM file: convert it with openssl."[-300:])
+    return content.decode(errors="replace")  # comments above that line may have any encoding
 
 
 def user() -> str:

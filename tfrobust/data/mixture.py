@@ -40,11 +40,13 @@ class MixedExamples(Examples):
 
     def arrays(self, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the examples as arrays, original ones first; generated ones if the limit leaves room for them."""
+        count = len(self.original)
+        if limit is None or limit >= len(self):
+            return super().arrays()
         first = self.original.arrays(limit)
-        if limit is None or limit > len(self.original):
-            more = self.generated.arrays(None if limit is None else limit - len(self.original))
-            return np.concatenate([first[0], more[0]]), np.concatenate([first[1], more[1]])
-        return first
+        if limit <= count:
+            return first
+        return tuple(map(np.concatenate, zip(first, self.generated.arrays(limit - count), strict=True)))
 
     def rows_of(self, batch_size: int) -> int:
         """Return how many rows of a batch are generated.

@@ -173,7 +173,10 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
 
 def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
     """Return the hash that names an evaluator's cached outcome: of all inputs it depends on, and of nothing else."""
-    parts = {**common, "evaluator": configured.identity(evaluator)}
+    # The same model as a SavedModel has no layers to bound or to look for a normalization in.
+    layers = [setting.predictor.network is not None, setting.predictor.normalization is not None]
+    parts = {**common, "evaluator": configured.identity(evaluator), "layers": layers}
+    parts["class_names"] = list(setting.class_names or ())
     if evaluator.uses_training:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
         if setting.pretraining_examples is not None:
@@ -281,9 +284,6 @@ def _common_key(setting: Setting) -> dict:
         **(surrogate or {}),
         "format": _FORMAT,
         "weights": predictor.weights_sha256,
-        # The same model as a SavedModel has no layers to bound or to look for a normalization in.
-        "layers": [predictor.network is not None, predictor.normalization is not None],
-        "class_names": list(setting.class_names or ()),
         "answers": fingerprint.weights_sha256([answers[:_PROBES]]),
         "gradients": _steepest_positions(setting),
         "data": fingerprint.data_sha256(setting.images, setting.labels),

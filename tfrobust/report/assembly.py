@@ -91,8 +91,7 @@ def extended(earlier: Report, later: Report) -> Report | None:
             findings = [one for one in findings if one not in same] + [finding]
     shown = {series.id: series for series in earlier.series}
     for one in later.series:
-        before = shown.setdefault(one.id, one)
-        if (before.settings, before.columns.get("epsilon")) != (one.settings, one.columns.get("epsilon")):
+        if _points(shown.setdefault(one.id, one)) != _points(one):
             raise _held(one.id)
     measurements, series = list(known.values()), list(shown.values())
     if (measurements, findings, series) == ([*earlier.measurements], [*earlier.doctor], [*earlier.series]):
@@ -112,6 +111,12 @@ def extended(earlier: Report, later: Report) -> Report | None:
     )
     report.validate()
     return report
+
+
+def _points(series: Series) -> tuple:
+    """Return what was asked of a series: its settings, and the radii and the number of images of a curve."""
+    radii = [f"{radius:.6g}" for radius in series.columns.get("epsilon", ())]
+    return series.settings, radii, series.columns.get("n") if radii else None
 
 
 def _held(identity: str) -> InputError:

@@ -12,7 +12,12 @@ from tfrobust.data.spec import Dataset
 from tfrobust.errors import Failure, InputError
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy, attack_settings
+from tfrobust.evaluation.evaluators.adversarial import (
+    AccuracyCurve,
+    AttackAccuracy,
+    attack_settings,
+    curve_epsilons,
+)
 from tfrobust.report import assembly
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report, plain
@@ -85,18 +90,14 @@ class Attachment:
                 "or --attach out."[:300]
             )
         for evaluator in evaluators:
-            measured = isinstance(evaluator, AttackAccuracy) and earlier.get(evaluator.ids()[0])
-            if not measured:
-                continue
-            before = measured.settings | {"bound": measured.settings.get("bound", "none"), "images": measured.n}
-            now = attack_settings(evaluator.attack, setting) | {"bound": "none"}
-            now["images"] = len(setting.subset(evaluator.limit))
-            for name, value in now.items():
-                there = before.get(name)
-                if there != plain(value):
+            before = _known(earlier, evaluator)
+            for name, value in _asked(evaluator, setting).items() if before else ():
+                there, here = before.get(name), plain(value)
+                if there != here:
                     raise InputError(
-                        f"{measured.id} is in the report of {self.base} with other settings ({name} is {there} there "
-                        f"and {value} here): set AttackAccuracy.label to have both, or leave --attach out."[:300]
+                        f"{evaluator.ids()[0]} is in the report of {self.base} with other settings ({name} is {there} "
+                        f"there and {here} here): set {type(evaluator).__name__}.label to have both, or leave "
+                        "--attach out."[:300]
                     )
 
     def publish(self, report: Report) -> None:
@@ -120,11 +121,7 @@ class Attachment:
                 raise InputError(
                     f"{newest} was published meanwhile and has other weights: it gets no numbers of these."
                 )
-            # An attack of one evaluation can contradict a certificate of the other.
-            both = Outcome([*earlier.measurements, *report.measurements], [*earlier.series, *report.series])
-            contradiction = check_certificates(both)
-            doctor = report.doctor if contradiction is None else (*report.doctor, contradiction)
-            extended = assembly.extended(earlier, dataclasses.replace(report, doctor=doctor))
+            extended = assembly.extended(*_jointly_checked(earlier, report))
             if extended is not None:
                 added = {"earlier": earlier.run_sha256, "version": newest.name, "added": report.run_sha256}
                 run = fingerprint.json_sha256(added)
@@ -147,3 +144,32 @@ class Attachment:
         shutil.rmtree(staged, ignore_errors=True)
         note = f"version {newest.name} with these numbers" if extended else "it has these numbers already"
         print(f"SavedModel  {self.base / str(number)}  ({note})")
+
+
+def _known(report: Report, evaluator: Evaluator) -> dict:
+    """Return the settings of an attack's accuracy or curve in a report, {} if it has none."""
+    if isinstance(evaluator, AttackAccuracy) and (found := report.get(evaluator.ids()[0])):
+        return {"bound": "none", **found.settings, "images": found.n}
+    if isinstance(evaluator, AccuracyCurve) and (found := report.get_series(evaluator.ids()[0])):
+        return {**found.settings, "images": found.columns["n"][0], "epsilons": found.columns["epsilon"]}
+    return {}
+
+
+def _asked(evaluator: AttackAccuracy | AccuracyCurve, setting: Setting) -> dict:
+    """Return the settings of an attack's accuracy or curve as `_known` returns those of a report."""
+    asked = attack_settings(evaluator.attack, setting) | {"images": len(setting.subset(evaluator.limit))}
+    if isinstance(evaluator, AttackAccuracy):
+        return asked | {"bound": "none"}
+    if not evaluator.attack.minimal:
+        asked["epsilons"] = curve_epsilons(evaluator.attack, evaluator.epsilons)
+    return {name: value for name, value in asked.items() if name not in ("epsilon", "step_size")}
+
+
+def _jointly_checked(earlier: Report, later: Report) -> tuple[Report, Report]:
+    """Return the reports with one finding on certificates, which attacks of either report can contradict."""
+    joint = check_certificates(Outcome([*earlier.measurements, *later.measurements], [*earlier.series, *later.series]))
+    if joint is None:
+        return earlier, later
+    doctor = tuple(joint if one.check == joint.check else one for one in earlier.doctor)
+    others = [one for one in later.doctor if one.check != joint.check]
+    return dataclasses.replace(earlier, doctor=doctor), dataclasses.replace(later, doctor=(*others, joint))

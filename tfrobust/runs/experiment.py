@@ -159,17 +159,16 @@ def train(
             opened = workdirs.locked_workdir(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
             folder = until_the_end.enter_context(opened)
         own = cluster.own_folder(folder, worker)
-        watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
-        # With all parts constructed: gin knows the settings of those alone.
         files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
         driven = {"checkpoint_seconds": checkpoint_seconds, "jit_compile": strategies.use_xla(jit_compile, scope)}
         driven |= {"finished_only": training_must_be_done, "verbose": verbose * worker.chief}
-        if driven["verbose"]:
-            _describe([*filter(None, [first, stage])], folder)
+        _describe([*filter(None, [first, stage])], folder, driven["verbose"])
         with cluster.watched(worker):
             before, seconds = None, 0.0
             if first:
                 origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
+            watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
+            files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())  # with those of watchers
             driven |= {"profile_steps": profile, "profile_directory": str(own / "logs")}
             loop = stage.loop(scope, folder, watchers, steps_after=estimate.attack_steps(evaluators, stage), **driven)
             history = loop.run()
@@ -328,9 +327,10 @@ def _default_workdir(name: str, training: dict, export_dir: str, quiet: bool) ->
     return workdir
 
 
-def _describe(stages: list[Stage], folder: pathlib.Path) -> None:
-    descriptions = [line for each in stages for line in each.description()]
-    print(*descriptions, f"workdir     {folder}", sep="\n", flush=True)
+def _describe(stages: list[Stage], folder: pathlib.Path, verbose: int) -> None:
+    if verbose:
+        descriptions = [line for each in stages for line in each.description()]
+        print(*descriptions, f"workdir     {folder}", sep="\n", flush=True)
 
 
 def _write(report: Report, output: str | None) -> None:

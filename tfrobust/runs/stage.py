@@ -22,7 +22,7 @@ from tfrobust.methods.shared.base import Method
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.progress import attack_title
-from tfrobust.training.callbacks import CollapseWarning, NegativesWarning
+from tfrobust.training.callbacks import AveragedWeights, CollapseWarning, NegativesWarning
 from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
 from tfrobust.training.loop import Loop
 from tfrobust.training.pseudo_labels import refreshers
@@ -98,7 +98,7 @@ class Stage:
         # The loop itself decides whether XLA compiles the step.
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
-        _refuse_silent(model.optimizer, self.callbacks)
+        _refuse_silent(model.optimizer, self.callbacks, self.last)
         for sentence in () if fitted_at_once(model.head) else self.idle_parts():
             _log.warning(sentence)
 
@@ -117,8 +117,8 @@ class Stage:
             first = _first_of_zeros(schedule, steps) if scheduled else steps
             if steps - first >= _IDLE_SHARE * steps:
                 said.append(
-                    f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to the steps of this "
-                    "training, less those of a warm-up."
+                    f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to {steps}, less "
+                    "the steps of a warm-up."
                 )
         rule = getattr(self.method, "false_negatives", None)
         if getattr(rule, "needs_pseudo_labels", False) and self.epochs <= rule.every:
@@ -243,31 +243,37 @@ class Stage:
         )
 
 
-def _refuse_silent(optimizer: keras.optimizers.Optimizer, callbacks: tuple) -> None:
-    """Refuse settings of Keras that the training would silently ignore, or carry out in another way.
+# The method's settings that clip the global gradient as those of an optimizer would on one replica.
+_CLIPS = {
+    "clipnorm": "set the method's clip_norm and clip_each",
+    "global_clipnorm": "set the method's clip_norm",
+    "clipvalue": "use one replica",
+}
+
+
+def _refuse_silent(optimizer: keras.optimizers.Optimizer, callbacks: tuple, last: bool = True) -> None:
+    """Refuse settings of Keras that a stage would silently ignore, or carry out in another way.
 
     Raises:
-        InputError: there is such a setting; the message names what to use instead.
+        InputError: there is such a setting; the message says what to do instead.
     """
+    best, averaged = "leave it out", "set ema_overwrite_frequency"
+    if last:  # the weights of a first stage are always those of its last step
+        best += ", and set train.publish_weights = 'best'"
+        averaged += ", or take @AveragedWeights() as a callback and train.publish_weights = 'averaged'"
     for callback in callbacks:
+        name = type(callback).__name__
         if getattr(callback, "restore_best_weights", False):
-            raise InputError(
-                f"{type(callback).__name__}.restore_best_weights: a resumed run does not have these weights. Leave it "
-                "out and set train.publish_weights = 'best', which keeps the best weights in the workdir."
-            )
+            raise InputError(f"{name}.restore_best_weights: a resumed run does not have these weights; {best}.")
+        if isinstance(callback, AveragedWeights) and not last:
+            raise InputError(f"{name} has no effect on a first stage, which hands over its last weights; {best}.")
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     name = type(inner).__name__
-    if inner.use_ema and inner.ema_overwrite_frequency is None:
-        raise InputError(
-            f"{name}.use_ema averages weights that no step uses. Take @AveragedWeights() as a callback and "
-            "train.publish_weights = 'averaged', or set ema_overwrite_frequency."
-        )
-    clips = [clip for clip in ("clipnorm", "global_clipnorm", "clipvalue") if getattr(inner, clip) is not None]
-    if clips and tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        raise InputError(
-            f"{name}.{clips[0]} clips the gradients of each replica, before they are added: set the method's clip_norm "
-            "instead, which clips the global gradient."
-        )
+    if inner.use_ema and not inner.ema_overwrite_frequency:
+        raise InputError(f"{name}.use_ema averages weights that no step uses; {averaged}.")
+    for clip, instead in _CLIPS.items():
+        if getattr(inner, clip) is not None and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            raise InputError(f"{name}.{clip} clips the gradient of each replica, before they are added; {instead}.")
 
 
 def _first_of_zeros(schedule: Callable, steps: int) -> int:

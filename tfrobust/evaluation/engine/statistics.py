@@ -49,6 +49,10 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - Z * error), float(values.mean() + Z * error)
 
 
+# The kind of `share_interval` where each image has a share, for reports.
+SHARE_INTERVAL = "of each image's mean, normal; Wilson's where all are 0 or all 1"
+
+
 def share_interval(values: np.ndarray) -> tuple[float, float]:
     """Return the interval of the mean of values [n] in [0, 1]: `mean_interval`, or Wilson's if all are 0 or all 1."""
     values = np.asarray(values, np.float64)

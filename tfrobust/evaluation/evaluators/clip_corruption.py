@@ -76,7 +76,10 @@ class ClipCorruptionAccuracy(Evaluator):
 
     def _mean(self, kind: str, correct: dict) -> Measurement:
         each = np.mean([right for (name, _), right in correct.items() if name in _MEANS[kind]], axis=0)
-        settings = {"source": temporal.SET, "interval": "95 % over clips, of each clip's mean, normal"}
+        settings = {
+            "source": temporal.SET,
+            "interval": f"95 % over images, {statistics.SHARE_INTERVAL}".replace("image", "clip"),
+        }
         settings |= {"names": [name for name in self.names if name in _MEANS[kind]]}
         settings |= {"severities": list(self.severities)}
         bounds = statistics.share_interval(each)

@@ -47,7 +47,7 @@ ALEXNET = {
 # Tracing a corruption costs about as much as so many untraced runs.
 _WORTH_TRACING = 8
 _MEAN = "corruption.mean.accuracy"
-_INTERVAL = "95 % over images, of each image's mean, normal"
+_INTERVAL = f"95 % over images, {statistics.SHARE_INTERVAL}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

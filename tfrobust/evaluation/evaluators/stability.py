@@ -43,7 +43,7 @@ ALEXNET = {
 }
 _KNOWN = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
 _MEAN = "stability.mean.flip_probability"
-_INTERVAL = "95 % over images, of each image's mean, normal; Wilson's where all are 0 or all 1"
+_INTERVAL = f"95 % over images, {statistics.SHARE_INTERVAL}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
