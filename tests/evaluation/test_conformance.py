@@ -3,13 +3,16 @@
 import dataclasses
 import json
 
+import keras
+import numpy as np
 import pytest
 
+from conformance.attacks import ATTACKS
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.noise import AddGaussian
-from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.engine.predictor import from_function, from_keras
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
@@ -89,3 +92,39 @@ def test_without_an_embedding_what_needs_it_is_left_out_and_said(evaluator, sett
     assert [m.id for m in outcome.measurements if "utility" not in m.id] == []
     assert not any("geometry" in one.id or "sensitivity" in one.columns for one in outcome.series)
     assert [(one.check, one.verdict) for one in outcome.findings] == [("embedding", "warn")]
+
+
+def _predictor(scale: float):
+    """Return the predictor of a linear Keras model that takes pixels in [0, scale], with a surrogate of its kind."""
+    predict, *_ = linear_model.make(30)
+    layers = [keras.Input(linear_model.SHAPE), keras.layers.Rescaling(1 / scale), keras.layers.Flatten()]
+    model = keras.Sequential([*layers, keras.layers.Dense(2)])
+    bias = predict(np.zeros((1, *linear_model.SHAPE), np.float32)).numpy()[0]
+    kernel = predict(np.eye(12, dtype=np.float32).reshape(12, *linear_model.SHAPE)).numpy() - bias
+    model.layers[-1].set_weights([kernel, bias])
+    return from_keras(model).with_surrogate(from_keras(model))
+
+
+def _values(outcome):
+    rows = [(one.id, one.value, one.n) for one in outcome.measurements]
+    return rows, [one.columns for one in outcome.series]
+
+
+@each([one for one in EVALUATORS if not isinstance(one, AdversarialExamples)])
+def test_the_range_of_the_pixels_makes_no_difference(evaluator, setting):
+    # 256 only moves exponents, so that the arithmetic of both is equal to the last bit.
+    unit, levels = _predictor(1.0), _predictor(256.0).on_unit_pixels(0.0, 256.0)
+    one, other = (_values(evaluator.run(dataclasses.replace(setting, predictor=each))) for each in (unit, levels))
+    assert one[0] or one[1]
+    np.testing.assert_equal(other, one)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("row", ATTACKS, ids=lambda row: row.label)
+def test_the_range_of_the_pixels_makes_no_difference_to_an_attack(row, setting):
+    norm = row.kinds[0]
+    unit, levels = _predictor(1.0), _predictor(256.0).on_unit_pixels(0.0, 256.0)
+    epsilon = {"linf": 0.03, "l2": 0.1, "l1": 0.2}[norm]
+    evaluator = AttackAccuracy(attack=row.make(ThreatModel(norm=norm, epsilon=epsilon)))
+    one, other = (evaluator.run(dataclasses.replace(setting, predictor=each)) for each in (unit, levels))
+    assert _values(other) == _values(one)

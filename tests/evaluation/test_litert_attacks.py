@@ -89,6 +89,26 @@ def test_integer_inputs_are_attacked_on_their_own_values(setting):
     )
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("kind", ["float32", "int8_io"])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 255.0), (-1.0, 1.0)])
+def test_a_file_of_pixels_in_another_range_is_attacked_as_one_of_unit_pixels(tmp_path, kind, low, high):
+    training, _, images, labels = flawed_models.digits()
+    path, values = tmp_path / "file.tflite", []
+    for bottom, top in ((0.0, 1.0), (low, high)):
+        function = lambda pixels, b=bottom, t=top: flawed_models.sound((pixels - b) / (t - b))  # noqa: E731
+        path.write_bytes(litert_files.converted({"logits": function}, bottom + (top - bottom) * training[:100], kind))
+        file = predictor.load(str(path)).on_unit_pixels(bottom, top)
+        setting = flawed_models.setting(predictor=file)
+        assert len(np.unique(setting.images)) > 2
+        stored = (setting.images * (top - bottom) + bottom) / (file.grid * (top - bottom) or 1e-9)
+        inner = (setting.images > 0) & (setting.images < 1)
+        assert np.abs(stored - np.rint(stored))[inner].max() < 0.01
+        values.append([_values(AttackAccuracy(attack=one).run(setting)) for one in (ATTACK, Transfer(ATTACK))])
+    for unit, other in zip(*values, strict=True):
+        assert list(other.values()) == pytest.approx(list(unit.values()), abs=0.04) and min(unit.values()) < 0.7
+
+
 def test_without_a_copy_the_attacks_that_need_none_remain_and_the_report_says_why(setting, monkeypatch):
     monkeypatch.delitem(OPERATORS, "FULLY_CONNECTED")
     outcome = run_evaluation(

@@ -1,5 +1,6 @@
 """Predictors from functions, Keras models, `.keras` files and SavedModels; what they refuse."""
 
+import dataclasses
 import shutil
 
 import keras
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.common import fingerprint
+from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor
 from tfrobust.security import rehearsal
 
@@ -205,3 +207,21 @@ def test_what_predictors_refuse(model):
     nan = predictor.from_function(lambda images: model(images) / 0.0 * 0.0, image_shape=(4, 4, 1))
     with pytest.raises(ValueError, match="NaN"):
         nan.as_logits(IMAGES)
+
+
+def test_unit_pixels_reach_every_part_of_a_predictor_in_the_models_range():
+    means = lambda images: tf.reduce_mean(images, axis=[1, 2])  # noqa: E731
+    surrogate = predictor.from_function(lambda images: 3.0 * means(images), image_shape=(2, 2, 2))
+    levels = predictor.from_function(means, image_shape=(2, 2, 2), embedding=lambda images: -means(images))
+    levels = dataclasses.replace(levels, grid=0.5, surrogate=surrogate)  # stores -1, -0.5, ..., 3
+    unit, images = levels.on_unit_pixels(-1.0, 3.0), tf.fill([1, 2, 2, 2], 0.75)
+    for function, value in ((unit.logits, 2.0), (unit.embedding, -2.0), (unit.surrogate.logits, 6.0)):
+        np.testing.assert_array_equal(function(images), [[value, value]])
+    np.testing.assert_array_equal(unit.onto_grid(np.float32([0.0, 0.2, 0.3, 0.44, 0.99])), [0, 0.25, 0.25, 0.5, 1])
+    # A range whose ends lie between two stored values: 0.25 + 0.5 k in [-1, 1].
+    odd = dataclasses.replace(levels, grid=0.5, grid_origin=0.25).on_unit_pixels(-1.0, 1.0)
+    np.testing.assert_allclose(odd.onto_grid(np.float32([0.1, 0.3, 0.49, 0.7])), [0.125, 0.375, 0.375, 0.625])
+    assert levels.on_unit_pixels(0.0, 1.0) is levels
+    text = predictor.from_function(lambda tokens: tf.zeros([len(tokens), 2]), image_shape=(4,), class_count=2)
+    with pytest.raises(InputError, match="takes tokens: leave them out"):
+        text.on_unit_pixels(0.0, 255.0)

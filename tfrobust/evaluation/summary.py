@@ -138,13 +138,13 @@ def evaluate(
     started = time.monotonic()
     images = np.asarray(images)
     low, high = bounds = _bounds(threat, bounds)
-    predictor = given = as_predictor(model, images.shape[1:])
+    predictor = as_predictor(model, images.shape[1:]).on_unit_pixels(low, high)
     if not predictor.is_text:
-        images, predictor = _to_unit(images, given, low, high)
+        images = _to_unit(images, low, high)
     held_out = {}
     if validation is not None:
         more, of_more = validation
-        more = np.asarray(more) if predictor.is_text else _to_unit(np.asarray(more), given, low, high)[0]
+        more = np.asarray(more) if predictor.is_text else _to_unit(np.asarray(more), low, high)
         held_out = {"validation_images": more, "validation_labels": of_more}
     if evaluators is None:
         evaluators = _evaluators(_scaled(_threat(epsilon, norm, threat, bounds)), steps)
@@ -210,27 +210,19 @@ def _scaled(threat: ThreatModel) -> ThreatModel:
     return dataclasses.replace(threat, epsilon=threat.epsilon * factor, bounds=(0.0, 1.0))
 
 
-def _to_unit(images: np.ndarray, predictor: Predictor, low: float, high: float) -> tuple[np.ndarray, Predictor]:
-    """Return images in [0, 1], and the predictor of such images, from those of pixels in [low, high]."""
+def _to_unit(images: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return images in [0, 1] from those of pixels in [low, high]."""
     if (low, high) != (0.0, 1.0):
         if images.dtype.kind in "iu":
             images = images.astype(np.float32)
         images = arrays.check_pixels(images, "images", low, high)
-        width = np.float32(high - low)
-        functions = {name: getattr(predictor, name) for name in ("logits", "embedding", "normalization")}
-        functions = {name: made and _after_scaling(made, low, width) for name, made in functions.items()}
-        functions["network"] = predictor.network and predictor.network.after_scaling(float(width), low)
-        return (images - np.float32(low)) / width, dataclasses.replace(predictor, **functions)
+        return (images - np.float32(low)) / np.float32(high - low)
     if images.ndim in (4, 5) and images.size and (images.dtype.kind in "iu" or images.max() > 2):
         raise InputError(
             f"images: pixels are {images.dtype} up to {images.max():g}. Divide them by 255 for a model that takes "
             "pixels in [0, 1]; pass bounds=(0, 255) for a model that takes them as they are."
         )
-    return images, predictor
-
-
-def _after_scaling(function: Callable, low: float, width: np.float32) -> Callable:
-    return lambda images: function(low + width * images)
+    return images
 
 
 def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:

@@ -122,10 +122,8 @@ class Setting:
 
     def _checked(self, images, labels) -> tuple[np.ndarray, np.ndarray]:
         images, labels = checked_examples(images, labels, self.predictor)
-        if self.predictor.grid:  # as the model stores them, so that epsilon is measured between what it sees
-            grid = np.float32(self.predictor.grid)
-            images = np.clip(np.rint(images / grid) * grid, 0.0, 1.0)
-        return images, labels
+        # As the model stores them, so that epsilon is measured between what it sees.
+        return self.predictor.onto_grid(images), labels
 
     @property
     def has_validation(self) -> bool:

@@ -51,6 +51,7 @@ class Predictor:
         weights_sha256: hash of its variables (`common.fingerprint.weights_sha256`) or of its file; None if unknown.
         surrogate: another predictor of the same classes, which transfer attacks search in place of this one; or None.
         grid: gap between two values of an integer input, in pixel units; 0 for a float input.
+        grid_origin: a value of that grid, in pixel units.
         normalization: float32 [b, h, w, c] -> `NormalizationInput`, of a Keras model's first normalization layer; None
             if unknown.
         network: operations of the model, through which bounds are propagated; None if they are unknown.
@@ -70,6 +71,7 @@ class Predictor:
     weights_sha256: str | None = None
     surrogate: Predictor | None = None
     grid: float = 0.0
+    grid_origin: float = 0.0
     normalization: Callable | None = None
     network: Network | None = None
     no_network: str = "its layers are not known; bounds need the Keras model"
@@ -105,6 +107,45 @@ class Predictor:
                 f"surrogate of {self.name}: {self.class_count} classes, {self.image_shape}."[:300]
             )
         return dataclasses.replace(self, surrogate=surrogate)
+
+    def on_unit_pixels(self, low: float, high: float) -> Predictor:
+        """Return the predictor of pixels in [0, 1] for a model, and its surrogate, that take pixels in [low, high].
+
+        Args:
+            low: the model's value of black.
+            high: its value of white, > low.
+
+        Returns:
+            The predictor, itself if the range is [0, 1] already.
+
+        Raises:
+            ValueError: the model takes tokens.
+        """
+        if (low, high) == (0.0, 1.0):
+            return self
+        if self.is_text:
+            raise InputError(f"bounds are those of pixels, and {self.name} takes tokens: leave them out.")
+        width = np.float32(high - low)
+        functions = {name: getattr(self, name) for name in ("logits", "embedding", "normalization")}
+        functions = {
+            name: function and functools.partial(_after_scaling, function, np.float32(low), width)
+            for name, function in functions.items()
+        }
+        return dataclasses.replace(
+            self,
+            **functions,
+            grid=self.grid / (high - low),
+            grid_origin=(self.grid_origin - low) / (high - low),
+            network=self.network and self.network.after_scaling(float(width), low),
+            surrogate=self.surrogate and self.surrogate.on_unit_pixels(low, high),
+        )
+
+    def onto_grid(self, images: np.ndarray) -> np.ndarray:
+        """Return images [n, h, w, c] in [0, 1] as an integer input stores them; unchanged for a float input."""
+        if not self.grid:
+            return images
+        grid, origin = np.float32(self.grid), np.float32(self.grid_origin)
+        return np.clip(origin + np.rint((images - origin) / grid) * grid, 0.0, 1.0)
 
     def as_logits(self, images: np.ndarray, batch_size: int = 128) -> Predictor:
         """Return this predictor, converted to logits if its outputs for `images` are probabilities.
@@ -158,6 +199,10 @@ class Predictor:
         if "_fault" not in self.__dict__:
             self.__dict__["_fault"] = _gradient_fault(self.logits, images)
         return self.__dict__["_fault"]
+
+
+def _after_scaling(function: Callable, low: np.float32, width: np.float32, images):
+    return function(low + width * images)
 
 
 def _gradient_fault(logits: Callable, images: np.ndarray) -> str:
