@@ -28,6 +28,8 @@ def place(tmp_path_factory):
     hidden = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(inputs))
     scores = keras.layers.Dense(CLASSES)(hidden)
     keras.Model(inputs, keras.layers.Softmax()(scores)).save(folder / "softmax.keras")
+    gray_levels = keras.Sequential([keras.Input(SHAPE), keras.layers.Rescaling(1 / 255), keras.Model(inputs, scores)])
+    gray_levels.save(folder / "gray_levels.keras")
     keras.Model(inputs, {"scores": scores, "other": hidden}).save(folder / "two.keras")
     keras.Model(inputs, keras.layers.Dense(1)(hidden)).save(folder / "one_class.keras")
     anywhere = keras.Input((None, None, 3))
@@ -87,6 +89,22 @@ def test_probabilities_are_judged_as_log_p_and_the_report_says_so(place, tmp_pat
     for one, other in zip(soft["measurements"], plain["measurements"], strict=True):
         if not one["id"].startswith("cost."):
             assert abs(one["value"] - other["value"]) <= 1 / 24 + 1e-9
+
+
+def test_a_model_of_other_pixels_is_evaluated_on_data_and_radii_of_unit_pixels(place, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    few = "--gin_param=EVALUATORS=[@CleanAccuracy(), @fgsm/AttackAccuracy()]"
+    levels = _report(place, tmp_path, "gray_levels.keras", "ids.npz", QUICK, few, "--bounds=0,255")
+    unit = _report(place, tmp_path / "unit", "two.keras", "ids.npz", QUICK, few, "--logits_output=scores")
+    assert levels["training"]["model_bounds"] == [0, 255] and levels["run_sha256"] != unit["run_sha256"]
+    for one, other in zip(levels["measurements"], unit["measurements"], strict=True):
+        assert one["id"] == other["id"]
+        if not one["id"].startswith("cost."):
+            assert abs(one["value"] - other["value"]) <= 1 / 24 + 1e-9
+    for bounds in ("255", "1,0", "0,nan", "0,inf", "0,1,2"):
+        flags = [f"--model={place / 'two.keras'}", f"--data={place / 'ids.npz'}", f"--gin_file={QUICK}"]
+        assert evaluate.main([*flags, f"--bounds={bounds}"]) == 2
+        assert "is not LOW,HIGH, such as 0,255" in capfd.readouterr().err
 
 
 def test_a_saved_model_without_gradients(place, tmp_path, capfd, monkeypatch):

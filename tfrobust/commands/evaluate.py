@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import math
 import os
 import pathlib
 import sys
@@ -33,6 +34,8 @@ def parser() -> Parser:
     what = "another model of the same classes, which transfer attacks search: what a .tflite file was converted from"
     flags.add_argument("--surrogate", metavar="DIR|FILE", help=what)
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
+    what = "range of pixels that a foreign model takes, such as 0,255; data and EPSILON stay in [0, 1]; default: 0,1"
+    flags.add_argument("--bounds", metavar="LOW,HIGH", type=_bounds, default=(0.0, 1.0), help=what)
     what = (
         "report (JSON, HTML, Markdown) and stored results, to resume from; default: runs/evaluate/<model>/<gin files>"
     )
@@ -57,6 +60,7 @@ def run(flags: argparse.Namespace):
         "evaluate",
         model=hub.local(flags.model),
         logits_output=flags.logits_output,
+        bounds=flags.bounds,
         surrogate=flags.surrogate,
         output=flags.output or default_output(flags.model, flags.gin_file),
         shard=flags.shard,
@@ -89,6 +93,16 @@ def _shard(text: str) -> tuple[int, int]:
     if not (number.isascii() and number.isdecimal() and count.isascii() and count.isdecimal() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not I/N, such as 1/4")
     return int(number), int(count)
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low = high = math.nan
+    if not (low < high and math.isfinite(high - low)):
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not LOW,HIGH, such as 0,255")
+    return low, high
 
 
 def _own_data(flags: argparse.Namespace) -> str:

@@ -194,6 +194,7 @@ def evaluate(
     encoder: Callable[..., keras.Model] | None = None,
     seed: int = 0,
     logits_output: str | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
     surrogate: str | None = None,
     batch_size: int = 128,
     chunk_size: int = 1000,
@@ -214,6 +215,8 @@ def evaluate(
         encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
         seed: seed of the attacks; 0 takes the seed of the export's own report.
         logits_output: name of the output that holds the logits, for a model that tfrobust did not export.
+        bounds: (low, high) of the pixels that the model and its surrogate take, if tfrobust did not export it; the data
+            and the radii of the evaluators stay in [0, 1].
         surrogate: another model of the same classes, which transfer attacks search; None: the model's own, if any. Its
             report names the data if the model has no report.
         batch_size: images per call.
@@ -240,8 +243,10 @@ def evaluate(
         raise InputError("--attach takes no --shard: run it when all shards are done.")
     attachment = Attachment.to(model, output) if attach else None
     saving.import_all()  # registers the classes that a .keras file may name
-    predictor = _predictor(model, encoder, logits_output, surrogate)
     earlier = artifacts.earlier_report(model)
+    if earlier and bounds != (0.0, 1.0):
+        raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave --bounds out.")
+    predictor = _predictor(model, encoder, logits_output, surrogate).on_unit_pixels(*bounds)
     known = earlier.training if earlier else {}
     if data is None:
         data = artifacts.named_source(model, earlier or (surrogate and artifacts.earlier_report(surrogate)))
@@ -268,22 +273,23 @@ def evaluate(
         )
         if attachment:
             attachment.check(earlier, dataset, evaluators, setting)
-        if earlier is None:
+        if earlier is None and bounds == (0.0, 1.0):
             refuse_other_range(setting)
         cache = pathlib.Path(output, "cache") if output else None
         if shard is not None:
             return _evaluate_shard(evaluators, setting, shard, cache)
         started = time.monotonic()
         outcome = run_evaluation(evaluators, setting, cache_directory=cache)
+    taken = {} if bounds == (0.0, 1.0) else {"model_bounds": list(bounds)}
     known_model = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
     identity = {name: known_model[name] for name in ("name", "version")}
     report = assembly.make_report(
         **artifacts.found(outcome),
         model=identity | {"weights_sha256": predictor.weights_sha256, "parameters": predictor.parameters},
         data=artifacts.data_facts(dataset, data),
-        run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed}),
+        run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed, **taken}),
         configuration=configuration(),
-        training={**known, "evaluation_seed": setting.seed},
+        training={**known, **taken, "evaluation_seed": setting.seed},
         history={},
         cost={"evaluation_seconds": time.monotonic() - started},
     )

@@ -31,11 +31,13 @@ class PixelRange(NamedTuple):
         name: the convention, in words.
         convert: float32 [n, h, w, c] in [0, 1] -> the same images in this convention.
         code: the same in Python, as a Keras layer or as an expression of `images`.
+        bounds: "low, high", if every pixel is only moved and scaled; else "".
     """
 
     name: str
     convert: Callable
     code: str
+    bounds: str = ""
 
 
 class Comparison(NamedTuple):
@@ -182,8 +184,8 @@ def _ranges(images: np.ndarray) -> list[PixelRange]:
     axes = tuple(range(images.ndim - 1))
     mean, std = images.mean(axis=axes), images.std(axis=axes) + np.float32(1e-6)
     scaled = [
-        PixelRange("[-1, 1]", lambda x: 2 * x - 1, "keras.layers.Rescaling(2, -1)"),
-        PixelRange("[0, 255]", lambda x: 255 * x, "keras.layers.Rescaling(255)"),
+        PixelRange("[-1, 1]", lambda x: 2 * x - 1, "keras.layers.Rescaling(2, -1)", "-1, 1"),
+        PixelRange("[0, 255]", lambda x: 255 * x, "keras.layers.Rescaling(255)", "0, 255"),
     ]
     if images.shape[-1] == 3:
         caffe = "keras.applications.resnet.preprocess_input(255 * images)"
@@ -205,7 +207,11 @@ def _standardized(name: str, mean, std) -> PixelRange:
 
 
 def _wrapped(setting: Setting, pixel_range: PixelRange) -> str:
+    bounds, wrap = pixel_range.bounds, "Wrap it"
+    if bounds:
+        flag = bounds.replace(" ", "")
+        wrap = f"Pass bounds=({bounds}) (in the command --bounds={flag}), or wrap it"
     if pixel_range.code.startswith("keras.layers."):
         shape = tuple(setting.images.shape[1:])
-        return f"Wrap it: keras.Sequential([keras.Input({shape}), {pixel_range.code}, model])."
-    return f"Wrap it: lambda images: model({pixel_range.code})."
+        return f"{wrap}: keras.Sequential([keras.Input({shape}), {pixel_range.code}, model])."
+    return f"{wrap}: lambda images: model({pixel_range.code})."
