@@ -91,6 +91,13 @@ ENCODERS = (
         "cnn", functools.partial(CNN, ((3, 4), (5,)), dense=(), kernel_regularization=0.01, pooling="average"),
         (6, 6, 2), 5, 2, True, 0.01, 2,
     ),
+    Row(
+        "cnn_unpadded",
+        functools.partial(
+            CNN, (((3, 4, 2), 5),), dense=(6,), batch_normalization=False, pooling="stride", padding="valid"
+        ),
+        (8, 8, 1), 6, 1, False, 0.0, 8,
+    ),
     Row("paper_cnn_mnist", functools.partial(PaperCNN, "mnist"), (8, 8, 1), 200, 2, False, 1e-4, 4),
     Row("paper_cnn_cifar100", functools.partial(PaperCNN, "cifar100"), (4, 4, 3), 256, 2, False, 1e-4, 4),
     Row("lenet", LeNet, (28, 28, 1), 84, 2, False, 0.0, 12),

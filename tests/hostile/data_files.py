@@ -298,6 +298,33 @@ ARCHIVES = {
     "pickles of text": (_tar(of_all=b"(dp0\nS'data'\np1\nNs."), ""),
 }
 
+# ------------------------------------------------------------------------------------------------ IDX files
+
+
+def _idx(shape, data: bytes, magic: bytes = b"\0\0\x08") -> bytes:
+    return magic + bytes([len(shape)]) + b"".join(struct.pack(">I", length) for length in shape) + data
+
+
+# Content of the test images, and the message.
+IDX = {
+    "another format": (b"\x89PNG\r\n\x1a\n", "is no IDX file: it begins with 89504e47"),
+    "nothing": (b"", "is no IDX file: it begins with nothing"),
+    "floats": (_idx((6, 8, 8), bytes(6 * 64 * 4), b"\0\0\x0d"), "numbers of type float32"),
+    "labels for images": (_idx((6,), bytes(6)), "has 1 dimensions, not 3 or 4"),
+    "many dimensions": (_idx((1,) * 255, b"\0"), "has 255 dimensions"),
+    "half a header": (_idx((6, 8, 8), b"")[:9], "cut short within its header"),
+    "no images": (_idx((0, 8, 8), b""), "is empty"),
+    "cut short": (_idx((6, 8, 8), bytes(6 * 64 - 1)), "announces 384 bytes, and the file has 383 bytes of data"),
+    "too long": (_idx((6, 8, 8), bytes(6 * 64 + 1)), "announces 384 bytes, and the file has 385 bytes of data"),
+    "a petabyte": (_idx((2**32 - 1, 2**20, 1), bytes(384)), "is not read: its header announces"),
+    "a gigabyte, gzipped": (gzip.compress(_idx((2**20, 32, 32), bytes(384))), "is not read: its header announces"),
+    "less, gzipped": (gzip.compress(_idx((6, 8, 8), bytes(383))), "data are not the 384 bytes"),
+    "more, gzipped": (gzip.compress(_idx((6, 8, 8), bytes(10**6))), "data are not the 384 bytes"),
+    "cut gzip": (gzip.compress(_idx((6, 8, 8), os.urandom(384)))[:-100], "damaged or cut short"),
+    "spoiled gzip": (gzip.compress(_idx((6, 8, 8), os.urandom(384)))[:-8] + bytes(8), "damaged or cut short"),
+}
+
+
 # --------------------------------------------------------------------------------------------- prepared folders
 
 _FACTS = {"name": "tiny", "version": "1.0.0", "fileFormat": "tfrecord"}

@@ -18,7 +18,7 @@ from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor
 from tfrobust.models.weights import weight_files
-from tfrobust.security import archives, picture_files, saved_models
+from tfrobust.security import archives, idx_files, picture_files, saved_models
 from tfrobust.security import pickles as restricted_pickle
 from tfrobust.serving.client import inputs
 from tfrobust.serving.export import saved_model as export
@@ -58,6 +58,23 @@ def test_archives(tmp_path, not_judged, name):
     build, part = data_files.ARCHIVES[name]
     build(tmp_path / "cifar.tar.gz")
     not_judged(data=tmp_path / "cifar.tar.gz", part=part)
+
+
+@pytest.mark.parametrize("name", data_files.IDX)
+def test_idx_files(tmp_path, not_judged, name):
+    content, part = data_files.IDX[name]
+    whole = {"images": data_files._idx((6, 8, 8), bytes(384)), "labels": data_files._idx((6,), bytes([0, 1, 2] * 2))}
+    for split in ("train", "t10k"):
+        for kind, rank in (("images", "idx3"), ("labels", "idx1")):
+            (tmp_path / f"{split}-{kind}-{rank}-ubyte").write_bytes(whole[kind])
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(content)
+    not_judged(data=tmp_path, part=part)
+
+
+def test_idx_files_that_never_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        idx_files.read_idx(tmp_path / "pipe", (1,))
 
 
 def test_pickles_of_many_operations(tmp_path, not_judged, monkeypatch):

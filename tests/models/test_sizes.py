@@ -19,6 +19,8 @@ from tfrobust.models.vit import ViT
 COLOR, GREY = (32, 32, 3), (28, 28, 1)
 TEXT = functools.partial(TextTransformer, 20, 6, width=8, depth=2, heads=2, inner=5)
 BEFORE, BEHIND = TransformerStyle(), TransformerStyle(positions="sinusoidal", normalization="behind")
+PLAIN = {"batch_normalization": False, "pooling": "stride"}
+UNPADDED = {"batch_normalization": False, "padding": "valid"}
 NOISYMIX = functools.partial(PreActResNet18, shortcut="activated", final_normalization=False)
 
 
@@ -48,6 +50,14 @@ NOISYMIX = functools.partial(PreActResNet18, shortcut="activated", final_normali
         # Biases where the paper's variant has none.
         (functools.partial(WideResNet, 10, 2, variant="noisymix"), COLOR, 0, 303_104),
         (LeNet, GREY, 10, 61_706),
+        # Wong and Kolter's published file: 16x1x4x4, 32x16x4x4, 100x1568, 10x100 and biases; TRADES' SmallCNN.
+        (functools.partial(CNN, **PLAIN, stages=(((16, 4, 2),), ((32, 4, 2),)), dense=(100,)), GREY, 10, 166_406),
+        (
+            functools.partial(CNN, ((32, 32), (64, 64)), dense=(200, 200), final_pool=True, **UNPADDED),
+            GREY,
+            10,
+            312_202,
+        ),
         # 9*32 + 9*32*64 + 9*64*128 without bias, 2 * (32 + 64 + 128) for batch norm, 128 * 128 + 128
         (DigitsCNN, (8, 8, 1), 0, 109_408),
         # Word and place vectors; in each layer four matrices of attention, two of the feed-forward, two norms.
@@ -113,6 +123,14 @@ def test_stage_shapes(make, expected):
         (LeNet, (28, 28, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84)]),
         (LeNet, (32, 32, 1), [(5, 5, 1, 6), (5, 5, 6, 16), (576, 120), (120, 84)]),
         (DigitsCNN, (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (128, 128)]),
+        # Gowal et al.'s medium network.
+        (
+            functools.partial(
+                CNN, ((32, (32, 4, 2)), ((64, 3, 1), (64, 4, 2))), dense=(512, 512), pooling="stride", **UNPADDED
+            ),
+            GREY,
+            [(3, 3, 1, 32), (4, 4, 32, 32), (3, 3, 32, 64), (4, 4, 64, 64), (1024, 512), (512, 512)],
+        ),
         (CNN, (8, 8, 1), [(3, 3, 1, 32), (3, 3, 32, 64), (3, 3, 64, 128), (512, 128)]),
     ],
 )

@@ -156,6 +156,20 @@ def test_a_part_behind_a_method_builds(name, archives):
         assert configured.deserialize(configured.serialize(given["data"])) == given["data"]  # touches no disk
 
 
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [("wong_kolter_small", 0.609), ("gowal_small", 1.18), ("gowal_medium", 6.24), ("trades_small", 9.95)],
+)
+def test_the_published_networks_for_28x28_images_have_the_published_multiply_adds(name, millions):
+    method = build(arguments(HOST, f"models/{name}.gin"), (28, 28, 1), 10)
+    shape, count = (1, 28, 28, 1), 0
+    for layer in (layer for stage in method.encoder.stage_layers for layer in stage):
+        shape = layer.compute_output_shape(shape)
+        count += sum(v.shape[:-1].num_elements() * np.prod(shape) for v in layer.variables if len(v.shape) == 4)
+    count += sum(np.prod(v.shape) for v in method.variables if len(v.shape) == 2)
+    assert count / 1e6 == pytest.approx(millions, rel=0.005)
+
+
 class Never(set):
     """A set that forgets: with it an include is read again, as plain gin does."""
 

@@ -119,15 +119,19 @@ def _own_data(flags: argparse.Namespace) -> str:
 
 
 def _source(text: str):
-    """Return the data source of --data: a file, a folder, or a name (`digits`, or one that TFDS knows).
+    """Return the data source of --data: a file, a folder, or a name (`digits`, `fashion_mnist`, or one of TFDS).
 
     For an image folder, return the constructor, which still needs the model's input size.
     """
-    from tfrobust.data.sources import cifar, digits, folder, npz, tfds
+    from tfrobust.data.sources import cifar, digits, folder, idx, npz, tfds
 
     path = pathlib.Path(text).expanduser()
     if text == "digits":
         return digits.Digits()
+    if text == "fashion_mnist":
+        return idx.FashionMnist()
+    if idx.is_idx_folder(path):
+        return idx.Idx(path=text)
     if path.suffix == ".npz":
         return npz.Npz(path=text, test_size=1.0)
     if path.name.endswith(".tar.gz") or cifar.is_cifar_folder(path):

@@ -9,6 +9,7 @@ from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.folder import ImageFolder
 from tfrobust.data.sources.hmdb51 import Hmdb51
+from tfrobust.data.sources.idx import FashionMnist, Idx, Mnist
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
 from tfrobust.data.sources.moving_digits import MovingDigits
 from tfrobust.data.sources.npz import Npz
@@ -28,13 +29,16 @@ __all__ = [
     "CornerDigits",
     "CorruptedTensorFlowDatasets",
     "Digits",
+    "FashionMnist",
     "Hmdb51",
+    "Idx",
     "ImageFolder",
     "ImageNetA",
     "ImageNetC",
     "ImageNetP",
     "ImageNetR",
     "LabelledFraction",
+    "Mnist",
     "MovingDigits",
     "Npz",
     "SentimentGrammar",

@@ -1,14 +1,15 @@
-"""Plain convolutional encoders: stages of 3x3 convolutions with pooling, then fully connected layers."""
+"""Plain convolutional encoders: stages of convolutions with pooling, then fully connected layers."""
 
 import keras
 
-from tfrobust.common.settings import require_choice, require_wholes
+from tfrobust.common.settings import require_choice, require_whole, require_wholes
 from tfrobust.errors import InputError
 from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, l2_penalty
 from tfrobust.models.shared.encoder import Encoder
 
 _POOLS = {"max": keras.layers.MaxPooling2D, "average": keras.layers.AveragePooling2D}
 _DOWNSAMPLINGS = (*_POOLS, "stride")
+_PADDINGS = ("same", "valid")
 
 # Variant -> (widths of the convolutions by stage, units of the fully connected layers before the logits).
 PAPER_VARIANTS = {
@@ -19,44 +20,68 @@ PAPER_VARIANTS = {
 
 
 def convolution_stages(
-    stages: tuple[tuple[int, ...], ...],
+    stages: tuple[tuple, ...],
     style: ConvolutionStyle,
     *,
     normalize: bool,
     pooling: str,
     final_pool: bool,
     dtype,
+    padding: str = "same",
 ) -> list[list]:
-    """Create the layers of each stage: 3x3 'same' convolution units and the downsampling.
+    """Create the layers of each stage: convolution units and the downsampling.
 
     Args:
-        stages: output channels of each convolution, by stage.
+        stages: the convolutions by stage, each a width in channels (3x3, stride 1) or (width, kernel_size, stride).
         style: settings shared by the units.
         normalize: batch normalization between convolution and activation.
-        pooling: "max" or "average": 2x2 pooling after the stage. "stride": the next stage begins with stride 2.
+        pooling: "max" or "average": 2x2 pooling after the stage. "stride": the next stage begins with stride 2, unless
+            its first convolution states its own.
         final_pool: pool after the last stage as well; not available with "stride".
         dtype: the layers' dtype policy.
+        padding: of the convolutions, "same" or "valid".
 
     Returns:
         One list of unbuilt layers per stage.
 
     Raises:
-        ValueError: an unknown pooling, or `final_pool` with "stride".
+        ValueError: an unknown pooling or padding, or `final_pool` with "stride".
     """
     require_choice(pooling, "pooling", _DOWNSAMPLINGS)
+    require_choice(padding, "padding", _PADDINGS)
     if final_pool and pooling == "stride":
         raise InputError("final_pool needs a pooling of 'max' or 'average': set final_pool=False with 'stride'.")
     made = []
-    for position, widths in enumerate(stages):
-        strides = [2 if pooling == "stride" and position and not place else 1 for place in range(len(widths))]
-        layers = [
-            ConvolutionUnit(width, stride=stride, normalize=normalize, style=style, dtype=dtype)
-            for width, stride in zip(widths, strides, strict=True)
-        ]
+    for position, stage in enumerate(stages):
+        layers = []
+        for number, convolution in enumerate(stage):
+            begins = pooling == "stride" and position and not number
+            width, size, stride = (convolution, 3, 2 if begins else 1) if isinstance(convolution, int) else convolution
+            unit = ConvolutionUnit(
+                width, size=size, stride=stride, padding=padding, normalize=normalize, style=style, dtype=dtype
+            )
+            layers.append(unit)
         if pooling in _POOLS and (final_pool or position < len(stages) - 1):
             layers.append(_POOLS[pooling](2, dtype=dtype))
         made.append(layers)
     return made
+
+
+def smallest_side(stages: list[list]) -> int:
+    """Return the smallest side of an image for which the maps of all layers have an entry, and strides leave no rest.
+
+    Args:
+        stages: layers by stage, as `convolution_stages` returns them.
+    """
+    side = 1
+    for layer in (layer for stage in reversed(stages) for layer in reversed(stage)):
+        if not isinstance(layer, ConvolutionUnit):
+            side *= 2
+        elif layer.padding == "valid":
+            side = (side - 1) * layer.stride + layer.size
+        else:
+            side *= layer.stride
+    return side
 
 
 def dense_neck(units: tuple[int, ...], style: ConvolutionStyle, dtype, *, global_pool: bool = False) -> list:
@@ -87,25 +112,27 @@ class CNN(Encoder):
         >>> encoder = robust.models.CNN(stages=((8,), (16,)), dense=(32,), pixel_mean=0.5, pixel_std=0.25)
         >>> encoder(tf.ones([2, 16, 16, 3])).shape
         TensorShape([2, 32])
+        >>> strided = robust.models.CNN(stages=(((16, 4, 2),), ((32, 4, 2),)), pooling="stride")
 
     Args:
-        stages: output channels of each 3x3 convolution, by stage.
+        stages: the convolutions by stage, each its output channels (3x3, stride 1) or (channels, kernel_size, stride).
         dense: units of the fully connected layers; the last is the embedding. Empty: global average pooling.
         batch_normalization: between each convolution (then without bias) and its activation.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
         activation: name of a Keras activation.
         pooling: "max" or "average": 2x2 with stride 2 after each stage but the last. "stride": each stage but the first
-            begins with stride 2.
+            begins with stride 2, unless its first convolution states a stride.
         final_pool: pool after the last stage as well.
+        padding: of the convolutions, "same" or "valid".
         **kwargs: as in `Encoder`.
 
     Raises:
-        ValueError: widths that are not positive integers, an unknown pooling.
+        ValueError: numbers that are not positive integers, an unknown pooling or padding.
     """
 
     def __init__(
         self,
-        stages: tuple[tuple[int, ...], ...] = ((32,), (64,), (128,)),
+        stages: tuple[tuple[int | tuple[int, int, int], ...], ...] = ((32,), (64,), (128,)),
         *,
         dense: tuple[int, ...] = (128,),
         batch_normalization: bool = True,
@@ -113,18 +140,21 @@ class CNN(Encoder):
         activation: str = "relu",
         pooling: str = "max",
         final_pool: bool = False,
+        padding: str = "same",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(stages, (list, tuple)) or not stages or not all(stages):
-            raise InputError(f"CNN.stages must hold at least one tuple of widths per stage, got {stages!r}.")
-        self.stages = tuple(require_wholes(stage, "CNN.stages") for stage in stages)
+        tuples = isinstance(stages, (list, tuple)) and all(isinstance(stage, (list, tuple)) for stage in stages)
+        if not tuples or not stages or not all(stages):
+            raise InputError(f"CNN.stages must hold at least one tuple of convolutions per stage, got {stages!r}.")
+        self.stages = tuple(tuple(map(_convolution, stage)) for stage in stages)
         self.dense = require_wholes(dense, "CNN.dense")
         self.batch_normalization = batch_normalization
         self.kernel_regularization = kernel_regularization
         self.activation = activation
         self.pooling = pooling
         self.final_pool = final_pool
+        self.padding = padding
         style = self.style(
             activation=activation,
             use_bias=not batch_normalization,
@@ -137,10 +167,20 @@ class CNN(Encoder):
             pooling=pooling,
             final_pool=final_pool,
             dtype=self.dtype_policy,
+            padding=padding,
         )
-        pools = len(self.stages) - (0 if final_pool else 1)
         neck = dense_neck(self.dense, style, self.dtype_policy)
-        self.compose(layers, neck, dim=(self.dense or self.stages[-1])[-1], minimum_size=2**pools)
+        dim = self.dense[-1] if self.dense else layers[-1][-2 if final_pool else -1].width
+        self.compose(layers, neck, dim=dim, minimum_size=smallest_side(layers))
+
+
+def _convolution(entry) -> int | tuple[int, ...]:
+    """Check a convolution of `CNN.stages`."""
+    if not isinstance(entry, (list, tuple)):
+        return require_whole(entry, "each entry of CNN.stages")
+    if len(entry) != 3:
+        raise InputError(f"CNN.stages: {entry!r} is neither a width nor (width, kernel_size, stride).")
+    return require_wholes(entry, "CNN.stages")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
