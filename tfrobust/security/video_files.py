@@ -94,7 +94,9 @@ def _opened(path: str):
         with open(path, "rb") as file:
             kind = _container(file.read(_HEADER), path)
             file.seek(0)
-            with av.open(file, format=kind, metadata_errors="ignore") as container:
+            # From PyAV 19 on, metadata in another encoding than UTF-8 are never an error.
+            lenient = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
+            with av.open(file, format=kind, **lenient) as container:
                 if not container.streams.video:
                     raise InputError(f"{_named(path)} has no video stream.")
                 stream = container.streams.video[0]
