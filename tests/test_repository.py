@@ -164,6 +164,33 @@ def test_the_wheel_carries_the_gin_files_and_works_in_a_foreign_folder(tmp_path)
     assert done.stdout.startswith(str(unpacked)) and "EPSILON = 0.2" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("on_the_path", "of_pyenv", "chosen"),
+    [
+        ((), (), ["python3", "python3"]),
+        (("3.10", "3.99"), ("3.10.4",), ["python3", "python3"]),
+        (("3.12",), (), ["python3.12", "python3.12"]),
+        (("3.13", "3.11", "3.12"), (), ["python3.11", "python3.13"]),
+        (("3.11",), ("3.11.9", "3.13.0"), ["python3.11", "HOME/.pyenv/versions/3.13.0/bin/python"]),
+    ],
+)
+def test_ci_takes_the_oldest_and_the_newest_interpreter_in_turn(tmp_path, on_the_path, of_pyenv, chosen):
+    paths = {tmp_path / "bin" / f"python{version}": version for version in on_the_path}
+    paths |= {tmp_path / ".pyenv" / "versions" / version / "bin" / "python": version for version in of_pyenv}
+    shims = {tmp_path / "bin" / f"python3.{minor}": None for minor in (11, 12, 13)}
+    for path, version in {**shims, **paths}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pair = version and str(tuple(map(int, version.split(".")[:2])))
+        path.write_text(f'#!/bin/sh\ncase "$2" in *"!= {pair})"*) exit 0;; *) exit 127;; esac\n')
+        path.chmod(0o755)
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    printed = [
+        subprocess.run([ROOT / ".ci" / "python", number], env=environment, capture_output=True, text=True, check=True)
+        for number in ("40", "41")
+    ]
+    assert [done.stdout.strip().replace(str(tmp_path), "HOME") for done in printed] == chosen
+
+
 # ------------------------------------------------------------------------------------------------ scaffold
 
 
