@@ -1,5 +1,6 @@
 """The package: the library tfrobust, and the gin files under the name tfrobust.gin_files."""
 
+import itertools
 import pathlib
 import re
 
@@ -33,6 +34,19 @@ def for_pypi(text: str) -> str:
     return re.sub(r"\[(?P<text>(?:!\[[^]]*\]\([^)]*\)|[^][])*)\]\((?P<target>[^)\s]*)\)", link, text)
 
 
+# Each lower bound is a release with which the tests were run, by tools/check_lower_bounds.py.
+EXTRAS = {
+    "serve": ["waitress>=3.0"],  # tfrobust serve --development
+    "text": ["tokenizers>=0.22.1"],
+    "checkpoints": ["safetensors>=0.4.5"],
+    "completion": ["shtab>=1.7.1"],
+    "litert": ["ai-edge-litert>=2.1"],  # evaluate --model=x.tflite, export --litert
+    "keras_hub": ["keras-hub>=0.32"],  # robust.models.Backbone(preset=...)
+    "onnx": ["onnxruntime>=1.20", "tf2onnx>=1.17"],  # export --onnx; before 1.17 it needed protobuf 3 and NumPy 1
+    "video": ["av>=14.0"],  # robust.data.Ucf101, Hmdb51
+    "hub": ["huggingface_hub>=1.0"],  # tfrobust share, --model=hf://owner/name
+}
+
 setup(
     name="tfrobust",
     version=VERSION,
@@ -53,52 +67,40 @@ setup(
     install_requires=[
         "tensorflow>=2.21,<3",
         "keras>=3.15,<4",
-        "tensorflow-datasets",
-        "importlib_resources",  # tensorflow-datasets needs it and does not say so
-        "gin-config",
-        "absl-py",
-        "scikit-learn",
-        "scipy",
-        "threadpoolctl",  # scikit-learn brings both
-        "matplotlib",
-        "rich",
-        "tensorboard",  # TensorFlow 2.21 no longer brings it
-        "tensorflow-serving-api",
+        "numpy>=1.26.4",
+        "h5py>=3.11",
+        "ml_dtypes>=0.5.1",
+        "protobuf>=6.31.1",
+        "grpcio>=1.74",  # TensorFlow brings these five
+        "tensorflow-datasets>=4.9.8",
+        "importlib_resources>=6.4",  # tensorflow-datasets needs it and does not say so
+        "gin-config>=0.5",
+        "absl-py>=2.1",
+        "scikit-learn>=1.5",
+        "scipy>=1.13",
+        "threadpoolctl>=3.5",  # scikit-learn brings both
+        "matplotlib>=3.9",
+        "rich>=13.7",
+        "tensorboard>=2.20",  # TensorFlow 2.21 no longer brings it
+        "tensorflow-serving-api>=2.21",
     ],
     extras_require={
+        **EXTRAS,
         "test": [
-            "pytest",
-            "pytest-xdist",
-            "av",
-            "ai-edge-litert",
-            "huggingface_hub",
-            "hypothesis",
-            "jsonschema",
-            "kubernetes-validate",
-            "keras-hub",
-            "pillow",
-            "opencv-python-headless",
-            "onnxruntime",
-            "openvino",  # a second runtime that reads the exports
-            "safetensors",
-            "ruff",
-            "setuptools>=64",
-            "shtab",
-            "tf2onnx>=1.17",
-            "tokenizers",
-            "waitress",
-            "wheel",
+            *itertools.chain.from_iterable(EXTRAS.values()),
+            "hypothesis>=6.110",
+            "jsonschema>=4.23",
+            "kubernetes-validate>=1.31",
+            "opencv-python-headless>=4.10",
+            "openvino>=2025.0",  # a second runtime that reads the exports
+            "pillow>=11",
+            "pytest>=8.3",
+            "pytest-xdist>=3.6",
+            "ruff>=0.15",
+            "setuptools>=75",
+            "wheel>=0.44",
         ],
-        "serve": ["waitress"],  # tfrobust serve --development
-        "text": ["tokenizers"],
-        "checkpoints": ["safetensors"],
-        "completion": ["shtab"],
-        "litert": ["ai-edge-litert"],  # evaluate --model=x.tflite, export --litert
-        "keras_hub": ["keras-hub>=0.32"],  # robust.models.Backbone(preset=...)
-        "onnx": ["onnxruntime", "tf2onnx>=1.17"],  # export --onnx; before 1.17 it needed protobuf 3 and NumPy 1
-        "video": ["av"],  # robust.data.Ucf101, Hmdb51
-        "hub": ["huggingface_hub"],  # tfrobust share, --model=hf://owner/name
-        "dev": ["pre-commit", "ruff"],
+        "dev": ["pre-commit>=4.0", "ruff>=0.15"],
     },
     entry_points={"console_scripts": ["tfrobust = tfrobust.commands.__main__:main"]},
     classifiers=[

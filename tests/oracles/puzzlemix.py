@@ -125,7 +125,8 @@ def minimum_cut(costs, down, right):
     edges += [(node, sink, cost) if cost > 0 else (source, node, -cost) for node, cost in enumerate(alone.ravel())]
     start, end, capacity = zip(*edges, strict=True)
     capacity = np.rint(np.array(capacity) * SCALE).astype(np.int32)
-    network = sparse.csr_array((capacity, (start, end)), shape=(sink + 1, sink + 1))
+    nodes = np.int32(start), np.int32(end)  # SciPy before 1.15 computes no flow with 64-bit indices
+    network = sparse.csr_array((capacity, nodes), shape=(sink + 1, sink + 1))
     rest = network - csgraph.maximum_flow(network, source, sink).flow
     rest.data[rest.data < 0] = 0
     rest.eliminate_zeros()

@@ -1,0 +1,99 @@
+"""Run the tests with the oldest releases that setup.py allows.
+
+    python tools/check_lower_bounds.py                    # the first tier, in a new environment
+    python tools/check_lower_bounds.py tests/report -x    # with other arguments of pytest
+    python tools/check_lower_bounds.py --environment=DIR  # make it there and keep it, or use it again
+
+uv chooses the lowest release of each requirement of setup.py, core and extras, and the newest of what these need in
+turn. The interpreter is the one that runs this tool. A bound below what the other requirements allow is an error,
+because no test ran with it.
+"""
+
+import argparse
+import pathlib
+import runpy
+import subprocess
+import sys
+import tempfile
+import unittest.mock
+import venv
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def main(arguments=None) -> int:
+    """Make the environment, check the bounds and run pytest; return its exit code, or 1 for a bound out of reach."""
+    flags, tests = parser().parse_known_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="tfrobust-bounds-") as scratch:
+        folder = flags.environment or pathlib.Path(scratch, "environment")
+        python = folder.resolve() / "bin" / "python"
+        if not python.exists():
+            install(folder, pathlib.Path(scratch, "uv"))
+        wrong = unreached(requirements(), installed(python))
+        if wrong:
+            print("\n".join(wrong), file=sys.stderr)
+            return 1
+        return subprocess.run([python, "-m", "pytest", *(tests or ["-n", "2"])], cwd=ROOT).returncode
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the tool's flags; what it does not know goes to pytest."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--environment", type=pathlib.Path, help="folder of the environment, which stays")
+    return flags
+
+
+def requirements(setup: pathlib.Path = ROOT / "setup.py") -> list[Requirement]:
+    """Return the requirements of setup.py, those of the extras included, each once."""
+    with unittest.mock.patch("setuptools.setup") as called:
+        runpy.run_path(str(setup))
+    described = called.call_args.kwargs
+    lines = [described["install_requires"], *described["extras_require"].values()]
+    return [Requirement(line) for line in dict.fromkeys(sum(lines, []))]
+
+
+def lowest(requirement: Requirement) -> Version:
+    """Return the lower bound of a requirement; raise ValueError if it has none."""
+    bounds = [Version(part.version) for part in requirement.specifier if part.operator == ">="]
+    if len(bounds) != 1:
+        raise ValueError(f"setup.py: {requirement} has no lower bound; write {requirement.name}>=VERSION")
+    return bounds[0]
+
+
+def install(folder: pathlib.Path, tool: pathlib.Path) -> None:
+    """Make an environment with the lowest releases, by a uv of its own."""
+    venv.create(tool, with_pip=True)
+    subprocess.run([tool / "bin" / "pip", "install", "-q", "uv"], check=True)
+    uv = tool / "bin" / "uv"
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, folder], check=True)
+    command = [uv, "pip", "install", "-q", "--python", folder / "bin" / "python", "--resolution", "lowest-direct"]
+    subprocess.run([*command, *map(str, requirements())], check=True)
+
+
+def installed(python: pathlib.Path) -> dict[str, str]:
+    """Return the versions in an environment by the name of the distribution, in lower case and with hyphens."""
+    code = "from importlib import metadata\nfor part in metadata.distributions(): print(part.name, part.version)"
+    lines = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {plain(name): version for name, version in map(str.split, lines)}
+
+
+def plain(name: str) -> str:
+    """Return the name of a distribution in lower case and with hyphens."""
+    return name.lower().replace("_", "-")
+
+
+def unreached(declared: list[Requirement], versions: dict[str, str]) -> list[str]:
+    """Return a sentence for each requirement whose bound is not the release in the environment."""
+    wrong = []
+    for requirement in declared:
+        bound, version = lowest(requirement).release, versions[plain(requirement.name)]
+        if Version(version).release[: len(bound)] != bound:
+            wrong.append(f"setup.py: {requirement} was not run: the environment has {version}")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())
