@@ -39,7 +39,7 @@ EXTRAS = {
     "serve": ["waitress>=3.0"],  # tfrobust serve --development
     "text": ["tokenizers>=0.22.1"],
     "checkpoints": ["safetensors>=0.4.5"],
-    "completion": ["shtab>=1.7.1"],
+    "completion": ["shtab>=1.9.3"],
     "litert": ["ai-edge-litert>=2.1"],  # evaluate --model=x.tflite, export --litert
     "keras_hub": ["keras-hub>=0.32"],  # robust.models.Backbone(preset=...)
     "onnx": ["onnxruntime>=1.20", "tf2onnx>=1.17"],  # export --onnx; before 1.17 it needed protobuf 3 and NumPy 1

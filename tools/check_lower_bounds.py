@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 def main(arguments=None) -> int:
     """Make the environment, check the bounds and run pytest; return its exit code, or 1 for a bound out of reach."""
-    flags, tests = parser().parse_known_args(arguments)
+    flags = parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tfrobust-bounds-") as scratch:
         folder = flags.environment or pathlib.Path(scratch, "environment")
         python = folder.resolve() / "bin" / "python"
@@ -36,13 +36,14 @@ def main(arguments=None) -> int:
         if wrong:
             print("\n".join(wrong), file=sys.stderr)
             return 1
-        return subprocess.run([python, "-m", "pytest", *(tests or ["-n", "2"])], cwd=ROOT).returncode
+        return subprocess.run([python, "-m", "pytest", *(flags.tests or ["-n", "2"])], cwd=ROOT).returncode
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the tool's flags; what it does not know goes to pytest."""
+    """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--environment", type=pathlib.Path, help="folder of the environment, which stays")
+    flags.add_argument("tests", nargs=argparse.REMAINDER, help="arguments of pytest; -n 2 by default")
     return flags
 
 
@@ -64,13 +65,14 @@ def lowest(requirement: Requirement) -> Version:
 
 
 def install(folder: pathlib.Path, tool: pathlib.Path) -> None:
-    """Make an environment with the lowest releases, by a uv of its own."""
+    """Make an environment with the lowest releases and this checkout, by a uv of its own."""
     venv.create(tool, with_pip=True)
     subprocess.run([tool / "bin" / "pip", "install", "-q", "uv"], check=True)
     uv = tool / "bin" / "uv"
     subprocess.run([uv, "venv", "-q", "--python", sys.executable, folder], check=True)
-    command = [uv, "pip", "install", "-q", "--python", folder / "bin" / "python", "--resolution", "lowest-direct"]
-    subprocess.run([*command, *map(str, requirements())], check=True)
+    command = [uv, "pip", "install", "-q", "--python", folder / "bin" / "python"]
+    subprocess.run([*command, "--resolution", "lowest-direct", *map(str, requirements())], check=True)
+    subprocess.run([*command, "--no-deps", "-e", ROOT], check=True)
 
 
 def installed(python: pathlib.Path) -> dict[str, str]:

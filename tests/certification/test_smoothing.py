@@ -121,6 +121,16 @@ def test_other_draws_choose_the_class_than_bound_it():
     assert found.radii[0] == pytest.approx(stats.norm.ppf(bound) - 2 / 2**14, abs=1e-9)
 
 
+def test_the_draws_that_choose_are_independent_of_those_that_count(monkeypatch):
+    keys = []
+    count = lambda _, image, key, draws: keys.append((*key.numpy(), draws))  # noqa: E731
+    monkeypatch.setattr(smoothing.Voting, "count", count)
+    voting = smoothing.Voting(linear, (2, 1, 1), Gaussian(0.5))
+    for place in (0, 1):
+        voting.both(POINT[0], smoothing.draw_key(0, place), 10, 20)
+    assert len({key[:2] for key in keys}) == 4 and [draws for *_, draws in keys] == [10, 20, 10, 20]
+
+
 def test_votes_depend_on_seed_index_and_number_alone():
     points = POINT + np.linspace(-0.4, 0.1, 6).reshape(6, 1, 1, 1)
     options = {"sigma": 0.5, "draws": 300}

@@ -30,6 +30,32 @@ def test_mart_of_two_rows():
     np.testing.assert_allclose(sure, [100 - np.log(1e-4)], rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("loss", "definition"),
+    [
+        (lambda p, q, y: robust.misclassification_aware_kl(p, q, y), oracle.doubted),
+        (lambda p, q, y: robust.boosted_cross_entropy(q, y), lambda p, q, y: oracle.boosted(q, y)),
+    ],
+    ids=["doubted", "boosted"],
+)
+def test_no_gradient_of_mart_is_stopped(loss, definition):
+    """The gradients by both predictions, against central differences in float64."""
+    generator = np.random.default_rng(3)
+    (p, q), labels = 2 * generator.normal(size=(2, 5, 4)), generator.integers(0, 4, 5)
+    sources = [tf.constant(logits, tf.float32) for logits in (p, q)]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        value = tf.reduce_sum(loss(*sources, labels))
+    found = tape.gradient(value, sources, unconnected_gradients="zero")
+    expected = np.zeros((2, 5, 4))
+    for place in np.ndindex(expected.shape):
+        moved = np.zeros_like(expected)
+        moved[place] = 1e-5
+        ends = [np.sum(definition(*(np.stack([p, q]) + sign * moved), labels)) for sign in (1, -1)]
+        expected[place] = (ends[0] - ends[1]) / 2e-5
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
 def adr_terms(sources, labels, **options):
     z, logits, z_a, logits_a = sources
     return robust.adversarial_divergence((z, logits), (z_a, logits_a), labels, **options)

@@ -47,8 +47,8 @@ def test_projected_points_lie_in_the_threat_set_and_others_up_to_three_radii_awa
 
 
 def test_the_start_is_cut_to_the_pixels_and_the_step_added_to_it(monkeypatch):
-    """One pixel x = 0.5 with noise 0.2 and a rising loss: 0.8 without the projection, 0.6 with it."""
-    predict = lambda images, training: tf.reshape(images, [-1, 1]) * [[-9.0, 9.0]]  # noqa: E731
+    """One pixel x = 0.5 with noise 0.2: 0.8 without the projection, 0.6 with it, as the loss rises from 0.6 on."""
+    predict = lambda images, training: tf.reshape((images - 0.6) ** 2, [-1, 1]) * [[-9.0, 9.0]]  # noqa: E731
     inputs = tf.constant([0.5, 0.95], shape=[2, 1, 1, 1]), tf.zeros([2], tf.int32), tf.constant([0, 1])
     monkeypatch.setattr("tfrobust.ops.norms.random_in_ball", lambda key, like, *_: tf.fill(tf.shape(like), 0.2))
     for projected, expected in ((False, [0.8, 1.0]), (True, [0.6, 1.0])):

@@ -58,6 +58,17 @@ def test_crown_ibp_mixes_the_margins(beta, margins):
     np.testing.assert_allclose(terms["ce_certified"], [np.log(1 + np.exp(-expected).sum())], atol=1e-5)
 
 
+@pytest.mark.parametrize(("progress", "beta"), [(0.0, 1.0), (0.2, 0.85), (1.0, 0.25)])
+def test_linear_bounds_give_way_to_intervals(monkeypatch, progress, beta):
+    linear, interval = np.array([[4.0, -1.0]]), np.array([[2.0, -3.0]])
+    monkeypatch.setattr("tfrobust.certification.intervals.margins", lambda *_: tf.constant(interval))
+    monkeypatch.setattr("tfrobust.certification.linear_bounds.lower_bounds", lambda *_, **__: tf.constant(linear))
+    parts = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]), LinearHead(2)
+    method = CROWNIBP(*parts, epsilon=0.1, final_beta=0.25, ramp=RAMP)
+    margins = method.margins(None, None, tf.constant([0]), None, progress)
+    np.testing.assert_allclose(margins, beta * linear + (1 - beta) * interval, rtol=1e-6)
+
+
 def test_the_smoothed_ramp_has_the_published_values():
     found = [float(RAMP(step)) for step in (0, 10, 20, 35, 60, 85, 110, 10**6)]
     np.testing.assert_allclose(found, [0, 0, 0.00197, 0.07692, 0.38462, 0.69231, 1, 1], atol=5e-6)

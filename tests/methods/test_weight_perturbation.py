@@ -71,6 +71,21 @@ def test_the_perturbation_has_gamma_times_the_length_of_the_weights():
     np.testing.assert_array_equal(perturbation(tf.ones([2]), tf.zeros([2]), 0.01), [0, 0])
 
 
+def test_the_first_pass_leaves_no_trace_but_the_kernels_move_which_is_taken_back():
+    kernel, bias = keras.Variable([3.0, 4.0], name="kernel"), keras.Variable([1.0, 1.0], name="bias")
+    statistic = keras.Variable(1.0, name="moving_mean")
+
+    def differentiate():
+        statistic.assign(2.0)
+        return None, [tf.constant([0.0, -2.0]), tf.constant([1.0, 1.0])]
+
+    with WeightPerturbation(gamma=0.1).applied([kernel, bias], tf.constant(0), differentiate):
+        np.testing.assert_allclose(kernel, [3.0, 3.5], rtol=1e-6)
+        kernel.assign_add([1.0, 1.0])
+    np.testing.assert_allclose(kernel, [4.0, 5.0], rtol=1e-6)
+    assert statistic.numpy() == 1.0 and np.all(bias.numpy() == 1.0)
+
+
 @pytest.mark.rest
 def test_a_schedule_of_gamma_starts_after_its_warm_up_and_statistics_move_once():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.0, 0.5])  # 0 in step 0, then 0.5

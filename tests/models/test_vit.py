@@ -180,13 +180,16 @@ def test_a_size_unknown_while_tracing_must_be_that_of_the_table():
 # ---------------------------------------------------------------------------------------------------- training
 
 
-def test_drop_path_drops_whole_examples_more_often_in_later_blocks():
+def test_drop_path_drops_whole_examples_and_rescales_the_others():
     layer, ones = DropPath(0.3), tf.ones([4000, 2, 3])
     dropped = layer(ones, training=True).numpy()
     assert np.all(dropped == dropped[:, :1, :1])
     assert np.mean(dropped == 0) == pytest.approx(0.3, abs=0.04)
     np.testing.assert_allclose(dropped[dropped > 0], 1 / 0.7, rtol=1e-6)
     np.testing.assert_array_equal(layer(ones), ones)
+
+
+def test_drop_path_drops_more_often_in_later_blocks():
     encoder = make(drop_path=0.4)
     rates = [block.drop_path for *_, block in encoder.stage_layers]
     np.testing.assert_allclose(rates, [0.0, 0.1, 0.2, 0.3, 0.4])
