@@ -58,6 +58,14 @@ def save(model: keras.Model, path) -> None:
         keras.saving.save_model(model, temporary)
 
 
+def rehearsed(path) -> tuple:
+    """Open a `.keras` file for its rehearsal: the function of its outputs, the shape of its input, and the dtype."""
+    model = load(path)
+    shape = getattr(model, "input_shape", None) or (model.get_build_config() or {})["input_shape"]
+    dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float32"
+    return lambda examples: model(examples, training=False), list(shape), dtype
+
+
 def load(path) -> keras.Model:
     """Load a `.keras` file, of this library or of any Keras model, without running code from it.
 

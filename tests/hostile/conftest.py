@@ -71,8 +71,8 @@ def rehearsed_here(monkeypatch):
     """Models of others are rehearsed in this process; one of its own takes seconds to start."""
     from tfrobust.security import rehearsal, rehearsal_process
 
-    def run(directory, largest, seconds):
-        return rehearsal.verdict(0, json.dumps(rehearsal_process.rehearse(directory)).encode(), largest)
+    def run(directory, growth, *_):
+        return rehearsal.verdict(0, json.dumps(rehearsal_process.rehearse(directory)).encode(), growth)
 
     monkeypatch.setattr(rehearsal, "run", run)
 

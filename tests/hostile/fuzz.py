@@ -206,13 +206,13 @@ def _rehearsal(mark: pathlib.Path):
 
     from tfrobust.security import rehearsal, rehearsal_process
 
-    def run(directory: str, largest: int, seconds: int) -> str:
+    def run(directory: str, growth: int, *_) -> str:
         mark.touch()
         _limit_time(_REHEARSED_SECONDS)
         printed = json.dumps(rehearsal_process.rehearse(directory)).encode()
         _limit_time(PROCESSOR_SECONDS)
         mark.unlink()
-        return rehearsal.verdict(0, printed, largest)
+        return rehearsal.verdict(0, printed, growth)
 
     return run
 

@@ -61,5 +61,5 @@ def test_every_saved_model_is_scanned_before_it_is_loaded():
     assert calls.keys() == {"security/saved_models.py", "security/rehearsal_process.py", "serving/export/probe.py"}
     assert (
         "check(directory)" in calls["security/saved_models.py"]
-        and "rehearse(directory)" in calls["security/saved_models.py"]
+        and "rehearse(directory, use)" in calls["security/saved_models.py"]
     )

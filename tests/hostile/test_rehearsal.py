@@ -1,15 +1,18 @@
 """TensorFlow loads a model of others in a process of its own first; a crash or a lack of memory there is one line."""
 
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from hostile import programs
 
+import tfrobust
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor
 from tfrobust.security import rehearsal, rehearsal_process, saved_models
@@ -29,12 +32,14 @@ def another(export_copy):
 
 # Name -> (a program in place of the one that loads the model, a part of the line).
 ENDS = {
-    "it crashes": ("import os; os.abort()", "crashes on it, or needs more than .* bytes .SIGABRT"),
+    "it crashes": ("import os; os.abort()", "crashes on it, or needs more than .* MiB .SIGABRT"),
     "it is killed": ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
     "it ends early": ("raise SystemExit(3)", "crashes on it .code 3"),
     "it says nothing": ("", "crashes on it .code 0"),
     "it says what is no JSON": ("print('{')", "crashes on it .code 0"),
-    "it says that it cannot": ("print('\"\\\\u001b[2J' + 'no' * 200 + '\"')", "cannot load it .*nono"),
+    "it says that it cannot": ("print('[\"load\", \"\\\\u001b[2J' + 'no' * 200 + '\"]')", "cannot load it .*nono"),
+    "it says that a call fails": ('print(\'["call", "no"]\')', "cannot call it .no"),
+    "it says what is no list": ("print('8')", "crashes on it .code 0"),
     "it does not end": ("import time; time.sleep(600)", "has not loaded and called it within 0.5 s"),
     "it takes too much": (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2); bytearray(2**60)",
@@ -65,7 +70,7 @@ def test_memory_is_given_for_what_lies_on_the_disk(tmp_path):
         os.link(tmp_path / "whole", tmp_path / f"name{number}")
     with open(tmp_path / "hole", "wb") as file:
         file.truncate(2**40)
-    assert least + 2**20 < rehearsal.memory_limit(tmp_path) < least + 2**24
+    assert least + 2**20 < rehearsal.memory_limit(tmp_path) < least + 2**25
 
 
 def test_all_but_what_was_written_here_is_rehearsed(whole, another, tmp_path, monkeypatch):
@@ -84,30 +89,69 @@ def test_all_but_what_was_written_here_is_rehearsed(whole, another, tmp_path, mo
         rehearsal.rehearse(moved)
 
 
+class _Recording(tf.Module):
+    """Keeps the sizes of the batches it gets, and whether their gradients are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __call__(self, batch):
+        self.calls.append([len(batch), round(float(tf.reduce_max(batch)), 3)])
+
+        @tf.custom_gradient
+        def logits(inner):
+            def backward(upstream):
+                self.calls[-1].append("gradient")
+                return tf.zeros_like(inner)
+
+            return inner[:, 0, :3, 0], backward
+
+        return logits(batch)
+
+
+@pytest.mark.parametrize("more, gradients", [({"gradient_batch": 2}, (1, 2)), ({}, ())])
+def test_the_function_is_called_as_the_command_will(tmp_path, more, gradients):
+    """Once gray, then with real examples; the largest batch at last, and the gradient where one follows."""
+    examples = np.linspace(0.6, 0.9, 5, dtype=np.float32).repeat(64).reshape(5, 8, 8, 1)
+    np.save(tmp_path / "examples.npy", examples)
+    recording = _Recording()
+    use = {"batch_size": 40, "examples": str(tmp_path / "examples.npy"), **more}
+    rehearsal_process._call(recording, [None, 8, 8, 1], "float32", use)
+    expected = [(1, 0.5), (2, 0.6), (40, 0.9)]
+    assert recording.calls == [[*call, *["gradient"] * (call[0] in gradients)] for call in expected]
+    recording.calls.clear()
+    rehearsal_process._call(recording, [4, None, None, 1], "float32", {"batch_size": 40})
+    assert recording.calls[0][0] == 4 and len(recording.calls) == 1
+
+
+def test_a_batch_that_takes_too_long_is_made_smaller(monkeypatch):
+    batches, clock = [], iter(range(0, 1000, 1))
+    monkeypatch.setattr(rehearsal_process.time, "monotonic", lambda: float(next(clock)))
+    rehearsal_process._call(lambda x: batches.append(len(x)) or x, [None, 2], "float32", {"batch_size": 128})
+    assert batches == [1, 2, 10]  # a second for two, five seconds at most
+
+
 def test_a_whole_model_is_loaded_and_asked(whole, monkeypatch):
     asked = []
-    load = tf.saved_model.load
-
-    def watched(directory):
-        loaded = load(directory)
-        signature = loaded.signatures["serving_default"]
-        asked.append(signature.structured_input_signature[1]["images"].shape)
-        return loaded
-
-    monkeypatch.setattr(tf.saved_model, "load", watched)
-    assert rehearsal_process.rehearse(str(whole / "export")) == ""
-    assert asked == [(None, 8, 8, 1)]
+    monkeypatch.setattr(rehearsal_process, "_run", lambda function, batch, _: asked.append(len(function(batch))))
+    assert rehearsal_process.rehearse(str(whole / "export")) == ["call", ""]
+    assert asked == [3, 3]
 
 
 def test_the_limits_hold():
     program = (
         "import runpy, sys\n"
-        "runpy.run_path(sys.argv[1])['limit'](2**28, 1)\n"
+        "sys.path.append(sys.argv[2])\n"
+        "inner = runpy.run_path(sys.argv[1])\n"
+        "inner['limit'](1)\n"
+        "inner['memory'].limit(2**28)\n"
         "try:\n    bytearray(2**29)\n"
         "except MemoryError:\n    print('no memory', flush=True)\n"
         "while True:\n    pass\n"
     )
-    command = [sys.executable, "-P", "-c", program, rehearsal_process.__file__]
+    root = pathlib.Path(tfrobust.__file__).parents[1]
+    command = [sys.executable, "-P", "-c", program, rehearsal_process.__file__, str(root)]
     done = subprocess.run(command, capture_output=True, timeout=300)
     assert (done.stdout, done.returncode) == (b"no memory\n", -signal.SIGXCPU)
 

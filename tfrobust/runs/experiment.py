@@ -1,6 +1,7 @@
 """The root functions, which build, train, stage, evaluate, report and publish. Commands call them, gin binds them."""
 
 import contextlib
+import dataclasses
 import pathlib
 import time
 from collections.abc import Callable
@@ -38,10 +39,14 @@ from tfrobust.runs.plan import Plan
 from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.runs.stage import Stage
 from tfrobust.security import saved_models
+from tfrobust.security.rehearsal import Use
 from tfrobust.serving.export import publish
 from tfrobust.serving.export.smoothed import ServedSmoothing
 from tfrobust.training import cluster
 from tfrobust.training import strategy as strategies
+
+# Test images that the rehearsal of a model uses.
+_REHEARSED = 15
 
 
 def train(
@@ -250,12 +255,13 @@ def evaluate(
     known = earlier.training if earlier else {}
     if data is None:
         data = artifacts.named_source(model, earlier or (surrogate and artifacts.earlier_report(surrogate)))
-    elif callable(data):
-        data = data(image_shape=_input_shape(predictor), **artifacts.fitting(earlier))
-    dataset = _loaded(data)
+    attacked = any(evaluator not in evaluator.without_gradients() for evaluator in evaluators)
+    use = Use(batch_size=batch_size, gradient_batch=batch_size if attacked else predictors.GRADIENT_PROBES)
+    opening = {"model": model, "encoder": encoder, "logits_output": logits_output, "surrogate": surrogate}
+    predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use)
+    images, labels = dataset.test.arrays()
     artifacts.check_vocabulary(model, dataset)
     artifacts.check_classes(earlier, dataset)
-    images, labels = dataset.test.arrays()
     with saved_models.answering(predictor.name), ConsoleProgress(verbose) as progress:
         setting = Setting(
             predictor=predictor,
@@ -308,6 +314,27 @@ def _loaded(data: Source, quiet: bool = False) -> Dataset:
     if dataset.note and not quiet:
         print(dataset.note, flush=True)
     return dataset
+
+
+def _predictor_and_data(opening: dict, data: Source | Callable, fitting: dict, use: Use) -> tuple:
+    """Load the data first, whose examples the rehearsal of the model uses, unless the model defines their shape.
+
+    Returns:
+        (predictor, source, dataset).
+    """
+    predictor, is_model = None, not weight_files.is_weights(opening["model"])
+    if is_model:
+        predictors.located(opening["model"])  # raises before the data are loaded
+    if callable(data):
+        predictor = _predictor(**opening, use=use)
+        data = data(image_shape=_input_shape(predictor), **fitting)
+    dataset = _loaded(data)
+    use = dataclasses.replace(use, examples=dataset.test.arrays(_REHEARSED)[0])
+    if predictor is None:
+        return _predictor(**opening, use=use), data, dataset
+    if is_model:
+        predictors.rehearse(opening["model"], use, opening["logits_output"])
+    return predictor, data, dataset
 
 
 def _check_data(dataset: Dataset, batch_size: int, evaluators: tuple) -> None:
@@ -375,13 +402,17 @@ def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy)
 
 
 def _predictor(
-    model: str, encoder: Callable[..., keras.Model] | None, logits_output: str | None, surrogate: str | None
+    model: str,
+    encoder: Callable[..., keras.Model] | None,
+    logits_output: str | None,
+    surrogate: str | None,
+    use: Use,
 ) -> predictors.Predictor:
     if surrogate is not None:
-        found = _predictor(model, encoder, logits_output, None)
-        return found.with_surrogate(predictors.load(surrogate))
+        found = _predictor(model, encoder, logits_output, None, use)
+        return found.with_surrogate(predictors.load(surrogate, use=use))
     if not weight_files.is_weights(model):
-        return predictors.load(model, logits_output)
+        return predictors.load(model, logits_output, use)
     weight_files.require_readable(model)
     if encoder is None:
         raise InputError(

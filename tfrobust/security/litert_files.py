@@ -78,8 +78,12 @@ def scan_content(content: bytes) -> list[Finding]:
     return []
 
 
-def load(path) -> bytes:
-    """Return the content of a LiteRT file that passes `scan`, and that a separate process has run once.
+def load(path, use: rehearsal.Use = rehearsal.A_FEW) -> bytes:
+    """Return the content of a LiteRT file that passes `scan`, and that a separate process has run.
+
+    Args:
+        path: of the file.
+        use: how it will be called.
 
     Raises:
         InputError (a ValueError): one line with the finding, or with the reason why it cannot be run; or the package
@@ -94,7 +98,7 @@ def load(path) -> bytes:
     for first in scan_content(content):
         raise InputError(f"{name} is not loaded: {first.evidence}. {first.remedy}"[:300])
     interpreter_class()
-    rehearsal.rehearse(path)
+    rehearsal.rehearse(path, use)
     return content
 
 

@@ -1,96 +1,138 @@
-"""Rehearse the loading of a model in a separate process, where a crash or a lack of memory does no harm."""
+"""Rehearse a model in a separate process, where a crash, a lack of memory or an endless call does no harm."""
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import json
+import math
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
+
+import numpy as np
 
 from tfrobust.errors import InputError
-from tfrobust.security import rehearsal_process
+from tfrobust.security import memory, own_models, rehearsal_process
 from tfrobust.security.program_files import shown
 
-LARGEST = 2**32  # bytes, plus 4 times what the model's files take on the disk, plus the processors' share
+LARGEST = 2**30  # bytes, plus the model's files and the batch as often as below, plus the processors' share
 SECONDS = 300
-_TIMES_FILES = 4
+_TIMES_FILES = 16
+# A wide network keeps thousands of values for each one of its input until the gradient is computed.
+_TIMES_BATCH = 4096
 # TensorFlow starts several threads for each processor, and their stacks count.
 _PER_PROCESSOR = 2**26
-# Digests of models whose content this process has written itself.
-_own: set[str] = set()
+_MOST_EXAMPLES = 15
+
+remember = own_models.remember
 
 
-def remember(model) -> None:
-    """Register a model that this process has just written: it needs no rehearsal, wherever it is moved to."""
-    _own.add(_digest(pathlib.Path(model)))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Use:
+    """How a command will call a model, which the rehearsal does before it.
+
+    Attributes:
+        batch_size: largest number of examples in one call.
+        gradient_batch: largest number of examples in one call whose gradient is computed; 0 for none.
+        examples: some of the real examples [n, ...], of which the first few are used; None: noise.
+        opener: "module:function" of the function that opens the model in the other process: path, **options ->
+            (function of examples, shape of its input with None for any size, name of the input's dtype). "" for a
+            `.keras` file is `saving.rehearsed`; for other models TensorFlow's or LiteRT's own loader is sufficient.
+        options: more arguments of `opener`, numbers and texts.
+        modules: modules to import before, such as those of a user's own layers.
+    """
+
+    batch_size: int = 2
+    gradient_batch: int = 0
+    examples: np.ndarray | None = None
+    opener: str = ""
+    options: dict = dataclasses.field(default_factory=dict)
+    modules: tuple[str, ...] = ()
 
 
-def rehearse(model) -> None:
-    """Load a model and call it on one example in another process, with limits on memory and time.
+# Of a command that says no more.
+A_FEW = Use()
+
+
+def rehearse(model, use: Use = A_FEW) -> None:
+    """Load a model and call it as a command will, in another process with limits on memory and time.
+
+    That process may connect to nothing, start nothing, and read no files but those of the model and of Python
+    (`security.walls`).
 
     Args:
-        model: a SavedModel, or a LiteRT file, without findings in a scan.
+        model: a SavedModel, a LiteRT file or a `.keras` file, without findings in a scan.
+        use: how it will be called.
 
     Raises:
-        InputError (a ValueError): TensorFlow or LiteRT crashes, takes too much memory or time, or cannot load it.
+        InputError (a ValueError): TensorFlow or LiteRT crashes, takes too much memory or time, or cannot load it; or it
+            does what no model needs.
     """
     model = pathlib.Path(model).resolve()
-    if _digest(model) in _own:
+    if own_models.is_own(model):
         return
-    fault = run(str(model), memory_limit(model), SECONDS)
+    fault = run(str(model), memory_limit(model, use), SECONDS, use)
     if fault:
-        what = f"{'LiteRT' if model.is_file() else 'TensorFlow'} {fault}"
+        runtime = "LiteRT" if model.suffix == ".tflite" else "Keras" if model.suffix == ".keras" else "TensorFlow"
+        what = f"{runtime} {fault}"
         raise InputError(f"{named(model)} is not loaded: {what}. Export it again, or get an unchanged copy."[:300])
 
 
-def run(model: str, largest: int, seconds: int) -> str:
-    """Return why a model must not be loaded, as a clause about its runtime without the subject; "" if it may be."""
-    # -P keeps the folder of that file off the path; the model's path is absolute, so it cannot be mistaken for a flag.
-    command = [sys.executable, "-P", rehearsal_process.__file__, model, str(largest), str(seconds)]
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    try:
-        done = subprocess.run(command, env=environment, timeout=seconds, **streams)
-    except subprocess.TimeoutExpired:
-        return f"has not loaded and called it within {seconds} s"
-    return verdict(done.returncode, done.stdout, largest)
+def run(model: str, growth: int, seconds: int, use: Use) -> str:
+    """Return why a model must not be loaded, as a clause about its runtime without the subject; "" if it may be.
+
+    Args:
+        model: absolute path, so that it cannot be mistaken for a flag.
+        growth: bytes that the process may take beyond TensorFlow itself.
+        seconds: until the process is ended.
+        use: how the model is called.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfrobust-rehearsal-") as temporary:
+        described = dataclasses.asdict(dataclasses.replace(use, examples=None))
+        if use.examples is not None and len(use.examples):
+            described["examples"] = os.path.join(temporary, "examples.npy")
+            np.save(described["examples"], np.asarray(use.examples[:_MOST_EXAMPLES]), allow_pickle=False)
+        # -P keeps the folder of that file off the path.
+        command = [sys.executable, "-P", rehearsal_process.__file__, model, str(growth), str(seconds)]
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TMPDIR": temporary}
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        try:
+            more = {"env": environment, "cwd": temporary, "timeout": seconds}
+            done = subprocess.run([*command, json.dumps(described), temporary], **more, **streams)
+        except subprocess.TimeoutExpired:
+            return f"has not loaded and called it within {seconds} s"
+    return verdict(done.returncode, done.stdout, growth)
 
 
-def verdict(code: int, printed: bytes, largest: int) -> str:
+def verdict(code: int, printed: bytes, growth: int) -> str:
     """Return the fault shown by the end of a rehearsal, as `run` does."""
     if code < 0:
         name = signal.Signals(-code).name
-        return f"crashes on it, or needs more than {largest} bytes ({name})"
+        return f"crashes on it, or needs more than {growth >> 20} MiB ({name})"
     try:
-        fault = json.loads(printed.splitlines()[-1])
-    except (ValueError, IndexError):
+        verb, fault = json.loads(printed.splitlines()[-1])
+    except (ValueError, TypeError, IndexError):
         return f"crashes on it (code {code})"
-    return f"cannot load it ({shown(fault, 160)[1:-1]})" if fault else ""
+    return f"cannot {'call' if verb == 'call' else 'load'} it ({shown(fault, 160)[1:-1]})" if fault else ""
 
 
-def memory_limit(model: pathlib.Path) -> int:
-    """Return the bytes that a process may take which loads a model.
+def memory_limit(model, use: Use = A_FEW) -> int:
+    """Return the bytes that a model may take in a process, beyond those of TensorFlow itself.
 
     Files count by what they take on the disk, so holes do not, and a file of many links counts once.
     """
+    model = pathlib.Path(model)
     found = (path.stat() for path in (model, *model.rglob("*")) if path.is_file())
     stored = {(each.st_dev, each.st_ino): min(each.st_size, 512 * each.st_blocks) for each in found}
-    return LARGEST + _TIMES_FILES * sum(stored.values()) + _PER_PROCESSOR * (os.cpu_count() or 1)
+    batch = 0 if use.examples is None else 4 * use.batch_size * math.prod(use.examples.shape[1:])
+    growth = LARGEST + _TIMES_FILES * sum(stored.values()) + _TIMES_BATCH * batch
+    return memory.bounded(growth + _PER_PROCESSOR * (os.cpu_count() or 1))
 
 
 def named(directory) -> str:
     """Return a path, shortened to its end if it is too long for a line."""
     name = str(directory)
     return name if len(name) <= 70 else f"...{name[-67:]}"
-
-
-def _digest(model: pathlib.Path) -> str:
-    """Return a hash of the files that are loaded; the index of a SavedModel holds the checksums of the data."""
-    found = hashlib.sha256()
-    for path in (model, model / "saved_model.pb", model / "variables/variables.index"):
-        content = path.read_bytes() if path.is_file() else b""
-        found.update(len(content).to_bytes(8, "little") + content)
-    return found.hexdigest()

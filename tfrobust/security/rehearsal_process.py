@@ -1,29 +1,43 @@
-"""Load a model and call it once in a process with limits; a program of its own that does not import tfrobust.
+"""Load a model and call it as a command will, in a process with limits and walls; a program of its own.
 
-    python -P rehearsal_process.py MODEL BYTES SECONDS
+    python -P rehearsal_process.py MODEL BYTES SECONDS USE TEMPORARY
 
-The model is the folder of a SavedModel, or a LiteRT file. The program prints one line of JSON: "" on success, otherwise
-why the model is not loaded. Exit code 0: it has printed that line.
+MODEL is the folder of a SavedModel, a LiteRT file, or a `.keras` file; BYTES what it may take beyond TensorFlow itself;
+USE a `rehearsal.Use` as JSON; TEMPORARY the only folder that may be written to. The program prints one line of JSON: a
+list of a verb and a fault, "" if there is none. Exit code 0: it has printed that line.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
+import pathlib
 import resource
 import sys
+import threading
+import time
+
+if __name__ == "__main__":  # the last folder, so that nothing in it is taken for another package
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+from tfrobust.security import memory, own_models, walls  # noqa: E402
 
 SIGNATURE = "serving_default"
+CALL_SECONDS = 60  # of one call, its gradient included
+# A larger batch is left out if it would take longer, since an evaluation makes thousands of such calls.
+LONGEST_BATCH = 5.0
 _UNKNOWN_SIZE = 32
 _OUT_OF_MEMORY = "it takes more memory than it may"
+_LARGEST_FILE = 2**28  # of a file that Keras unpacks
 
 
-def limit(largest: int, seconds: int) -> None:
-    """Limit the memory that this process may write to, its CPU time, and its core dumps."""
+def limit(seconds: int) -> None:
+    """Limit the CPU time of this process, and the files that it writes."""
     bounds = (
-        (resource.RLIMIT_DATA, largest),
         # The caller ends the process at its time limit; this ends it if the caller no longer exists.
         (resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1)),
+        (resource.RLIMIT_FSIZE, _LARGEST_FILE),
         (resource.RLIMIT_CORE, 0),
     )
     for kind, bound in bounds:
@@ -31,75 +45,177 @@ def limit(largest: int, seconds: int) -> None:
         resource.setrlimit(kind, (bound if most == resource.RLIM_INFINITY else min(bound, most), most))
 
 
-def rehearse(model: str) -> str:
-    """Load a model and call it on one example, as `rehearse_saved_model` does, or `rehearse_litert` for a file."""
-    return rehearse_litert(model) if os.path.isfile(model) else rehearse_saved_model(model)
+def rehearse(model: str, use: dict | None = None) -> list[str]:
+    """Load a model and call it on batches, with the gradients that `use` asks for.
 
-
-def rehearse_litert(path: str) -> str:
-    """Load a LiteRT file, and call it on one example, and on two if it takes any number.
+    Errors while TensorFlow or LiteRT loads the model count; and of the calls a crash, memory and time. Other errors are
+    left to the caller, whose examples are different.
 
     Returns:
-        "", or why the model must not be loaded.
+        ["load" or "call", ""], or the fault in place of "".
     """
+    use = use or {}
+    if not _is_keras(model):
+        try:
+            loaded = _loaded_litert(model) if os.path.isfile(model) else _loaded_program(model)
+        except BaseException as error:
+            return ["load", _fault(error)]
+        prepare = _litert if os.path.isfile(model) else _program
+        verdict = _rehearsed(lambda: prepare(loaded, model), use)
+        if verdict[1] or not use.get("opener"):
+            return verdict
+    return _rehearsed(lambda: _opened(model, use), use)
+
+
+def _rehearsed(prepare, use: dict) -> list[str]:
+    try:
+        _call(*prepare(), use)
+    except BaseException as error:
+        fault = _fault(error)
+        return ["call", fault if fault == _OUT_OF_MEMORY else ""]
+    return ["call", ""]
+
+
+def _fault(error: BaseException) -> str:
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    return _OUT_OF_MEMORY if memory else " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _is_keras(model: str) -> bool:
+    return model.endswith(".keras")
+
+
+def _opened(model: str, use: dict):
+    """Return a function of examples, the shape of its input (None for any size) and the name of its dtype."""
+    module, _, name = (use.get("opener") or "tfrobust.saving:rehearsed").partition(":")
+    own_models.remember(model)  # this is its rehearsal
+    return getattr(importlib.import_module(module), name)(model, **use.get("options", {}))
+
+
+def _call(function, shape, dtype, use: dict) -> None:
+    """Call a function on one example, on two, and on the largest batch unless that takes too long."""
+    import numpy as np
+    import tensorflow as tf
+
+    kind = tf.as_dtype(dtype)
+    gradient_batch = int(use.get("gradient_batch", 0)) if kind.is_floating else 0
+    examples = _examples(use, shape[1:], kind)
+    seconds = 0.0
+    for batch in [shape[0]] if shape[0] else sorted({1, 2, max(2, int(use.get("batch_size", 2)))}):
+        if seconds / 2 * batch > LONGEST_BATCH:  # of two examples, measured when the graphs were there
+            batch = max(3, int(LONGEST_BATCH * 2 / seconds))
+        rows = tf.constant(examples[np.arange(batch) % len(examples)], kind)
+        started = time.monotonic()
+        with _within(CALL_SECONDS, f"a call with {batch} examples takes more than {CALL_SECONDS:g} s"):
+            _run(function, rows, batch <= gradient_batch)
+        seconds = time.monotonic() - started
+
+
+def _run(function, batch, gradients: bool) -> None:
+    import tensorflow as tf
+
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(batch)
+        outputs = [tf.convert_to_tensor(each) for each in tf.nest.flatten(function(batch))]
+        floats = [tf.cast(each, tf.float32) for each in outputs if each.dtype.is_floating]
+        total = tf.add_n([tf.zeros([]), *map(tf.reduce_sum, floats)])
+    for each in outputs:
+        each.numpy()
+    gradient = tape.gradient(total, batch) if gradients else None
+    if gradient is not None:
+        tf.convert_to_tensor(gradient).numpy()
+
+
+def _examples(use: dict, shape: list, kind):
+    """Return one gray example, or a word, and then the examples of the command, or noise."""
+    import numpy as np
+
+    more = np.load(use["examples"], allow_pickle=False) if use.get("examples") else None
+    fits = more is not None and more.ndim == len(shape) + 1
+    if fits and all(size in (None, given) for size, given in zip(shape, more.shape[1:], strict=True)):
+        shape = more.shape[1:]
+    else:
+        shape = [size or _UNKNOWN_SIZE for size in shape]
+        draws = np.random.default_rng(0).uniform(size=(7, *shape))
+        more = draws if kind.is_floating else np.rint(draws)
+    first = np.full((1, *shape), 0.5 if kind.is_floating and len(shape) > 1 else 1.0)
+    found = np.concatenate([first, more])
+    return found.astype(str) if kind.name == "string" else found.astype(kind.as_numpy_dtype)
+
+
+@contextlib.contextmanager
+def _within(seconds: float, fault: str):
+    """End this process with a fault if a call takes longer."""
+    timer = threading.Timer(seconds, _end, (["call", fault],))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end(verdict: list[str]) -> None:
+    os.write(1, json.dumps(verdict).encode() + b"\n")
+    # Skip the shutdown of TensorFlow.
+    os._exit(0)
+
+
+def _loaded_litert(path: str):
     from ai_edge_litert.interpreter import Interpreter
 
-    try:
-        interpreter = Interpreter(path, num_threads=1)
-        _invoke(interpreter)
-    except MemoryError:
-        return _OUT_OF_MEMORY
-    except Exception as error:  # noqa: BLE001 - any error of LiteRT
-        return " ".join(str(error).split())[:200] or type(error).__name__
-    try:
-        inputs = interpreter.get_input_details()
-        if all(given["shape_signature"][:1].tolist() == [-1] for given in inputs):
-            for given in inputs:
-                interpreter.resize_tensor_input(given["index"], [2, *given["shape"][1:]])
-            _invoke(interpreter)
-    except MemoryError:
-        return _OUT_OF_MEMORY
-    except Exception:  # noqa: BLE001, S110 - left to the caller, who may call it on one
-        pass
-    return ""
+    interpreter = Interpreter(path, num_threads=1)
+    _invoke(interpreter, None)
+    return interpreter
 
 
-def _invoke(interpreter) -> None:
+def _litert(interpreter, path: str):
+    """Return a function that runs a LiteRT file, which is prepared for each batch size."""
+    import numpy as np
+
+    inputs = interpreter.get_input_details()
+    shapes = [each["shape_signature"].tolist() or each["shape"].tolist() for each in inputs]
+    any_number = all(shape[:1] == [-1] for shape in shapes)
+
+    def function(batch):
+        if any_number or -1 in shapes[0]:
+            for given, shape in zip(inputs, shapes, strict=True):
+                sizes = batch.shape[1:] if len(inputs) == 1 else [max(1, size) for size in shape[1:]]
+                interpreter.resize_tensor_input(given["index"], [len(batch) if any_number else shape[0], *sizes])
+        return _invoke(interpreter, batch.numpy())
+
+    fixed = None if any_number else max(1, shapes[0][0])
+    return function, [fixed, *(None if size < 0 else size for size in shapes[0][1:])], np.dtype(inputs[0]["dtype"]).name
+
+
+def _invoke(interpreter, batch):
     import numpy as np
 
     interpreter.allocate_tensors()
     for given in interpreter.get_input_details():
-        interpreter.set_tensor(given["index"], np.full(given["shape"], 0.5).astype(given["dtype"]))
+        fits = batch is not None and batch.shape == tuple(given["shape"]) and batch.dtype == given["dtype"]
+        interpreter.set_tensor(given["index"], batch if fits else np.full(given["shape"], 0.5).astype(given["dtype"]))
     interpreter.invoke()
-    for returned in interpreter.get_output_details():
-        interpreter.get_tensor(returned["index"])
+    return [interpreter.get_tensor(returned["index"]) for returned in interpreter.get_output_details()]
 
 
-def rehearse_saved_model(directory: str) -> str:
-    """Load a SavedModel, read its variables, and call it on one example.
-
-    After loading, only a crash, memory and time count. Other errors are left to the caller, whose examples are
-    different.
-
-    Returns:
-        "", or why the model must not be loaded.
-    """
+def _loaded_program(directory: str):
     import tensorflow as tf
 
-    try:
-        loaded = tf.saved_model.load(directory)
-    except (MemoryError, tf.errors.ResourceExhaustedError):
-        return _OUT_OF_MEMORY
-    except Exception as error:  # noqa: BLE001 - any error of TensorFlow
-        return " ".join(str(error).split())[:200] or type(error).__name__
-    for attempt in (_read_variables, _ask):
-        try:
-            attempt(loaded, directory)
-        except (MemoryError, tf.errors.ResourceExhaustedError):
-            return _OUT_OF_MEMORY
-        except Exception:  # noqa: BLE001, S110 - see above
-            pass
-    return ""
+    return tf.saved_model.load(directory)
+
+
+def _program(loaded, directory: str):
+    """Return the signature of a SavedModel, whose variables are read, too."""
+    _read_variables(loaded, directory)
+    signature = loaded.signatures[SIGNATURE]
+    ((key, specification),) = signature.structured_input_signature[1].items()
+
+    def function(batch):
+        outputs = loaded.signatures[SIGNATURE](**{key: batch})
+        return [outputs[name] for name in sorted(outputs)]
+
+    return function, list(specification.shape), specification.dtype.name
 
 
 def _read_variables(loaded, directory: str) -> None:
@@ -113,23 +229,19 @@ def _read_variables(loaded, directory: str) -> None:
         checkpoint.get_tensor(name)
 
 
-def _ask(loaded, directory: str) -> None:
-    import tensorflow as tf
-
-    signature = loaded.signatures[SIGNATURE]
-    ((key, specification),) = signature.structured_input_signature[1].items()
-    batch, *shape = specification.shape
-    example = tf.fill([batch or 1, *(size or _UNKNOWN_SIZE for size in shape)], 0.5 if len(shape) > 1 else 1.0)
-    for output in signature(**{key: tf.cast(example, specification.dtype)}).values():
-        output.numpy()
-
-
-def main(model: str, largest: str, seconds: str) -> None:
+def main(model: str, growth: str, seconds: str, use: str, temporary: str) -> None:
     """Print why a model must not be loaded, or ""."""
-    limit(int(largest), int(seconds))
-    print(json.dumps(rehearse(model)), flush=True)
-    # Skip the shutdown of TensorFlow.
-    os._exit(0)
+    limit(int(seconds))
+    wanted = json.loads(use)
+    names = [*wanted.get("modules", ()), wanted.get("opener", "").partition(":")[0]]
+    names += ["tfrobust.saving"] * _is_keras(model) + ["ai_edge_litert.interpreter"] * model.endswith(".tflite")
+    for name in ("tensorflow", *filter(None, names)):
+        with contextlib.suppress(ImportError):  # a module of the caller that lies in its folder
+            importlib.import_module(name)
+    memory.limit(int(growth))
+    hook = walls.raise_walls(model, temporary)
+    verdict = rehearse(model, wanted)
+    _end(["load", hook.refused[0]] if hook.refused else verdict)
 
 
 if __name__ == "__main__":

@@ -69,15 +69,19 @@ def check(directory) -> None:
     raise InputError(f"{name} is not loaded: {first.evidence}{rest}. {first.remedy}"[:_LONGEST])
 
 
-def load(directory):
-    """Load a SavedModel that passes `check` and that loads in a separate process (`security.rehearsal`).
+def load(directory, use: rehearsal.Use = rehearsal.A_FEW):
+    """Load a SavedModel that passes `check`, and that a separate process has called (`security.rehearsal`).
+
+    Args:
+        directory: holds saved_model.pb.
+        use: how it will be called.
 
     Raises:
         InputError (a ValueError): see `check`; or TensorFlow cannot load it, in one line.
         FileNotFoundError: the folder does not exist.
     """
     check(directory)
-    rehearsal.rehearse(directory)
+    rehearsal.rehearse(directory, use)
     try:
         return tf.saved_model.load(str(directory))
     except Exception as error:  # any error of TensorFlow

@@ -20,13 +20,16 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import litert
 from tfrobust.evaluation.engine.normalization import first_normalization
 from tfrobust.ops import probabilities
-from tfrobust.security import archives, litert_files, saved_models
+from tfrobust.security import archives, litert_files, rehearsal, saved_models
+from tfrobust.security.rehearsal import A_FEW, Use
 
 _SIGNATURE = "serving_default"
+_OPENER = f"{__name__}:opened"
 # Ranks of a batch of tokens, images or clips.
 _RANKS = (2, 4, 5)
 _PROBE_SIZE = 32
-_GRADIENT_PROBES = 2
+# Images whose gradient `as_logits` computes.
+GRADIENT_PROBES = 2
 # Layers that may follow the last dense layer.
 _AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
 
@@ -187,7 +190,7 @@ class Predictor:
         if self.is_text:
             fault = "its inputs are tokens, which have no gradient"
         elif self.differentiable:
-            fault = self._gradient_fault(images[:_GRADIENT_PROBES])
+            fault = self._gradient_fault(images[:GRADIENT_PROBES])
         if fault:
             changes |= {"differentiable": False, "no_gradient": fault}
         converted = dataclasses.replace(self, **changes) if changes else self
@@ -330,12 +333,13 @@ def network_of(model: keras.Model) -> dict:
         return {"network": None, "no_network": f"its layers cannot be read ({_first_line(error)})"}
 
 
-def from_saved_model(directory: str, logits_output: str | None = None) -> Predictor:
+def from_saved_model(directory: str, logits_output: str | None = None, use: Use = A_FEW) -> Predictor:
     """Make a predictor from a SavedModel's `serving_default`.
 
     Args:
         directory: holds saved_model.pb.
         logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
+        use: how it will be called, for its rehearsal.
 
     Returns:
         The predictor.
@@ -345,7 +349,7 @@ def from_saved_model(directory: str, logits_output: str | None = None) -> Predic
     """
     place = pathlib.Path(directory).resolve()
     name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
-    loaded = saved_models.load(directory)
+    loaded = saved_models.load(directory, use)
     with saved_models.answering(name, (Exception,)):
         return _from_loaded(loaded, directory, name, logits_output)
 
@@ -391,7 +395,7 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
     )
 
 
-def from_litert(path: str, logits_output: str | None = None) -> Predictor:
+def from_litert(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predictor:
     """Make a predictor from a LiteRT file, whose outputs are those of the interpreter.
 
     Its gradients are those of a differentiable copy of the file, so that white-box attacks run unchanged and each
@@ -401,6 +405,7 @@ def from_litert(path: str, logits_output: str | None = None) -> Predictor:
     Args:
         path: a `.tflite` file.
         logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
+        use: how it will be called, for its rehearsal.
 
     Returns:
         The predictor.
@@ -411,7 +416,8 @@ def from_litert(path: str, logits_output: str | None = None) -> Predictor:
     """
     parts = pathlib.Path(path).resolve().parts
     name = "/".join(parts[-3:-1]) if parts[-2].isdecimal() else parts[-1]
-    content = litert_files.load(path)
+    opening = {"opener": _OPENER, "options": {"logits_output": logits_output}}
+    content = litert_files.load(path, dataclasses.replace(use, **opening))
     file = litert.File(content, name)
     output = _output_name(list(file.graph.outputs), logits_output, name)
     logits = litert.Logits(file, output)
@@ -432,13 +438,14 @@ def from_litert(path: str, logits_output: str | None = None) -> Predictor:
     )
 
 
-def load(path: str, logits_output: str | None = None) -> Predictor:
+def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predictor:
     """Make a predictor from a path: a SavedModel, a LiteRT or `.keras` file, or a folder of numbered versions.
 
     Args:
         path: a directory with saved_model.pb or model.tflite; or with numbered versions, of which the newest is loaded;
             or a `.tflite` file; or a `.keras` file, loaded with safe_mode=True (import its own classes beforehand).
         logits_output: as in `from_saved_model`.
+        use: how it will be called, for its rehearsal in another process.
 
     Returns:
         The predictor.
@@ -447,26 +454,46 @@ def load(path: str, logits_output: str | None = None) -> Predictor:
         FileNotFoundError: the path does not exist.
         ValueError: the path is something else.
     """
-    place = pathlib.Path(path)
-    if not place.exists():
-        raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory, a .keras or .tflite file.")
+    place = located(path)
     if place.is_dir():
-        directory = files.model_directory(place)
-        if (directory / files.LITERT_FILE).exists():
-            return from_litert(str(directory / files.LITERT_FILE), logits_output)
-        return from_saved_model(str(directory), logits_output)
-    if place.suffix == ".tflite":
-        return from_litert(path, logits_output)
-    if place.suffix in (".h5", ".hdf5"):
-        raise InputError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
-    if place.suffix != ".keras":
-        raise InputError(f"{path} is neither a SavedModel directory nor a .keras or .tflite file.")
+        return from_saved_model(str(place), logits_output, use)
+    if litert_files.is_litert(place):
+        return from_litert(str(place), logits_output, use)
     archives.check_zip(place)
     try:
         model = keras.saving.load_model(place, compile=False, safe_mode=True)
     except Exception as error:  # noqa: BLE001 - a damaged or foreign file can raise anything in Keras
         raise InputError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
     return from_keras(model, logits_output)
+
+
+def located(path: str) -> pathlib.Path:
+    """Return the folder of the SavedModel, or the file, that `load` reads; raise as it does if there is none."""
+    place = pathlib.Path(path)
+    if not place.exists():
+        raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory, a .keras or .tflite file.")
+    if place.is_dir():
+        directory = files.model_directory(place)
+        return directory / files.LITERT_FILE if (directory / files.LITERT_FILE).exists() else directory
+    if place.suffix in (".h5", ".hdf5"):
+        raise InputError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
+    if place.suffix not in (".keras", litert_files.SUFFIX):
+        raise InputError(f"{path} is neither a SavedModel directory nor a .keras or .tflite file.")
+    return place
+
+
+def rehearse(path: str, use: Use, logits_output: str | None = None) -> None:
+    """Rehearse a model in another process as `load` does, without loading it here."""
+    place = located(path)
+    if not place.is_dir():
+        use = dataclasses.replace(use, opener=_OPENER, options={"logits_output": logits_output})
+    rehearsal.rehearse(place, use)
+
+
+def opened(path: str, logits_output: str | None = None) -> tuple[Callable, list, str]:
+    """Open a model for its rehearsal: the function of its logits, the shape of its input, and the dtype."""
+    found = load(path, logits_output)
+    return found.logits, [None, *found.image_shape], found.kind.dtype
 
 
 def _named_outputs(model: keras.Model, outputs) -> dict:

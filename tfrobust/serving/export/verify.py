@@ -14,6 +14,8 @@ from tfrobust.errors import InputError
 from tfrobust.security import rehearsal, saved_models
 from tfrobust.serving.export import probe
 
+_TENSORFLOW = 2**30  # bytes that a process with TensorFlow takes before it loads a model
+
 
 @dataclasses.dataclass(frozen=True)
 class VerifyResult:
@@ -75,7 +77,7 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
             probe.__file__,
             str(directory),
             result_file,
-            str(rehearsal.memory_limit(directory)),
+            str(_TENSORFLOW + rehearsal.memory_limit(directory)),
         ]
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
         try:

@@ -1,0 +1,76 @@
+"""Limits on the memory of this process, relative to what it uses already."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+# Of the memory that is free, what a model may take.
+_SHARE = 0.9
+
+
+def used() -> int:
+    """Return the bytes of this process that count for RLIMIT_DATA; 0 if the system does not tell.
+
+    RLIMIT_AS would be no limit of memory: TensorFlow reserves addresses that it never uses.
+    """
+    return _number("/proc/self/status", "VmData")
+
+
+def available() -> int | None:
+    """Return the bytes that this machine, or its container, can still give; None if the system does not tell."""
+    free = [_number("/proc/meminfo", "MemAvailable") or None, _of_container()]
+    return min((each for each in free if each is not None), default=None)
+
+
+def bounded(growth: int) -> int:
+    """Return a number of bytes, or the share of the free memory that a model may take if that is less."""
+    free = available()
+    return growth if free is None else min(growth, int(_SHARE * free))
+
+
+def limit(growth: int) -> None:
+    """Limit the memory that this process may write to: to what it uses now, and `growth` more bytes."""
+    if resource is None or not used():
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    bound = used() + growth
+    resource.setrlimit(resource.RLIMIT_DATA, (bound if most == resource.RLIM_INFINITY else min(bound, most), most))
+
+
+@contextlib.contextmanager
+def limited(growth: int) -> Iterator[None]:
+    """Limit the memory of this process as `limit` does, while a model of someone else is evaluated."""
+    if resource is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit(growth)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _number(path: str, name: str) -> int:
+    try:
+        lines = pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def _of_container() -> int | None:
+    """Return the bytes left in the control group of this process; None if it has no limit."""
+    folder = pathlib.Path("/sys/fs/cgroup")
+    try:
+        most, now = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return max(0, int(most) - int(now))
+    except (OSError, ValueError):  # another version, or "max"
+        return None
