@@ -106,7 +106,7 @@ def _call(function, shape, dtype, use: dict) -> None:
             batch = max(3, int(LONGEST_BATCH * 2 / seconds))
         rows = tf.constant(examples[np.arange(batch) % len(examples)], kind)
         started = time.monotonic()
-        with _within(CALL_SECONDS, f"a call with {batch} examples takes more than {CALL_SECONDS:g} s"):
+        with _within(CALL_SECONDS, f"a call with a batch of {batch} takes more than {CALL_SECONDS:g} s"):
             _run(function, rows, batch <= gradient_batch)
         seconds = time.monotonic() - started
 
