@@ -38,7 +38,7 @@ from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.plan import Plan
 from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.runs.stage import Stage
-from tfrobust.security import saved_models
+from tfrobust.security import memory, rehearsal, saved_models
 from tfrobust.security.rehearsal import Use
 from tfrobust.serving.export import publish
 from tfrobust.serving.export.smoothed import ServedSmoothing
@@ -47,6 +47,8 @@ from tfrobust.training import strategy as strategies
 
 # Test images that the rehearsal of a model uses.
 _REHEARSED = 15
+# Copies of the data and outputs that evaluators may keep, and of the logits of one batch that an attack may.
+_TIMES_DATA, _TIMES_LOGITS = 8, 32
 
 
 def train(
@@ -251,18 +253,18 @@ def evaluate(
     earlier = artifacts.earlier_report(model)
     if earlier and bounds != (0.0, 1.0):
         raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave --bounds out.")
-    predictor = _predictor(model, encoder, logits_output, surrogate).on_unit_pixels(*bounds)
     known = earlier.training if earlier else {}
     if data is None:
         data = artifacts.named_source(model, earlier or (surrogate and artifacts.earlier_report(surrogate)))
     attacked = any(evaluator not in evaluator.without_gradients() for evaluator in evaluators)
     use = Use(batch_size=batch_size, gradient_batch=batch_size if attacked else predictors.GRADIENT_PROBES)
     opening = {"model": model, "encoder": encoder, "logits_output": logits_output, "surrogate": surrogate}
-    predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use)
-    images, labels = dataset.test.arrays()
+    predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use, bounds)
+    predictor, (images, labels) = predictor.on_unit_pixels(*bounds), dataset.test.arrays()
     artifacts.check_vocabulary(model, dataset)
     artifacts.check_classes(earlier, dataset)
-    with saved_models.answering(predictor.name), ConsoleProgress(verbose) as progress:
+    limited = _limited(model, dataclasses.replace(use, examples=images), predictor)
+    with saved_models.answering(predictor.name), limited, ConsoleProgress(verbose) as progress:
         setting = Setting(
             predictor=predictor,
             images=images,
@@ -316,7 +318,9 @@ def _loaded(data: Source, quiet: bool = False) -> Dataset:
     return dataset
 
 
-def _predictor_and_data(opening: dict, data: Source | Callable, fitting: dict, use: Use) -> tuple:
+def _predictor_and_data(
+    opening: dict, data: Source | Callable, fitting: dict, use: Use, bounds: tuple[float, float]
+) -> tuple:
     """Load the data first, whose examples the rehearsal of the model uses, unless the model defines their shape.
 
     Returns:
@@ -329,12 +333,34 @@ def _predictor_and_data(opening: dict, data: Source | Callable, fitting: dict, u
         predictor = _predictor(**opening, use=use)
         data = data(image_shape=_input_shape(predictor), **fitting)
     dataset = _loaded(data)
-    use = dataclasses.replace(use, examples=dataset.test.arrays(_REHEARSED)[0])
+    examples = dataset.test.arrays(_REHEARSED)[0]
+    if bounds != (0.0, 1.0):
+        examples = bounds[0] + (bounds[1] - bounds[0]) * examples
+    use = dataclasses.replace(use, examples=examples)
     if predictor is None:
         return _predictor(**opening, use=use), data, dataset
     if is_model:
         predictors.rehearse(opening["model"], use, opening["logits_output"])
     return predictor, data, dataset
+
+
+def _limited(model: str, use: Use, predictor: predictors.Predictor) -> contextlib.AbstractContextManager:
+    """Limit the memory of this process while it evaluates a file, to what the file, the data and the outputs explain.
+
+    Raises:
+        InputError: its outputs alone would take more.
+    """
+    if weight_files.is_weights(model) or tf.config.list_physical_devices("GPU"):
+        return contextlib.nullcontext()  # the code is that of tfrobust; or the driver maps memory of its own
+    growth = rehearsal.memory_limit(predictors.located(model), use)
+    logits = 4 * predictor.class_count * min(use.batch_size, len(use.examples))
+    if _TIMES_LOGITS * logits > growth:
+        raise InputError(
+            f"{predictor.name} has {predictor.class_count} classes, whose logits of one batch take {logits} bytes, too "
+            "much for the memory that it may take: set a smaller evaluate.batch_size."[:300]
+        )
+    outputs = 4 * predictor.class_count * len(use.examples)
+    return memory.limited(memory.bounded(growth + _TIMES_DATA * (use.examples.nbytes + outputs)))
 
 
 def _check_data(dataset: Dataset, batch_size: int, evaluators: tuple) -> None:

@@ -95,7 +95,7 @@ def signatures(loaded) -> Mapping:
 
 
 @contextlib.contextmanager
-def answering(name: str, errors: tuple[type[Exception], ...] = (tf.errors.OpError,)):
+def answering(name: str, errors: tuple[type[Exception], ...] = (tf.errors.OpError, MemoryError)):
     """Convert TensorFlow's errors in calls of an untrusted model into one line that names the model.
 
     Raises:
@@ -110,6 +110,8 @@ def answering(name: str, errors: tuple[type[Exception], ...] = (tf.errors.OpErro
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, (MemoryError, tf.errors.ResourceExhaustedError)):
+        return "it takes more memory than it may"
     lines = map(str.strip, str(error).splitlines())
     text = next((line for line in lines if line and not line.startswith(_SAYING_NOTHING)), type(error).__name__)
     return "".join(letter if letter.isprintable() else "?" for letter in text[:160])

@@ -16,6 +16,7 @@ from tfrobust.attacks.shared.modes import following_precision
 from tfrobust.certification.network import Network, NoBoundsError, walk
 from tfrobust.common import files, fingerprint
 from tfrobust.common.kinds import TEXT, Kind, kind_of
+from tfrobust.data.checks import MOST_CLASSES
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import litert
 from tfrobust.evaluation.engine.normalization import first_normalization
@@ -583,6 +584,8 @@ def _probe(logits: Callable, image_shape, name: str) -> int:
 def _class_count(shape, name: str) -> int:
     if shape.rank != 2 or shape[1] < 2:
         raise InputError(f"{name} returns shape {shape}; logits are [b, k] with at least two classes."[:300])
+    if shape[1] > MOST_CLASSES:
+        raise InputError(f"{name} has {shape[1]} classes; at most {MOST_CLASSES} can be evaluated."[:300])
     return int(shape[1])
 
 
