@@ -19,21 +19,29 @@ _registry: registry.Registry | None = None
 _bindings: list[files.Binding] = []
 
 
-def prepare(flags: argparse.Namespace, own_data: str = "") -> None:
+def prepare(flags: argparse.Namespace, own_data: str = "", knobs=()) -> None:
     """Read, check and bind the gin configuration that the flags name.
 
     Args:
         flags: with `gin_file`, `gin_param`, `gin_import`.
         own_data: as in `configure`.
+        knobs: as in `configure`.
 
     Raises:
         InputError: any mistake in it.
     """
-    configure(flags.gin_file, flags.gin_param, flags.gin_import, own_data=own_data)
+    configure(flags.gin_file, flags.gin_param, flags.gin_import, own_data=own_data, knobs=knobs)
 
 
 def configure(
-    paths: list[str], params=(), imports=(), *, partial: bool = False, defaults: bool = True, own_data: str = ""
+    paths: list[str],
+    params=(),
+    imports=(),
+    *,
+    partial: bool = False,
+    defaults: bool = True,
+    own_data: str = "",
+    knobs=(),
 ) -> None:
     """Read, check and bind the gin configuration of lists of files and parameters.
 
@@ -47,6 +55,7 @@ def configure(
             may come from others.
         defaults: True to read the knobs' defaults first.
         own_data: the flag that names data for which the default of EPSILON means nothing; "" if none does.
+        knobs: "EPSILON=0.1" and the like, in place of the knobs' defaults.
 
     Raises:
         InputError: any mistake in it.
@@ -54,7 +63,7 @@ def configure(
     global _registry, _bindings
     bindings = files.read([], (), KNOBS_FILE if defaults else None)
     bindings += [binding.required("EPSILON", own_data)] if own_data else []
-    bindings += files.read(paths, params)
+    bindings += files.read([], knobs) + files.read(paths, params)
     name = binding.unnamed(bindings, paths)
     bindings += [name] if name else []
     macros = binding.check_macros(bindings, partial)
