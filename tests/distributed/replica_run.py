@@ -185,6 +185,30 @@ def refusals(output: str, replicas: int) -> None:
     save(output, **{name: {row: refusal(each, row) for row in rows} for name, each in (("one", one), ("many", many))})
 
 
+def fits(output: str, replicas: int, row: str, counts: list[int], kind: str) -> None:
+    """One epoch of Keras's `fit` on so many examples, in batches of 8, and on one replica of those that divide.
+
+    `COUNT/NAME`: the weights. kind: "arrays" or "dataset".
+    """
+    one, many = strategies(replicas)
+
+    def fitted(strategy, count) -> dict:
+        method = build(strategy, row, "sgd", "given")
+        data = tuple(array[:count] for array in battery.data(4 * GLOBAL_BATCH, row))
+        if kind == "dataset":
+            method.fit(tf.data.Dataset.from_tensor_slices(data).batch(GLOBAL_BATCH), verbose=0)
+        else:
+            method.fit(*data, batch_size=GLOBAL_BATCH, shuffle=False, verbose=0)
+        return state_of(method, "after")
+
+    found = {"one": {}, "many": {}}
+    for count in counts:
+        divided = count - count % GLOBAL_BATCH % replicas
+        for name, each, size in (("one", one, divided), ("many", many, count)):
+            found[name] |= {f"{count}/{key}": value for key, value in fitted(each, size).items()}
+    save(output, **found)
+
+
 def rows_of_batches(output: str, replicas: int, rows: list[str]) -> None:
     """Return the draws for equal images, `draws/NAME`, and the views of a row's first step, `ROW/NAME`."""
 

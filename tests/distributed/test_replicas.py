@@ -108,6 +108,17 @@ def test_replicas_give_the_update_of_one(outcomes, replicas, case):
         assert norm == pytest.approx(replica_run.EXTRAS["clipped"]["clip_norm"], rel=1e-4)
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("kind", ["arrays", "dataset"])
+@pytest.mark.parametrize("row", ["supervised", "mixup", "simclr", "byol"])
+def test_fit_shares_the_last_batch_equally(outcomes, row, kind):
+    counts = [9, 12, 13, 16]  # of 9 and 13 one example is left out
+    one, many = outcomes("fits", 2, row, counts, kind)
+    for count in counts:
+        theirs = under(one, f"{count}/weight/after/")
+        assert gap(under(many, f"{count}/weight/after/"), theirs) <= 1e-5 * max(1.0, largest(theirs)), count
+
+
 def test_a_mode_that_would_gather_inside_the_attack_is_refused_by_one_sentence(outcomes):
     """On one replica there is nothing to gather."""
     one, many = outcomes("refusals", 2)

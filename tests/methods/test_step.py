@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from oracles import tiny_network
 from tfrobust.methods.supervised import Supervised
@@ -50,3 +51,16 @@ def test_the_loss_is_divided_by_the_examples_of_all_replicas(monkeypatch):
     _, shared = stepped(Supervised, keras.optimizers.SGD(1.0))
     for move, expected in zip(shared, alone, strict=True):
         np.testing.assert_allclose(move, expected / 3, rtol=1e-4, atol=1e-6)
+
+
+def test_calls_without_training_and_exports_are_in_inference_mode(tmp_path):
+    # RandomTranslation is random by default, where `training` is None.
+    layers = [keras.layers.RandomTranslation(0.5, 0.5), keras.layers.Flatten(), keras.layers.Dropout(0.5)]
+    method = Supervised(keras.Sequential([keras.Input((8, 8, 1)), *layers]), keras.layers.Dense(3))
+    method.build((None, 8, 8, 1))
+    images = np.random.default_rng(0).uniform(size=(4, 8, 8, 1)).astype(np.float32)
+    expected = method.head(images.reshape(4, -1))
+    method.export(str(tmp_path / "exported"), verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    for logits in (method(images), exported.serve(images), exported.serve(images)):
+        np.testing.assert_allclose(logits, expected, atol=1e-5)

@@ -1,5 +1,7 @@
 """The honest sentences follow the numbers."""
 
+import dataclasses
+
 import pytest
 from report.synthetic import attack, fraction, make_report
 
@@ -18,6 +20,19 @@ def test_names_the_strongest_attack_of_each_budget():
     assert "25.0 % of 360 test images" in text and "PGD-20 (20 steps), the only attack within L2 ε = 0.5." in text
     assert "70.0 %" not in text
     assert "measured in L1" in text and "L2 and" not in text
+
+
+def test_only_attacks_on_the_same_images_are_compared():
+    clean, few = fraction("accuracy.clean", 0.9), attack("autoattack", 0.45, 0.9)
+    few = [dataclasses.replace(one, n=100) for one in few]
+    found = [clean, *attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100), *few]
+    assert "45.0 % of 100 test images" in threat_statement(found)
+    assert "under AutoAttack, the only attack on these images within L∞ ε = 0.2." in threat_statement(found)
+    assert "gives the lowest accuracy" not in Attacks(make_report(measurements=found)).sentence
+    found += [dataclasses.replace(one, n=100) for one in attack("square", 0.6, 0.9)]
+    assert "the strongest of 2 attacks on these images within" in threat_statement(found)
+    lead = "Of 2 attacks on the same 100 images, AutoAttack gives the lowest accuracy."
+    assert Attacks(make_report(measurements=found)).sentence.startswith(lead)
 
 
 def test_an_ensemble_says_what_its_members_did():

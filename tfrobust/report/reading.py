@@ -229,6 +229,11 @@ def strongest(rows: list[AttackRow]) -> AttackRow | None:
     return min(measured, key=lambda row: row.accuracy.value, default=None)
 
 
+def compared_with(attack: AttackRow, rows: list[AttackRow]) -> list[AttackRow]:
+    """Return the attacks, itself among them, that ran on the same images: accuracies on others say nothing about it."""
+    return [row for row in rows if row.accuracy.value is not None and row.accuracy.n == attack.accuracy.n]
+
+
 def weakly_attacked(measurements) -> list[str]:
     """Return the budgets within which attacks were run, but none was as strong as APGD-T or AutoAttack.
 

@@ -8,6 +8,7 @@ from tfrobust.report.reading import (
     Smoothed,
     attack_rows,
     brackets,
+    compared_with,
     examples_of,
     frost_word,
     number,
@@ -211,7 +212,9 @@ def _holds(rows) -> str:
     # Efforts of ensemble members contain parentheses themselves.
     effort = f" of {worst.effort}" if "member_efforts" in accuracy.settings else f" ({worst.effort})"
     effort = effort if worst.effort else ""
-    tried = f"the strongest of {len(rows)} attacks" if len(rows) > 1 else "the only attack"
+    compared = compared_with(worst, rows)
+    tried = f"the strongest of {len(compared)} attacks" if len(compared) > 1 else "the only attack"
+    tried += " on these images" if len(compared) < len(rows) else ""
     early = ", which its time budget ended early" if worst.is_upper_bound else ""
     correct = f"{_share(worst)} of {_tested(accuracy)}{intervals.in_brackets(accuracy)} are classified correctly"
     return f"{correct} under {worst.name}{effort}, {tried} within {worst.budget}{early}."

@@ -19,6 +19,7 @@ from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.base import Method
+from tfrobust.models.shared.normalization import unsynchronized
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.progress import attack_title
@@ -199,11 +200,13 @@ class Stage:
         )
         adversary = getattr(self.method, "adversary", None)
         attack, budget = attack_title(adversary.attack) if adversary else ("", "")
+        replicas = self.method.distribute_strategy.num_replicas_in_sync
         rows = {
             "data": f"{data.name}: {sizes}; shape {shape}, {data.class_count} classes",
             "model": f"{type(encoder).__name__} and {type(head).__name__}, {count:,} parameters",
             "method": f"{name}, {'fitted at once' if fitted_at_once(head) else epochs}",
             "threat": adversary and f"{budget}, {attack} in training",
+            "replicas": replicas > 1 and f"{replicas}. {unsynchronized(self.method)}",
         }
         return [*filter(None, [self.title]), *(f"{label:12}{text}" for label, text in rows.items() if text)]
 

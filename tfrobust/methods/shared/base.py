@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import inspect
+import logging
 import re
 from collections.abc import Callable
 
@@ -13,10 +15,12 @@ from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.methods.shared import projections
+from tfrobust.methods.shared import even_batches, projections
+from tfrobust.models.shared import normalization
 from tfrobust.ops import batch_checks, distribution, randomness
 from tfrobust.structs import Batch, Context
 
+_log = logging.getLogger("tfrobust")
 _MIXED = "; to train on mixed labels, use robust.methods.Mixup or robust.methods.CutMix, which mix the images too"
 
 
@@ -173,13 +177,14 @@ class Method(Configured, keras.Model):
         Args:
             inputs: images [b, h, w, c] or clips [b, t, h, w, c] in [0, 1], or tokens [b, length], or a dict batch that
                 holds them under `images`.
-            training: as in `propagate`.
+            training: as in `propagate`; None is inference, also for layers of the encoder that are random by default.
 
         Returns:
             Logits, float32 [b, k].
         """
         inputs = inputs["images"] if isinstance(inputs, dict) else inputs
-        return self.propagate(inputs, training=training)[1]
+        # Keras's augmentation layers take None for training, so that an export would be stochastic.
+        return self.propagate(inputs, training=False if training is None else training)[1]
 
     def propagate(self, inputs: tf.Tensor, *, training: bool | None = True, **keywords) -> tuple[tf.Tensor, tf.Tensor]:
         """Run one forward pass through encoder and head.
@@ -344,7 +349,17 @@ class Method(Configured, keras.Model):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *arguments, **keywords):
-        """Train as `keras.Model.fit`; failed checks of the data raise ValueError with one sentence."""
+        """Train as `keras.Model.fit`; failed checks of the data raise ValueError with one sentence.
+
+        Several replicas share every batch equally: the last rows of one that does not divide are left out.
+        """
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        if replicas > 1:
+            keywords = inspect.signature(keras.Model.fit).bind(self, *arguments, **keywords).arguments
+            keywords.pop("self")
+            arguments, keywords = (), even_batches.of_fit(keywords, replicas)
+            if note := normalization.unsynchronized(self):
+                _log.warning(note)
         with _plain_refusals():
             return super().fit(*arguments, **keywords)
 
@@ -374,6 +389,7 @@ class Method(Configured, keras.Model):
             The current value of each metric by name.
         """
         batch = self._ready_batch(data)
+        batch = batch._replace(images=even_batches.check_step(batch.images))
         if batch.labels is None and self.needs_labels:
             raise InputError(
                 f"{type(self).__name__} needs labels: call fit(images, labels). A method without labels sets "

@@ -1,6 +1,7 @@
 """Building of encoder, head and projection of a method, and checks of their output shapes."""
 
 import keras
+import tensorflow as tf
 
 from tfrobust.errors import InputError
 
@@ -37,7 +38,7 @@ def build(method: keras.Model, input_shape: tuple) -> tuple[int, int]:
 
 
 def build_projection(method: keras.Model, projection: keras.layers.Layer, features: int) -> int:
-    """Build a projection, with batch norm synchronized over replicas if the encoder's is.
+    """Build a projection, with batch norm synchronized over replicas if there are several, or if the encoder's is.
 
     Args:
         method: the model that owns encoder and projection.
@@ -47,8 +48,9 @@ def build_projection(method: keras.Model, projection: keras.layers.Layer, featur
     Returns:
         Features of its output.
     """
-    if not projection.built and getattr(method.encoder, "synchronized", False) and hasattr(projection, "synchronized"):
-        projection.synchronized = True
+    several = tf.distribute.get_strategy().num_replicas_in_sync > 1
+    if not projection.built and getattr(projection, "synchronized", False) is None:
+        projection.synchronized = several or bool(getattr(method.encoder, "synchronized", False))
     return int(built_shape(projection, (None, features))[-1])
 
 

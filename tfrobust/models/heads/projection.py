@@ -55,7 +55,8 @@ class ProjectionHead(Configured, keras.layers.Layer):
         kernel_initializer: name or Keras initializer of all layers.
         activation: "relu" or the exact "gelu".
         branches: sets of batch-norm variables, >= 1; `call` uses the one given by `branch`.
-        synchronized: batch statistics over all replicas; a method sets it if its encoder's batch norm is synchronized.
+        synchronized: batch statistics over all replicas; None lets the method that builds the layer decide, which sets
+            it if there are several replicas, or if its encoder's batch norm is synchronized.
 
     Returns:
         Of `call(embedding [b, d], training=, branch=0)`: float32 [b, dim], not normalized to length 1; the losses do
@@ -80,7 +81,7 @@ class ProjectionHead(Configured, keras.layers.Layer):
         kernel_initializer: str | keras.initializers.Initializer = "he_normal",
         activation: str = "relu",
         branches: int = 1,
-        synchronized: bool = False,
+        synchronized: bool | None = None,
         name: str | None = None,
         **kwargs,
     ):
@@ -114,7 +115,7 @@ class ProjectionHead(Configured, keras.layers.Layer):
         for place, units in enumerate(widths):
             chain.append(self._dense(units, self.use_bias if place < last else self.output_bias))
             if self.normalization in ("all", "standardized") or (self.normalization == "hidden" and place < last):
-                style = {"synchronized": self.synchronized, "dtype": self.dtype_policy}
+                style = {"synchronized": bool(self.synchronized), "dtype": self.dtype_policy}
                 scale = place < last or self.normalization == "all"
                 chain.append(BranchedBatchNormalization(self.branches, center=place < last, scale=scale, **style))
             if place < last:

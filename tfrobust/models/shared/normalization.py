@@ -55,6 +55,19 @@ def adopt_branch(model: keras.Model, branch: int) -> None:
             variable.assign(wanted)
 
 
+def unsynchronized(model: keras.Model) -> str:
+    """Return a sentence that names the batch norms which several replicas do not synchronize; "" if there are none."""
+    norms = [one for one in model._flatten_layers() if isinstance(one, keras.layers.BatchNormalization)]
+    names = [norm.name for norm in norms if norm.trainable and not norm.synchronized]
+    if not names:
+        return ""
+    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return (
+        f"{len(names)} batch norms ({shown}) use the statistics of their own replica, so that the number of replicas "
+        "changes the result; synchronized=True prevents it."
+    )
+
+
 @keras.saving.register_keras_serializable(package="tfrobust")
 class BranchedBatchNormalization(Configured, keras.layers.Layer):
     """Batch normalization with separate statistics, scale and offset for each of several branches.

@@ -126,9 +126,10 @@ class Attacks(Section):
             return ""
         within = f" within {worst.budget}" if len(self._budgets) > 1 else ""
         early = ", although its time budget ended it early" if worst.is_upper_bound else ""
-        found = (
-            [f"Of {len(rows)} attacks, {worst.name}{within} gives the lowest accuracy{early}."] if len(rows) > 1 else []
-        )
+        compared = reading.compared_with(worst, rows)
+        which = f" on the same {worst.accuracy.n} {self.examples}" if len(compared) < len(rows) else ""
+        lowest = f"Of {len(compared)} attacks{which}, {worst.name}{within} gives the lowest accuracy{early}."
+        found = [lowest] if len(compared) > 1 else []
         weak = reading.weakly_attacked(self.report.measurements)
         return " ".join([*found, *([_weak(weak)] if weak else [])])
 
