@@ -1,5 +1,6 @@
 """Tikhonov terms: closed forms, NumPy's differences, and exact against finite-difference mode."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -58,6 +59,18 @@ def test_a_quadratic_loss(form, mode):
     np.testing.assert_allclose(values["tikhonov"], expected, rtol=1e-4)
     # Either is proportional to the square of the slope.
     assert float(tape.gradient(mean, factor)) == pytest.approx(2 * expected.mean() / slope, rel=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["exact", "finite_difference"])
+def test_statistics_move_once_and_without_the_step(mode):
+    seen = keras.Variable(0.0)
+
+    def evaluate(views):
+        seen.assign(seen + tf.reduce_sum(views["images"]))
+        return {"ce": tf.reduce_sum(views["images"] ** 2, axis=1)}
+
+    added(Tikhonov(mode=mode, step=0.5), evaluate, {"images": np.ones((COUNT, PIXELS))})
+    assert float(seen.value) == COUNT * PIXELS
 
 
 @pytest.mark.parametrize("form", DIVISORS)

@@ -15,6 +15,7 @@ from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 
@@ -45,6 +46,22 @@ def test_utility_is_the_size_of_the_input_gradient():
     targets = np.eye(tiny.CLASSES)[batch.labels]
     expected = np.abs(tiny.input_gradient(method, batch.images, targets))
     np.testing.assert_allclose(method.utility(batch.images, batch.labels), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["inference", "batch"])
+def test_utility_is_measured_in_the_mode_of_batch_norm(mode):
+    encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.BatchNormalization(momentum=0.5)])
+    method = FCL(encoder, LinearHead(3), perturbation=SOME, mode=mode)
+    method.build((None, *tiny.SHAPE))
+    batch, _ = tiny.batch()
+    with tf.GradientTape() as tape:
+        tape.watch(batch.images)
+        normalized = encoder.layers[1](encoder.layers[0](batch.images), training=mode == "batch")
+        entropy = keras.losses.sparse_categorical_crossentropy(batch.labels, method.head(normalized), True)
+    expected = np.abs(tape.gradient(entropy, batch.images))
+    for variable in encoder.layers[1].non_trainable_variables:
+        variable.assign(tf.ones_like(variable) if "variance" in variable.name else tf.zeros_like(variable))
+    np.testing.assert_allclose(method.utility(batch.images, batch.labels), expected, rtol=1e-3, atol=1e-6)
 
 
 def test_a_confident_model_in_float16_has_a_utility():

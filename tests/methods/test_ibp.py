@@ -46,6 +46,13 @@ def test_the_terms_of_a_network_of_two_layers_are_the_known_ones(epsilon, certif
     np.testing.assert_allclose(terms["ce_certified"], [certified], atol=1e-5)
 
 
+def test_bounds_hold_for_the_enlarged_radius():
+    method = small(IBP, epsilon=0.1)
+    method.enlargement = 2.0
+    terms, _ = terms_of(method)
+    np.testing.assert_allclose(terms["ce_certified"], [1.653564], atol=1e-5)
+
+
 @pytest.mark.parametrize(("beta", "margins"), [(1.0, (-0.3, 0.916667)), (0.5, (-0.3, 0.858333)), (0.0, (-0.3, 0.8))])
 def test_crown_ibp_mixes_the_margins(beta, margins):
     terms, _ = terms_of(small(CROWNIBP, epsilon=0.1, final_beta=beta))

@@ -52,6 +52,15 @@ def test_puzzlemix_mixes_by_its_saliency_and_weighs_by_the_mask(per_example):
     assert len(set(shares)) > 5
 
 
+def test_the_saliency_is_that_of_the_network_as_it_is_served():
+    method, trained = puzzlemix(), []
+    propagate = method.propagate
+    method.propagate = lambda images, training=True: trained.append(training) or propagate(images, training=training)
+    method.puzzle = lambda images, saliency, mix, key: (images, 1.0)
+    method.make_views(*square_step(0))
+    assert trained == [False]
+
+
 def test_the_released_loss_of_puzzlemix_is_binary_cross_entropy_over_the_classes():
     method = puzzlemix(objective="binary_cross_entropy", mixing=Mixing(group=GROUP))
     batch, context = square_step(1)

@@ -41,6 +41,19 @@ def test_the_probe_teaches_the_head_alone():
     }
 
 
+def test_no_gradient_of_the_probe_reaches_the_embeddings():
+    method = SimCLR(battery.encoder(), LinearHead(3))
+    labels = tf.constant([0, 2, 1, 2])
+    first, second = (tf.random.stateless_normal([4, 5], [number, 0]) for number in range(2))
+    with tf.GradientTape() as tape:
+        tape.watch([first, second])
+        terms, logits = method.probe_terms([first, second], Batch(None, labels, None, {}))
+    assert tape.gradient(terms["probe"], [first, second]) == [None, None]
+    entropies = [keras.losses.sparse_categorical_crossentropy(labels, method.head(z), True) for z in (first, second)]
+    np.testing.assert_allclose(terms["probe"], np.mean(entropies, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(logits, method.head(first), rtol=1e-6)
+
+
 @pytest.mark.parametrize("mode", ["exact", "finite_difference"])
 def test_a_penalty_does_not_teach_the_encoder_the_labels(mode):
     images, labels = battery.data()

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from oracles import tiny_network
 from tfrobust.methods.supervised import Supervised
+from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import distribution
 
 
@@ -64,3 +65,18 @@ def test_calls_without_training_and_exports_are_in_inference_mode(tmp_path):
     exported = tf.saved_model.load(str(tmp_path / "exported"))
     for logits in (method(images), exported.serve(images), exported.serve(images)):
         np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_a_frozen_encoder_runs_as_it_will_be_served():
+    layers = [keras.Input((4,)), keras.layers.Dropout(0.5), keras.layers.BatchNormalization()]
+    encoder = keras.Sequential(layers)
+    method = Supervised(encoder, LinearHead(3))
+    method.build((None, 4))
+    images = tf.random.stateless_normal([6, 4], [0, 1])
+    served = method(images, training=False).numpy()
+    encoder.trainable = False
+    np.testing.assert_array_equal(method.propagate(images)[1], served)
+    np.testing.assert_array_equal(method(images, training=False), served)
+    encoder.trainable = True
+    assert np.abs(method.propagate(images)[1] - served).max() > 0.01
+    assert np.abs(method(images, training=False) - served).max() > 1e-4  # the statistics have moved

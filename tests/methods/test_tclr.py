@@ -33,6 +33,13 @@ def test_dense_clips_tile_the_span_of_the_sparse_clip():
         np.testing.assert_array_equal(frames[f"dense_{number}"].reshape(60, 6), start[:, None] + np.arange(6))
 
 
+def test_each_clip_is_augmented_by_a_draw_of_its_own():
+    method, keys = make(), []
+    method.views = lambda clips, key: keys.append(tuple(key.numpy())) or clips
+    method.host_views(tf.zeros([1, FRAMES * PARTS, 4, 4, 1]), tf.constant([1, 2]))
+    assert len(set(keys)) == len(keys) == 2 * (1 + PARTS)
+
+
 @pytest.mark.parametrize("across", [True, False])
 @pytest.mark.parametrize("forward", ["joint", "separate"])
 def test_the_terms_are_the_losses_of_the_projections(across, forward):
