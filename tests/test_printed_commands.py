@@ -90,7 +90,7 @@ def check(command: Command) -> None:
     if command.program in ("tfrobust.train", "tfrobust.evaluate"):
         if gin_files:
             added = ("train.plan=@Plan()",) if flags.get("replicas") else ()  # as the command does
-            configured(tuple(gin_files), (*added, *flags["gin_param"]), tuple(flags["gin_import"]))
+            configured(command.program, tuple(gin_files), (*added, *flags["gin_param"]), tuple(flags["gin_import"]))
         return
     for name in [*gin_files, *(f"gin/{stem}.gin" for stem in method_stems(command, flags))]:
         files.find(name, command.program)
@@ -110,8 +110,8 @@ def method_stems(command: Command, flags: dict) -> list[str]:
 
 
 @functools.cache
-def configured(gin_files: tuple, parameters: tuple, imports: tuple) -> None:
-    configure(list(gin_files), list(parameters), list(imports))
+def configured(program: str, gin_files: tuple, parameters: tuple, imports: tuple) -> None:
+    configure(list(gin_files), list(parameters), list(imports), command=program.rpartition(".")[2])
 
 
 @pytest.mark.parametrize("program", sorted({command.program for command in COMMANDS}))
@@ -198,11 +198,20 @@ SMALLEST = {
     r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
     r"methods=hat": "--methods=hat --reference=hat --gin_param=TeacherLogits.path='exported/supervised'",
     r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
-    r"tfrobust\.evaluate": "--gin_param=EPSILON=0.1",
+    r"tfrobust\.evaluate.*--data": "--gin_param=EPSILON=0.1",
+    # Something that reads the printed EPSILON.
+    r"tfrobust\.evaluate.*EPSILON": (
+        "--gin_param=EVALUATORS=[@CleanAccuracy(),@least/AttackAccuracy()]"
+        " --gin_param=least/AttackAccuracy.attack=@least/FGSM()"
+        " --gin_param=least/FGSM.threat=@evaluation/ThreatModel()"
+    ),
     r"tfrobust\.(train|evaluate).*eval/smoothing": (
         "--gin_param=EVALUATORS=[@Smoothing()] --gin_param=Smoothing.draws=2 --gin_param=Smoothing.selection=1"
     ),
-    r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=STEPS=1 --gin_param=BATCH_SIZE=8",
+    r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=BATCH_SIZE=8",
+    r"tfrobust\.train.*=(gin/(trades|ascl\w*|adversarial_training|rocl_at)|my_pairing|my_photos)\.gin(?!.*METHOD=)": (
+        "--gin_param=STEPS=1"
+    ),
     r"tfrobust\.train.*--seeds": "--seeds=0",
     r"tfrobust\.train.*gin/(simclr|rocl)": "--gin_param=Pretraining.epochs=1 --gin_param=Pretraining.batch_size=8",
     r"tfrobust\.train.*(moving_digits|cvrl|tclr)": (

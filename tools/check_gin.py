@@ -46,8 +46,9 @@ def _fault(path: pathlib.Path, paths: list[str], params=(), partial: bool = Fals
     from tfrobust.commands.run import configure
     from tfrobust.errors import InputError
 
+    command = "" if partial else "evaluate" if paths[0].endswith(f"/eval/{path.name}") else "train"
     try:
-        configure(paths, params, partial=partial)
+        configure(paths, params, partial=partial, command=command)
     except InputError as error:
         return [f"{path}: {error}"]
     return []

@@ -273,7 +273,10 @@ def test_targets_are_the_ranks_of_the_clean_image():
     logits = np.array([[0.0, 5.0, 1.0, 3.0], [9.0, 1.0, 2.0, 3.0]], np.float32)
     attack = apgd.APGDTargeted(ThreatModel(epsilon=0.1), targets=2, restarts=2)
     assert (attack.rounds(10), attack.rounds(4), attack.rounds(2)) == (4, 4, 2)
-    assert apgd.APGDTargeted().rounds(10) == 9 and apgd.APGDTargeted().rounds(4) == 3
+    assert (
+        apgd.APGDTargeted(ThreatModel(epsilon=0.2)).rounds(10) == 9
+        and apgd.APGDTargeted(ThreatModel(epsilon=0.2)).rounds(4) == 3
+    )
     keys = tf.constant([[0, 1], [0, 2]])
     expected = [[3, 3], [2, 2], [3, 3], [2, 2]]
     for number in range(4):
@@ -296,7 +299,7 @@ def test_given_targets_are_reached(kind):
 
 
 def test_losses_of_few_classes_have_fallbacks():
-    found = [[bool(kind().fallback(classes)) for kind in ATTACKS] for classes in (2, 3, 4)]
+    found = [[bool(kind(ThreatModel(epsilon=0.2)).fallback(classes)) for kind in ATTACKS] for classes in (2, 3, 4)]
     assert found == [[False, True, True], [False, False, True], [False, False, False]]
 
 

@@ -249,12 +249,12 @@ def test_a_candidate_is_projected_onto_its_budget_before_it_is_verified():
 def test_attacks_on_whole_clips_refuse_a_budget_for_frames(make, budget):
     name = next(iter(budget))
     with pytest.raises(ValueError, match=f"{make.__name__} bounds the norm of whole clips.*{name}.*use FGSM") as raised:
-        make(ThreatModel(norm="l2", **budget))
+        make(ThreatModel(norm="l2", epsilon=0.2, **budget))
     assert "\n" not in str(raised.value)
 
 
 def test_adversaries_that_know_whole_clips_only_refuse_a_budget_for_frames():
-    threat = ThreatModel(max_frames=2)
+    threat = ThreatModel(max_frames=2, epsilon=0.2)
     with pytest.raises(ValueError, match="FastAdversary bounds the norm of whole clips"):
         FastAdversary(attack=gradient.FGSM(threat))
     with pytest.raises(ValueError, match="FreeAdversarialTraining bounds the norm of whole clips"):
@@ -262,7 +262,7 @@ def test_adversaries_that_know_whole_clips_only_refuse_a_budget_for_frames():
 
 
 def test_members_of_autoattack_support_a_budget_for_frames_where_their_attacks_do():
-    threat = ThreatModel(max_frames=2)
+    threat = ThreatModel(max_frames=2, epsilon=0.2)
     found = [standard_member(threat, name=name) for name in ("apgd_ce", "apgd_t")]
     assert [one.threat for one in found] == [threat] * 2
     with pytest.raises(ValueError, match="FAB bounds the norm"):
@@ -270,7 +270,7 @@ def test_members_of_autoattack_support_a_budget_for_frames_where_their_attacks_d
 
 
 def test_images_have_no_frames():
-    attack = gradient.PGD(ThreatModel(per_frame=True), steps=2)
+    attack = gradient.PGD(ThreatModel(per_frame=True, epsilon=0.2), steps=2)
     with pytest.raises(ValueError, match="needs clips"):
         runner.run_attack(attack, of_images, as_image(examples(2)), [0, 1])
     with pytest.raises(ValueError, match="needs clips"):
@@ -282,7 +282,7 @@ def test_ids_name_the_budget():
     attack = Ensemble((gradient.PGD(threat), apgd.APGDTargeted(threat)))
     name = "attack.ensemble_l2_0.5_per_frame_max_frames_2"
     assert adversarial.AttackAccuracy(attack=attack).ids()[0] == f"{name}.accuracy"
-    curve = adversarial.AccuracyCurve(attack=gradient.PGD(ThreatModel(max_frames=3)))
+    curve = adversarial.AccuracyCurve(attack=gradient.PGD(ThreatModel(max_frames=3, epsilon=0.2)))
     assert curve.ids() == ("attack.pgd_linf_max_frames_3.curve",)
 
 

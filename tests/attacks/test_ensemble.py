@@ -39,7 +39,10 @@ def test_standard_is_the_published_set(norm):
 
 
 def test_plus_and_rand():
-    plus, rand = AutoAttack(version="plus"), AutoAttack(version="rand", expectation_samples=7)
+    plus, rand = (
+        AutoAttack(ThreatModel(epsilon=0.2), version="plus"),
+        AutoAttack(ThreatModel(epsilon=0.2), version="rand", expectation_samples=7),
+    )
     assert [(member.name, member.restarts) for member in plus.members] == [
         ("apgd_ce", 5),
         ("apgd_dlr", 5),
@@ -49,10 +52,20 @@ def test_plus_and_rand():
         ("fab_t", 1),
     ]
     assert [(member.name, member.expectation_samples) for member in rand.members] == [("apgd_ce", 7), ("apgd_dlr", 7)]
-    assert (plus.name, rand.name, AutoAttack().name) == ("autoattack_plus", "autoattack_rand", "autoattack")
+    assert (plus.name, rand.name, AutoAttack(ThreatModel(epsilon=0.2)).name) == (
+        "autoattack_plus",
+        "autoattack_rand",
+        "autoattack",
+    )
 
 
-@pytest.mark.parametrize("attack", [AutoAttack(version="plus"), Ensemble((FGSM(), PGD(steps=3)))])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        AutoAttack(ThreatModel(epsilon=0.2), version="plus"),
+        Ensemble((FGSM(ThreatModel(epsilon=0.2)), PGD(ThreatModel(epsilon=0.2), steps=3))),
+    ],
+)
 def test_config_and_size(attack):
     again = configured.deserialize(configured.serialize(attack))
     assert type(again) is type(attack) and again.get_config() == attack.get_config()

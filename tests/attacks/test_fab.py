@@ -123,7 +123,10 @@ def test_finds_the_distance_to_the_plane_of_a_linear_model(kind, kept):
 def test_rounds_run_through_the_classes_by_rank():
     attack = fab.FAB(ThreatModel(epsilon=0.1), targets=3, restarts=2, steps=1)
     assert attack.rounds(10) == 6 and attack.rounds(3) == 4 and attack.rounds(2) == 2
-    assert fab.FAB().rounds(10) == 9 and fab.FABUntargeted(restarts=4).rounds(2) == 4
+    assert (
+        fab.FAB(ThreatModel(epsilon=0.2)).rounds(10) == 9
+        and fab.FABUntargeted(ThreatModel(epsilon=0.2), restarts=4).rounds(2) == 4
+    )
     logits = np.array([[5, 1, 2, 4, 3], [4, 9, 1, 2, 3]], np.float32)
     predict = lambda images: tf.constant(logits) + 0.0 * tf.reduce_sum(images)  # noqa: E731
     # The second is misclassified already: its own class is never the target.

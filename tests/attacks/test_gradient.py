@@ -86,7 +86,7 @@ def test_perturb_traces_its_objective_once_and_stops_gradients():
 
         with tf.GradientTape() as tape:
             tape.watch(images)
-            points = gradient.PGD(steps=7).perturb(objective, images, key)
+            points = gradient.PGD(ThreatModel(epsilon=0.2), steps=7).perturb(objective, images, key)
             value = tf.reduce_sum(points)
         return points, tape.gradient(value, images, unconnected_gradients="zero")
 
@@ -96,14 +96,17 @@ def test_perturb_traces_its_objective_once_and_stops_gradients():
 
 
 def test_multi_targeted_runs_every_other_class():
-    attack = gradient.MultiTargetedPGD(steps=2)
-    assert attack.rounds(5) == 4 and gradient.MultiTargetedPGD(restarts=2, include_true_class=True).rounds(5) == 10
+    attack = gradient.MultiTargetedPGD(ThreatModel(epsilon=0.2), steps=2)
+    assert (
+        attack.rounds(5) == 4
+        and gradient.MultiTargetedPGD(ThreatModel(epsilon=0.2), restarts=2, include_true_class=True).rounds(5) == 10
+    )
     logits, labels = tf.random.stateless_normal([4, 4], [1, 1]), tf.constant([0, 1, 2, 3])
     logs = tf.nn.log_softmax(logits).numpy()
     for offset in range(3):
         values = attack._values(logits, Goal(labels), tf.fill([4], offset)).numpy()
         np.testing.assert_allclose(values, [logs[i, (i + 1 + offset) % 4] for i in range(4)], rtol=1e-5)
-    with_true = gradient.MultiTargetedPGD(steps=2, include_true_class=True)
+    with_true = gradient.MultiTargetedPGD(ThreatModel(epsilon=0.2), steps=2, include_true_class=True)
     np.testing.assert_allclose(with_true._values(logits, Goal(labels), tf.fill([4], 3)), np.diag(logs), rtol=1e-5)
 
 
@@ -162,7 +165,7 @@ def test_a_model_that_overflows_does_not_poison_the_search(kind):
         poison = tf.where(points < 2.0, 0.0, tf.sqrt(points - 5.0))
         return linear(points) + tf.reduce_sum(poison, axis=[1, 2, 3])[:, None]
 
-    result = runner.run_attack(kind(steps=3), predict, images, linear.labels(images))
+    result = runner.run_attack(kind(ThreatModel(epsilon=0.2), steps=3), predict, images, linear.labels(images))
     assert np.all(np.isfinite(result.adversarial))
 
 

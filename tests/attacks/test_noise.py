@@ -50,7 +50,7 @@ def test_a_small_deviation_is_left_alone():
 
 def test_a_joint_draw_for_two_views():
     images = {"a": tf.fill([3, *SHAPE], 0.5), "b": tf.fill([3, *SHAPE], 0.5)}
-    points = UniformNoise().perturb(None, images, tf.constant([1, 1]))
+    points = UniformNoise(ThreatModel(epsilon=0.2)).perturb(None, images, tf.constant([1, 1]))
     assert np.any(points["a"] != points["b"])
 
 

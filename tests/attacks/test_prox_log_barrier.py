@@ -33,7 +33,7 @@ def case(count=20, seed=0, quantile=0.5):
 @pytest.mark.parametrize("kind,median,worst", [("linf", 1.005, 1.02), ("l2", 1.005, 1.02), ("l1", 1.02, 1.15)])
 def test_the_least_distance_of_a_linear_model_is_found(kind, median, worst):
     predict, images, labels, weights, bias = case()
-    result = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind)), predict, images, labels)
+    result = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind, epsilon=0.2)), predict, images, labels)
     least = np.array([nearest.linear_distance(weights, bias, x.ravel().astype(float), kind) for x in images])
     ratio = result.distance / least
     assert result.success.all() and np.all(ratio > 1 - 1e-4)
@@ -53,7 +53,9 @@ def test_the_fewest_values_of_a_linear_model_are_found():
 
 def test_units_of_logits_and_of_pixels_do_not_matter():
     predict, images, labels, *_ = case(6)
-    plain, wide = (ProxLogBarrier(ThreatModel(norm="l2", bounds=(0.0, top)), outer_steps=5) for top in (1.0, 16.0))
+    plain, wide = (
+        ProxLogBarrier(ThreatModel(norm="l2", bounds=(0.0, top), epsilon=0.2), outer_steps=5) for top in (1.0, 16.0)
+    )
     near = runner.run_attack(plain, predict, images, labels)
     scaled = runner.run_attack(plain, lambda x: 1e3 * predict(x), images, labels)
     np.testing.assert_allclose(scaled.distance, near.distance, rtol=1e-3)
@@ -83,8 +85,8 @@ def trained():
 @pytest.mark.parametrize("kind", ["linf", "l2"])
 def test_as_near_as_fab_on_a_trained_network(trained, kind):
     model, images, labels = trained
-    found = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind)), model, images, labels)
-    reference = _distances(fab.FAB(ThreatModel(norm=kind)), model, images, labels)
+    found = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind, epsilon=0.2)), model, images, labels)
+    reference = _distances(fab.FAB(ThreatModel(norm=kind, epsilon=0.2)), model, images, labels)
     assert found.success.all() and np.all(np.isfinite(reference))
     assert np.median(found.distance) < 1.25 * np.median(reference)
 
@@ -122,7 +124,7 @@ def test_targets_are_reached_and_nothing_else_counts(kind):
 def test_wrong_from_the_start_counts_with_distance_0_and_unreachable_as_not_found():
     predict, images, labels, *_ = case(4)
     labels[0] = 1 - labels[0]
-    attack = ProxLogBarrier(ThreatModel(), outer_steps=2, inner_steps=5)
+    attack = ProxLogBarrier(ThreatModel(epsilon=0.2), outer_steps=2, inner_steps=5)
     result = runner.run_attack(attack, predict, images, labels)
     assert result.success.all() and result.distance[0] == 0 and np.all(result.distance[1:] > 0)
     np.testing.assert_array_equal(result.adversarial[0], images[0])
@@ -139,14 +141,16 @@ def test_noise_finds_what_the_gradient_does_not_show():
         return tf.stack([tf.zeros_like(spread), tf.sign(spread)], axis=-1) + 0.0 * tf.reduce_sum(images)
 
     images = np.full([5, *SHAPE], 0.5, np.float32)
-    result = runner.run_attack(ProxLogBarrier(ThreatModel(norm="l2")), predict, images, np.zeros(5, np.int32))
+    result = runner.run_attack(
+        ProxLogBarrier(ThreatModel(norm="l2", epsilon=0.2)), predict, images, np.zeros(5, np.int32)
+    )
     assert result.success.all()
     # sqrt(d) times the deviation 0.2: reached along the noise, by shrinking alone.
     np.testing.assert_allclose(result.distance, 0.2 * SIZE**0.5, rtol=0.15)
 
 
 def test_a_step_back_is_a_share_of_the_step_and_ends_at_the_last_point():
-    attack = ProxLogBarrier(ThreatModel(norm="l2"), backtracking=0.25)
+    attack = ProxLogBarrier(ThreatModel(norm="l2", epsilon=0.2), backtracking=0.25)
     images = tf.zeros([1, 2])
     goal, keys = Goal(tf.constant([0])), tf.constant([[1, 2]])
     state = attack.start(None, images, goal, keys, tf.constant([0]))
@@ -161,7 +165,7 @@ def test_a_step_back_is_a_share_of_the_step_and_ends_at_the_last_point():
 
 def test_the_barrier_step_is_the_minimiser_along_a_linear_margin():
     # Nothing pulls (a tiny prox parameter), so that the proposal is y itself.
-    attack = ProxLogBarrier(ThreatModel(norm="l2", bounds=(-9.0, 9.0)), prox_parameter=1e-9)
+    attack = ProxLogBarrier(ThreatModel(norm="l2", bounds=(-9.0, 9.0), epsilon=0.2), prox_parameter=1e-9)
     images, trial, gradient = tf.zeros([1, 2]), tf.constant([[0.3, 0.4]]), tf.constant([[6.0, 8.0]])
     goal, keys = Goal(tf.constant([0])), tf.constant([[1, 2]])
     state = attack.start(None, images, goal, keys, tf.constant([0]))
@@ -176,7 +180,7 @@ def test_the_barrier_step_is_the_minimiser_along_a_linear_margin():
 
 def test_examples_at_different_steps_do_not_disturb_each_other():
     predict, images, labels, *_ = case(6)
-    attack = ProxLogBarrier(ThreatModel(norm="l1"), outer_steps=4, inner_steps=10)
+    attack = ProxLogBarrier(ThreatModel(norm="l1", epsilon=0.2), outer_steps=4, inner_steps=10)
     goal, keys = Goal(tf.constant(labels)), randomness.example_keys(tf.constant([1, 2]), tf.range(6))
     rounds = tf.zeros([6], tf.int32)
     begin = attack.start(predict, tf.constant(images), goal, keys, rounds)
@@ -204,5 +208,5 @@ def test_a_model_that_overflows_leaves_a_point():
         wrong = tf.argmax(logits, -1) != 0
         return tf.where(wrong[:, None], tf.math.log(-tf.abs(logits)), logits)
 
-    result = runner.run_attack(ProxLogBarrier(ThreatModel(), outer_steps=2), broken, images, labels)
+    result = runner.run_attack(ProxLogBarrier(ThreatModel(epsilon=0.2), outer_steps=2), broken, images, labels)
     assert np.all(np.isfinite(result.adversarial)) and result.success.all()

@@ -66,10 +66,10 @@ ARGUMENTS = [
     (PROX, {"backtracking": 1.0}, "backtracking"),
     (PROX, {"prox_parameter": 0.0}, "prox_parameter"),
     (PROX, {"noise_scale": float("inf")}, "noise_scale"),
-    (Ensemble, {"attacks": (FGSM(),)}, "two or more"),
-    (Ensemble, {"attacks": (FGSM(), PGD(ThreatModel(epsilon=0.1)))}, "one threat model"),
-    (Ensemble, {"attacks": (PGD(steps=2), PGD(steps=3))}, "names"),
-    (Ensemble, {"attacks": (FGSM(), AutoAttack())}, "an ensemble"),
+    (Ensemble, {"attacks": (FGSM(ThreatModel(epsilon=0.2)),)}, "two or more"),
+    (Ensemble, {"attacks": (FGSM(ThreatModel(epsilon=0.2)), PGD(ThreatModel(epsilon=0.1)))}, "one threat model"),
+    (Ensemble, {"attacks": (PGD(ThreatModel(epsilon=0.2), steps=2), PGD(ThreatModel(epsilon=0.2), steps=3))}, "names"),
+    (Ensemble, {"attacks": (FGSM(ThreatModel(epsilon=0.2)), AutoAttack(ThreatModel(epsilon=0.2)))}, "an ensemble"),
     (standard_member, {"name": "apgd"}, "apgd_ce"),
     (AutoAttack, {"version": "custom"}, "Ensemble"),
     *((kind, {"threat": L0}, f"{kind.__name__} .*'l0'.*prox_log_barrier") for kind in WITHOUT_L0),
@@ -78,22 +78,28 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize(("make", "arguments", "message"), ARGUMENTS)
 def test_an_argument_is_named(make, arguments, message):
+    usual = {ThreatModel: {"epsilon": 0.2}, Ensemble: {}}.get(make, {"threat": ThreatModel(epsilon=0.2)})
     with pytest.raises(ValueError, match=message) as raised:
-        make(**arguments)
+        make(**usual | arguments)
     assert len(str(raised.value)) <= 300
 
 
 KEY, IMAGES, MODEL = tf.constant([0, 0]), examples(4), Linear()
 LABELS = MODEL.labels(IMAGES)
 RUNS = [
-    (FGSM(), LABELS + 2, {}, "2 classes"),
-    (FGSM(), LABELS, {"index": [1, 2]}, "one position per example"),
-    (FGSM(), LABELS, {"batch_size": 0}, "batch_size"),
-    (PGD(steps=2), LABELS, {"targets": LABELS}, "own label"),
-    (PGD(steps=2), LABELS, {"targets": LABELS + 2}, "2 classes"),
-    (gradient.MultiTargetedPGD(steps=2), LABELS, {"targets": 1 - LABELS}, "use PGD with targets"),
-    (fab.FABUntargeted(), LABELS, {"targets": 1 - LABELS}, "use FAB"),
-    (square.Square(), LABELS, {"inputs": IMAGES.reshape(4, -1)}, "h, w, c"),
+    (FGSM(ThreatModel(epsilon=0.2)), LABELS + 2, {}, "2 classes"),
+    (FGSM(ThreatModel(epsilon=0.2)), LABELS, {"index": [1, 2]}, "one position per example"),
+    (FGSM(ThreatModel(epsilon=0.2)), LABELS, {"batch_size": 0}, "batch_size"),
+    (PGD(ThreatModel(epsilon=0.2), steps=2), LABELS, {"targets": LABELS}, "own label"),
+    (PGD(ThreatModel(epsilon=0.2), steps=2), LABELS, {"targets": LABELS + 2}, "2 classes"),
+    (
+        gradient.MultiTargetedPGD(ThreatModel(epsilon=0.2), steps=2),
+        LABELS,
+        {"targets": 1 - LABELS},
+        "use PGD with targets",
+    ),
+    (fab.FABUntargeted(ThreatModel(epsilon=0.2)), LABELS, {"targets": 1 - LABELS}, "use FAB"),
+    (square.Square(ThreatModel(epsilon=0.2)), LABELS, {"inputs": IMAGES.reshape(4, -1)}, "h, w, c"),
 ]
 
 
@@ -104,7 +110,14 @@ def test_a_run_that_makes_no_sense_is_named(attack, labels, given, message):
         runner.run_attack(attack, MODEL, labels=labels, **given)
 
 
-@pytest.mark.parametrize(("attack", "message"), [(square.Square(), "for evaluation"), (FAB(), "PGD"), (PROX(), "PGD")])
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        (square.Square(ThreatModel(epsilon=0.2)), "for evaluation"),
+        (FAB(ThreatModel(epsilon=0.2)), "PGD"),
+        (PROX(ThreatModel(epsilon=0.2)), "PGD"),
+    ],
+)
 def test_an_attack_for_evaluation_only_says_so(attack, message):
     with pytest.raises(NotImplementedError, match=message):
         attack.perturb(MODEL, tf.constant(IMAGES), KEY)
@@ -112,7 +125,7 @@ def test_an_attack_for_evaluation_only_says_so(attack, message):
 
 def test_an_adaptive_search_takes_one_view():
     with pytest.raises(ValueError, match="nest"):
-        apgd.APGDDLR().perturb(lambda views: views["a"][:, 0], {"a": tf.zeros([1, 2])}, KEY)
+        apgd.APGDDLR(ThreatModel(epsilon=0.2)).perturb(lambda views: views["a"][:, 0], {"a": tf.zeros([1, 2])}, KEY)
 
 
 @pytest.mark.parametrize(

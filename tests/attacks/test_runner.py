@@ -97,7 +97,7 @@ def test_one_wrong_sample_does_not_end_the_search(steps):
 def test_clean_errors_count_as_success_at_distance_zero():
     model, images = Linear(), examples(10)
     labels = 1 - model.labels(images)
-    result = runner.run_attack(gradient.PGD(steps=2), model, images, labels)
+    result = runner.run_attack(gradient.PGD(ThreatModel(epsilon=0.2), steps=2), model, images, labels)
     assert result.success.all() and not result.distance.any()
     np.testing.assert_array_equal(result.adversarial, images)
 

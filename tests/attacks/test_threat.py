@@ -15,7 +15,7 @@ def test_an_l1_step_passes_over_pixels_that_cannot_move():
 
 @pytest.mark.parametrize("norm,expected", [("linf", [0.5, -0.5]), ("l2", [0.3, -0.4])])
 def test_the_other_steps_follow_the_steepest_direction(norm, expected):
-    threat = ThreatModel(norm=norm)
+    threat = ThreatModel(norm=norm, epsilon=0.2)
     step = threat.step(tf.zeros([1, 2]), tf.constant([[3e-20, -4e-20]]), 0.5)
     np.testing.assert_allclose(step, [expected], rtol=1e-6)
 

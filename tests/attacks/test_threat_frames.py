@@ -83,8 +83,8 @@ def test_in_linf_the_budget_per_frame_is_that_of_the_clip_and_all_frames_are_no_
         plain = ThreatModel(norm=kind, epsilon=EPSILONS[kind])
         limited = ThreatModel(norm=kind, epsilon=EPSILONS[kind], max_frames=4)
         np.testing.assert_array_equal(limited.project(inputs, candidate), plain.project(inputs, candidate))
-    each, key = ThreatModel(per_frame=True), tf.constant([1, 2])
-    np.testing.assert_array_equal(each.random_start(inputs, key), ThreatModel().random_start(inputs, key))
+    each, key = ThreatModel(per_frame=True, epsilon=0.2), tf.constant([1, 2])
+    np.testing.assert_array_equal(each.random_start(inputs, key), ThreatModel(epsilon=0.2).random_start(inputs, key))
 
 
 def test_radii_of_examples_are_those_of_their_frames():
@@ -140,7 +140,7 @@ def test_the_focused_step_from_the_clip_is_the_steepest_of_all_choices_of_frames
 
 
 def test_changed_frames_keep_their_places():
-    threat = ThreatModel(max_frames=2)
+    threat = ThreatModel(max_frames=2, epsilon=0.2)
     inputs = tf.fill([1, *SHAPE], 0.5)
     point = inputs + tf.reshape([0.0, 0.1, 0.0, 0.0], [1, 4, 1, 1, 1])
     gradient = tf.reshape([9.0, 0.0, 2.0, 3.0], [1, 4, 1, 1, 1]) * tf.ones_like(inputs)
@@ -151,7 +151,7 @@ def test_changed_frames_keep_their_places():
 
 
 def test_ids_and_settings_name_the_variant():
-    assert ThreatModel().variant == "" and ThreatModel().frame_settings == {}
+    assert ThreatModel(epsilon=0.2).variant == "" and ThreatModel(epsilon=0.2).frame_settings == {}
     both = ThreatModel(norm="l2", epsilon=1.5, per_frame=True, max_frames=2)
     assert both.variant == "_per_frame_max_frames_2" and both.budget == "l2 1.5 per frame max frames 2"
     assert both.frame_settings == {"per_frame": True, "max_frames": 2}
@@ -168,4 +168,4 @@ def test_ids_and_settings_name_the_variant():
 )
 def test_examples_that_do_not_suit(arguments, shape, message):
     with pytest.raises(ValueError, match=message):
-        ThreatModel(**arguments).check_examples(shape)
+        ThreatModel(**{"epsilon": 0.2} | arguments).check_examples(shape)

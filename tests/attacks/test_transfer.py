@@ -75,11 +75,14 @@ def test_an_ensemble_joins_transferred_and_own_gradients():
 
 
 def test_what_cannot_be_transferred_is_refused():
-    for search in (Transfer(gradient.PGD()), Ensemble((gradient.PGD(), gradient.FGSM()))):
+    for search in (
+        Transfer(gradient.PGD(ThreatModel(epsilon=0.2))),
+        Ensemble((gradient.PGD(ThreatModel(epsilon=0.2)), gradient.FGSM(ThreatModel(epsilon=0.2)))),
+    ):
         with pytest.raises(InputError, match="it must be a single attack, such as PGD"):
             Transfer(search)
     with pytest.raises(NotImplementedError, match="train with the attack itself"):
-        Transfer(gradient.PGD()).perturb(None, None, None)
+        Transfer(gradient.PGD(ThreatModel(epsilon=0.2))).perturb(None, None, None)
 
 
 # ----------------------------------------------------------------------------------------------- integer inputs

@@ -58,7 +58,9 @@ PARTS = {
     "MomentumPGD": lambda: attacks.MomentumPGD(THREAT, steps=3, decay=0.5),
     "APGDCrossEntropy": lambda: attacks.APGDCrossEntropy(THREAT, steps=20, restarts=2),
     "APGDDLR": lambda: attacks.APGDDLR(THREAT, expectation_samples=3),
-    "APGDTargeted": lambda: attacks.APGDTargeted(attacks.ThreatModel(norm="l1"), targets=5, large_radii=False),
+    "APGDTargeted": lambda: attacks.APGDTargeted(
+        attacks.ThreatModel(norm="l1", epsilon=0.2), targets=5, large_radii=False
+    ),
     "FAB": lambda: attacks.FAB(THREAT, targets=3, beta=0.8),
     "FABUntargeted": lambda: attacks.FABUntargeted(THREAT, restarts=2),
     "Square": lambda: attacks.Square(THREAT, steps=50, initial_share=0.5),
@@ -231,6 +233,9 @@ METHODS = {
     "LayerWiseContrastive": method(
         methods.LayerWiseContrastive, penalty=PARTS["LayerWiseTikhonov"](), term_weights={"layer_1": 0.5}
     ),
+    "IBP": method(methods.IBP, epsilon=0.05, kappa=0.3),
+    "CROWNIBP": method(methods.CROWNIBP, epsilon=0.05, final_beta=0.2),
+    "SmoothAdv": method(methods.SmoothAdv, adversary=ADVERSARY, copies=3, term_weights=None),
     "ADR": method(methods.ADR, adversary=ADVERSARY, label_scale=0.9),
     "ASCL": method(
         methods.ASCL, adversary=ADVERSARY, transforms=PARTS["TwoTransforms"](), contrast=PARTS["Contrast"]()

@@ -61,7 +61,7 @@ def confident_digits(policy: str):
     """The digits CNN with logits as far apart as after long training, and its images."""
     keras.config.set_dtype_policy(policy)
     keras.utils.set_random_seed(1)
-    method = AdversarialTraining(DigitsCNN(), LinearHead(10))
+    method = AdversarialTraining(DigitsCNN(), LinearHead(10), attack=PGD(ThreatModel(epsilon=0.2), steps=10))
     method.build((None, 8, 8, 1))
     kernel, _ = method.head.trainable_variables
     kernel.assign(60.0 * kernel)

@@ -164,7 +164,11 @@ def test_progress_is_one_task_that_grows_and_counts_the_images_left(model, ensem
     attack = Ensemble(attacks=(FGSM(threat=attack.threat), attack)) if ensemble else attack
     calls = []
     watched = dataclasses.replace(setting, chunk_size=15, progress=lambda *call: calls.append(call))
-    found = searching.search(watched.within(None, (FGSM(), attack, FGSM())), attack, np.arange(40))
+    found = searching.search(
+        watched.within(None, (FGSM(ThreatModel(epsilon=0.2)), attack, FGSM(ThreatModel(epsilon=0.2)))),
+        attack,
+        np.arange(40),
+    )
     tasks, done, total = zip(*calls, strict=True)
     assert list(done) == sorted(done) and done[-1] == total[0] and done[-2] < total[0] and len(set(total)) == 1
     left = [task.remaining for task in tasks]
@@ -225,7 +229,7 @@ def test_multiples_of_epsilon_stay_within_the_box():
 @pytest.mark.parametrize("epsilons", [(), (-0.1, 0.2), (0.1, 0.1)])
 def test_bad_epsilons(epsilons):
     with pytest.raises(ValueError, match="epsilons"):
-        adversarial.AccuracyCurve(attack=FGSM(), epsilons=epsilons)
+        adversarial.AccuracyCurve(attack=FGSM(ThreatModel(epsilon=0.2)), epsilons=epsilons)
 
 
 def test_white_box_attacks_refuse_a_predictor_without_gradients(model):
@@ -296,10 +300,13 @@ def test_settings_name_a_budget_for_frames_and_the_frames_of_a_window_where_ther
     clips = Setting(predictor=predictor, images=np.zeros([4, 3, 2, 2, 1], np.float32), labels=np.zeros(4, int))
     found = adversarial.attack_settings(PGD(threat), clips)
     assert found["per_frame"] is True and found["max_frames"] == 2
-    assert not {"per_frame", "max_frames"} & adversarial.attack_settings(PGD(), model[0]).keys()
-    assert adversarial.attack_settings(Square(window_frames="range"), clips)["window_frames"] == "range"
-    assert adversarial.attack_settings(Square(), clips)["window_frames"] == "all"
-    assert "window_frames" not in adversarial.attack_settings(Square(), model[0])
+    assert not {"per_frame", "max_frames"} & adversarial.attack_settings(PGD(ThreatModel(epsilon=0.2)), model[0]).keys()
+    assert (
+        adversarial.attack_settings(Square(ThreatModel(epsilon=0.2), window_frames="range"), clips)["window_frames"]
+        == "range"
+    )
+    assert adversarial.attack_settings(Square(ThreatModel(epsilon=0.2)), clips)["window_frames"] == "all"
+    assert "window_frames" not in adversarial.attack_settings(Square(ThreatModel(epsilon=0.2)), model[0])
 
 
 class Both(Attack):

@@ -144,7 +144,11 @@ def test_the_order_of_equally_confident_examples_has_no_say():
         (calibration.Calibration, {"bins": 0}, "bin"),
         (calibration.Calibration, {"rms_bins": "last"}, "bin"),
         (calibration.Calibration, {"rms_bin_size": 2.5}, "bin"),
-        (calibration.Calibration, {"attack": Square(threat=ThreatModel())}, "Square, which has no last point"),
+        (
+            calibration.Calibration,
+            {"attack": Square(threat=ThreatModel(epsilon=0.2))},
+            "Square, which has no last point",
+        ),
     ],
 )
 def test_what_cannot_be_summed_is_refused(case, kind, arguments, part):

@@ -1,5 +1,6 @@
 """The doctor as a whole, and its checks of the model, of the attack, of the data and of the claims."""
 
+import dataclasses
 import functools
 import types
 
@@ -220,6 +221,34 @@ def test_strength(trained, attacks, verdict, said):
     finding = doctor.check_strength(setting, SHORT)
     assert finding.verdict == verdict and said in finding.evidence
     assert bool(finding.remedy) == (verdict != "pass")
+
+
+@pytest.mark.parametrize(
+    ("trained", "differing"),
+    [
+        ({"norm": "linf", "epsilon": 0.02}, ""),
+        ({"norm": "linf", "epsilon": 0.020000001}, ""),
+        ({"norm": "linf", "epsilon": 0.04}, "epsilon 0.04 against 0.02"),
+        ({"norm": "linf", "epsilon": 0.01}, "epsilon 0.01 against 0.02"),
+        ({"norm": "l2", "epsilon": 0.02}, "norm l2 against linf"),
+        ({"norm": "linf", "epsilon": 0.02, "bounds": [0.0, 0.5]}, "bounds (0.0, 0.5) against (0.0, 1.0)"),
+        ({"norm": "linf", "epsilon": 0.02, "max_frames": 2}, "max_frames 2 against None"),
+    ],
+)
+def test_training_and_evaluation_differ_only_if_the_recipe_says_so(trained, differing):
+    setting = _few(training_attack={**trained, "steps": 3}, evaluation_attacks=(_pgd(20),))
+    finding = doctor.check_equal_threat(setting, _pgd(20))
+    assert (finding is None) == (not differing)
+    if differing:
+        assert finding.verdict == "fail" and differing in finding.evidence and "EVAL_EPSILON" in finding.remedy
+
+
+def test_the_recipe_says_so():
+    setting = _few(training_attack={"norm": "linf", "epsilon": 0.04, "steps": 3}, evaluation_attacks=(_pgd(20),))
+    silent = doctor.Doctor(attack=_pgd(1), factors=(0.5, 1.0), limit=4)
+    for checks, words in ((silent, "different"), (dataclasses.replace(silent, other_threat=True), "at most 0.02")):
+        (finding,) = (one for one in checks.run(setting).findings if one.check == "attack_strength")
+        assert words in finding.evidence
 
 
 def test_without_other_attacks_the_doctor_checks_its_own():

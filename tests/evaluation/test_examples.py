@@ -99,7 +99,7 @@ def test_who_needs_last_points_shares_one_attack(setting, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"attack": AutoAttack(threat=ThreatModel())}, "AutoAttack, which has no last point"),
+        ({"attack": AutoAttack(threat=ThreatModel(epsilon=0.2))}, "AutoAttack, which has no last point"),
         ({"attack": ATTACK, "misclassified": -1}, "neither is negative"),
         ({"attack": ATTACK, "misclassified": 0, "correct": 0}, "at least 1"),
     ],

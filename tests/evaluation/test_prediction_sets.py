@@ -158,7 +158,7 @@ def test_a_user_gives_the_validation_split_in_the_pixels_of_the_model():
         ({"scores": ()}, "empty"),
         ({"scores": ("aps", "aps")}, "duplicates"),
         ({"scores": ("raps",)}, "'raps'"),
-        ({"attack": Square(threat=ThreatModel())}, "no last point"),
+        ({"attack": Square(threat=ThreatModel(epsilon=0.2))}, "no last point"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, part):

@@ -71,7 +71,7 @@ def test_pixels_of_other_bounds(outcome):
     with pytest.raises(ValueError, match=r"pass bounds=\(0, 255\) for a model"):
         evaluate(gray_levels, levels, LABELS, epsilon=8)
     with pytest.raises(ValueError, match=r"bounds is \(0.0, 255.0\), but those of the threat model are \(-1, 1\)"):
-        evaluate(gray_levels, levels, LABELS, threat=ThreatModel(bounds=(-1, 1)), bounds=(0, 255))
+        evaluate(gray_levels, levels, LABELS, threat=ThreatModel(bounds=(-1, 1), epsilon=0.2), bounds=(0, 255))
 
 
 def test_the_radius_is_in_the_same_pixels(monkeypatch):
@@ -92,7 +92,7 @@ def test_the_radius_is_in_the_same_pixels(monkeypatch):
     with pytest.raises(ValueError, match="epsilon has no default: usual in Linf"):
         evaluate(halves, IMAGES, LABELS)
     with pytest.raises(ValueError, match="either threat, or epsilon and norm"):
-        evaluate(halves, IMAGES, LABELS, epsilon=0.1, threat=ThreatModel())
+        evaluate(halves, IMAGES, LABELS, epsilon=0.1, threat=ThreatModel(epsilon=0.2))
 
 
 def test_a_model_of_gray_levels_is_named_with_its_wrapper():

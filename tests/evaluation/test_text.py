@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import from_function, from_keras
@@ -64,7 +65,7 @@ def test_the_doctor_judges_what_text_has():
 
 def test_the_doctor_wants_an_attack_for_images_and_none_for_text():
     with pytest.raises(ValueError, match="words takes text: Doctor.attack must be None"):
-        run_evaluation((Doctor(attack=FGSM()),), _setting())
+        run_evaluation((Doctor(attack=FGSM(ThreatModel(epsilon=0.2))),), _setting())
     images = np.zeros([4, 8, 8, 1]) + np.linspace(0, 1, 4)[:, None, None, None]
     predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
     with pytest.raises(ValueError, match="takes images: Doctor.attack must be a short attack"):
@@ -81,7 +82,7 @@ class OfSentences(Evaluator):
 
 def test_what_makes_no_sense_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match=r"^AttackAccuracy do not support such data: these data are text"):
-        run_evaluation((CleanAccuracy(), AttackAccuracy(attack=FGSM())), _setting())
+        run_evaluation((CleanAccuracy(), AttackAccuracy(attack=FGSM(ThreatModel(epsilon=0.2)))), _setting())
     predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
     with pytest.raises(ValueError, match="OfSentences do not support such data: these are images"):
         run_evaluation((OfSentences(),), Setting(predictor=predictor, images=np.ones([2, 8, 8, 1]), labels=[0, 1]))

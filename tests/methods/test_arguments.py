@@ -7,6 +7,8 @@ import pytest
 from conformance import methods as battery
 from oracles import tiny_network as tiny
 from oracles.mixing import Staged
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.puzzlemix import Puzzle
@@ -18,29 +20,40 @@ from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
 from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.byol import BYOL
+from tfrobust.methods.cl_gaussian import CLGaussian
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.fcl import FCL
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
+from tfrobust.methods.hat import HAT
+from tfrobust.methods.ibp import IBP
 from tfrobust.methods.layer_wise import LayerWiseContrastive
 from tfrobust.methods.manifold_mixup import ManifoldMixup
+from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
+from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.methods.shared.fast_adversary import FastAdversary
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.smooth_adv import SmoothAdv
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.swav import SwAV
-from tfrobust.models.cnn import CNN
+from tfrobust.methods.trades import TRADES
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.pairs.false_negatives import IFND, AdaptiveFNC
+
+THREAT = ThreatModel(epsilon=0.2)
+ATTACK = PGD(THREAT, steps=10)
 
 
 def made(kind, **keywords):
@@ -61,11 +74,11 @@ def fcl(shape, **keywords):
 
 # Call, part of the message.
 REFUSED = [
-    (lambda: made(AdversarialTraining, term_weights={"ce_advv": 1.0}), "ce_advv"),
-    (lambda: made(AdversarialTraining, clip_norm=-1.0), "clip_norm"),
-    (lambda: ADR(*tiny.parts(), objective="pgd"), "objective"),
-    (lambda: ADR(*tiny.parts(), label_scale=3.0), "label_scale is 3.0"),
-    (lambda: ASCL(*tiny.parts(), objective="pgd"), "objective"),
+    (lambda: made(AdversarialTraining, attack=ATTACK, term_weights={"ce_advv": 1.0}), "ce_advv"),
+    (lambda: made(AdversarialTraining, attack=ATTACK, clip_norm=-1.0), "clip_norm"),
+    (lambda: ADR(*tiny.parts(), objective="pgd", attack=ATTACK), "objective"),
+    (lambda: ADR(*tiny.parts(), label_scale=3.0, attack=ATTACK), "label_scale is 3.0"),
+    (lambda: ASCL(*tiny.parts(), objective="pgd", attack=ATTACK), "objective"),
     (lambda: Contrast(temperature=0.0), "temperature > 0 and similarity one of"),
     (lambda: Contrast(similarity="cosin"), "temperature > 0 and similarity one of"),
     (lambda: tiny.build(AugMixTraining, forward="stacked"), "forward is 'stacked'"),
@@ -140,17 +153,32 @@ REFUSED = [
     (lambda: Prototypes(0), "Prototypes.count must be an integer >= 1, got 0"),
     (lambda: Prototypes(3, lengths="unit"), "Prototypes.lengths is 'unit'"),
     (lambda: ProjectionHead(activation="tanh"), "ProjectionHead.activation is 'tanh'"),
-    (lambda: made(RoCL, regularizer_pass="twice"), "regularizer_pass is 'twice'"),
-    (lambda: InstanceAdversary(negatives="all"), "negatives is 'all'"),
-    (lambda: InstanceAdversary(group=1), "group is 1"),
-    (lambda: InstanceAdversary(mode="eval"), "eval"),
-    (lambda: made(ACL, streams="triple"), "streams is 'triple'"),
-    (lambda: made(ACL, streams="dual_stream"), "with branches=2"),
+    (lambda: made(RoCL, attack=ATTACK, regularizer_pass="twice"), "regularizer_pass is 'twice'"),
+    (lambda: InstanceAdversary(negatives="all", attack=ATTACK), "negatives is 'all'"),
+    (lambda: InstanceAdversary(group=1, attack=ATTACK), "group is 1"),
+    (lambda: InstanceAdversary(mode="eval", attack=ATTACK), "eval"),
+    (lambda: made(ACL, attack=ATTACK, streams="triple"), "streams is 'triple'"),
+    (lambda: made(ACL, attack=ATTACK, streams="dual_stream"), "with branches=2"),
     (
-        lambda: made(ACL, streams="standard_to_standard", adversary=InstanceAdversary()),
+        lambda: made(
+            ACL,
+            streams="standard_to_standard",
+            adversary=InstanceAdversary(attack=ATTACK),
+        ),
         "'standard_to_standard' contrasts clean views only: set adversary=None",
     ),
     (lambda: tiny.build(LayerWiseContrastive), "Sequential has none"),
+    # No radius fits all data, so that there is no default.
+    (lambda: ThreatModel(), "ThreatModel.epsilon is not set.*8/255 for photographs.*0.3 for MNIST"),
+    (lambda: PGD(steps=3), "PGD needs a threat model with a radius.*8/255"),
+    (lambda: FGSM(), "FGSM needs a threat model"),
+    (lambda: Adversary(mode="batch"), "Adversary needs an attack with a radius.*8/255"),
+    (lambda: TRADES(*tiny.parts()), "TRADES needs an attack with a radius"),
+    (lambda: ACL(*tiny.parts()), "ACL needs an attack"),
+    (lambda: IBP(*tiny.parts()), "IBP.epsilon is not set.*8/255"),
+    (lambda: IBP(*tiny.parts(), epsilon=0.1, norm="l2"), "IBP.norm is 'l2'"),
+    (lambda: FreeAdversarialTraining(*tiny.parts()), "FreeAdversarialTraining needs a threat model"),
+    (lambda: MART(*tiny.parts(), attack=ATTACK, adversary=Adversary(attack=ATTACK)), "an adversary and an attack"),
 ]
 
 
@@ -213,19 +241,24 @@ DEFAULTS = [
         },
     ),
     (lambda: SupervisedContrastive(*tiny.parts()), {"passes_per_step": 2}),
-    (lambda: ADR(*tiny.parts()).adversary, {"objective": "cross_entropy"}),
-    (lambda: ADR(*tiny.parts(), objective="trades").adversary, {"objective": "kl"}),
-    (lambda: ASCL(*tiny.parts()).adversary, {"objective": "cross_entropy"}),
-    (lambda: ASCL(*tiny.parts(), objective="trades").adversary, {"objective": "kl"}),
-    (lambda: RoCL(*tiny.parts()).adversary, {"mode": "inference"}),
+    (lambda: ADR(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
+    (lambda: ADR(*tiny.parts(), objective="trades", attack=ATTACK).adversary, {"objective": "kl"}),
+    (lambda: ASCL(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
+    (lambda: ASCL(*tiny.parts(), objective="trades", attack=ATTACK).adversary, {"objective": "kl"}),
+    (lambda: HAT(*tiny.parts(), helper=len, attack=ATTACK).adversary, {"objective": "kl"}),
+    (lambda: MART(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
+    (lambda: SmoothAdv(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
+    (lambda: FCL(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
+    (lambda: CLGaussian(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
+    (lambda: TRADES(*tiny.parts(), attack=ATTACK).adversary, {"objective": "kl"}),
+    # The same with an adversary that names no objective, and its own if it names one.
+    (lambda: TRADES(*tiny.parts(), adversary=Adversary(attack=ATTACK, mode="batch")).adversary, {"objective": "kl"}),
     (
-        lambda: RoCL(*tiny.parts()).adversary.attack,
-        {"epsilon": 0.0314, "norm": "linf", "steps": 7, "step_size": 0.007, "random_start": "uniform"},
+        lambda: TRADES(*tiny.parts(), adversary=Adversary(attack=ATTACK, objective="cross_entropy")).adversary,
+        {"objective": "cross_entropy"},
     ),
-    (
-        lambda: ACL(CNN(branches=2), LinearHead(10)).adversary.attack,
-        {"epsilon": 8 / 255, "norm": "linf", "steps": 5, "step_size": 2 / 255},
-    ),
+    (lambda: TRADES(*tiny.parts(), adversary=FastAdversary(attack=FGSM(THREAT))).adversary, {"objective": "kl"}),
+    (lambda: RoCL(*tiny.parts(), attack=ATTACK).adversary, {"mode": "inference", "negatives": "clean"}),
 ]
 
 
@@ -239,6 +272,7 @@ def test_the_defaults_are_the_papers(make, expected):
 @pytest.mark.parametrize("kind", [ASCL, SupervisedContrastive, SimCLR])
 def test_batch_norm_of_the_projection_is_synchronized_with_the_encoder_s(kind):
     head = ProjectionHead((6,), dim=4, normalization="hidden")
-    method = kind(battery.encoder(synchronized=True), LinearHead(3), projection=head)
+    own = {"attack": ATTACK} if kind is ASCL else {}
+    method = kind(battery.encoder(synchronized=True), LinearHead(3), projection=head, **own)
     method.build((None, *battery.IMAGE_SHAPE))
     assert head.synchronized and all(norm.synchronized for norm in head.chain[1].norms)

@@ -61,10 +61,10 @@ def test_the_start_is_cut_to_the_pixels_and_the_step_added_to_it(monkeypatch):
     [
         ({"noise": -1.0}, "FastAdversary.noise is -1.0"),
         ({"step": 0.0}, "FastAdversary.step is 0.0"),
-        ({"attack": PGD(steps=1)}, "FastAdversary.attack is PGD; it is FGSM"),
+        ({"attack": PGD(ThreatModel(epsilon=0.2), steps=1)}, "FastAdversary.attack is PGD; it is FGSM"),
         ({"mode": "test"}, "mode 'test'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
-        FastAdversary(**settings)
+        FastAdversary(**{"attack": FGSM(ThreatModel(epsilon=0.2))} | settings)

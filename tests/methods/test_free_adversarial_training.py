@@ -81,7 +81,7 @@ def test_the_description_of_the_attack_is_that_of_a_replay():
 )
 def test_settings_that_make_no_sense_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
-        FreeAdversarialTraining(*tiny.parts(), **settings)
+        FreeAdversarialTraining(*tiny.parts(), threat=ThreatModel(epsilon=EPSILON), **settings)
 
 
 def test_a_norm_without_a_plain_projection_is_refused():

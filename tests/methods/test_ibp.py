@@ -85,7 +85,7 @@ def test_the_smoothed_ramp_has_the_published_values():
 
 
 def test_weights_follow_the_ramp():
-    method = small(IBP, ramp=RAMP, kappa=0.25)
+    method = small(IBP, epsilon=0.1, ramp=RAMP, kappa=0.25)
     for step, ce, certified, regularizer in (
         (0, 1, 0, 0.5),
         (60, 1 - 0.75 * 5 / 13, 0.75 * 5 / 13, 0.5 * 8 / 13),
@@ -94,12 +94,12 @@ def test_weights_follow_the_ramp():
         method.step.assign(step)
         found = [float(method._weight(name)) for name in method.terms]
         np.testing.assert_allclose(found, [ce, certified, regularizer, regularizer], atol=1e-6)
-    assert small(IBP).default_weights == {"ce": 0.5, "ce_certified": 0.5, "tightness": 0.0, "balance": 0.0}
+    assert small(IBP, epsilon=0.1).default_weights == {"ce": 0.5, "ce_certified": 0.5, "tightness": 0.0, "balance": 0.0}
 
 
 def test_bounds_use_the_statistics_of_the_clean_batch():
     keras.utils.set_random_seed(0)
-    method = IBP(CNN(((4,), (6,)), dense=(5,)), LinearHead(3), ramp=RAMP)
+    method = IBP(CNN(((4,), (6,)), dense=(5,)), LinearHead(3), ramp=RAMP, epsilon=0.1)
     method.build((None, 8, 8, 1))
     images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype(np.float32)
     terms, logits = terms_of(method, images=images, labels=(0, 1, 2, 0, 1, 2))
@@ -129,7 +129,7 @@ def regularizers_by_loops(boxes, first):
 
 
 def test_the_regularizers_are_those_of_a_loop():
-    network = walk(small(IBP))
+    network = walk(small(IBP, epsilon=0.1))
     generator = np.random.default_rng(5)
     for _ in range(4):
         center = generator.uniform(size=(7, 2))
@@ -145,7 +145,7 @@ def test_the_regularizers_are_those_of_a_loop():
 def test_new_kernels_but_the_last_are_drawn_for_intervals():
     keras.utils.set_random_seed(0)
     parts = lambda: (CNN(((64,), (64,)), dense=()), LinearHead(10, kernel_initializer="zeros"))  # noqa: E731
-    method = IBP(*parts(), seed=3)
+    method = IBP(*parts(), seed=3, epsilon=0.1)
     method.build((None, 8, 8, 3))
     kernels = [
         operation.layer.kernel.numpy()
@@ -155,11 +155,11 @@ def test_new_kernels_but_the_last_are_drawn_for_intervals():
     assert kernels[0].std() == pytest.approx(0.0928, rel=0.06)  # sqrt(2 pi) / 27
     assert kernels[1].std() == pytest.approx(0.00435, rel=0.02)  # sqrt(2 pi) / 576
     assert not kernels[2].any()
-    again = IBP(*parts(), seed=3)
+    again = IBP(*parts(), seed=3, epsilon=0.1)
     again.build((None, 8, 8, 3))
     np.testing.assert_array_equal(again.encoder.trainable_variables[0], method.encoder.trainable_variables[0])
     # An encoder that was built, such as a trained one, keeps its weights.
-    kept = IBP(method.encoder, LinearHead(10), seed=4)
+    kept = IBP(method.encoder, LinearHead(10), seed=4, epsilon=0.1)
     kept.build((None, 8, 8, 3))
     np.testing.assert_array_equal(kept.encoder.trainable_variables[0], again.encoder.trainable_variables[0])
 
@@ -170,11 +170,11 @@ def test_new_kernels_but_the_last_are_drawn_for_intervals():
 )
 def test_arguments_out_of_range_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
-        IBP(CNN(((4,),), dense=()), LinearHead(3), **wrong)
+        IBP(CNN(((4,),), dense=()), LinearHead(3), **{"epsilon": 0.1} | wrong)
 
 
 def test_a_network_without_bounds_is_refused_when_built():
     with pytest.raises(ValueError, match="of type ViT"):
-        IBP(ViT(4, width=8, depth=1, heads=2), LinearHead(3)).build((None, 8, 8, 1))
+        IBP(ViT(4, width=8, depth=1, heads=2), LinearHead(3), epsilon=0.1).build((None, 8, 8, 1))
     with pytest.raises(ValueError, match="slope"):
-        CROWNIBP(CNN(((4,),), dense=()), LinearHead(3), slope="steep")
+        CROWNIBP(CNN(((4,),), dense=()), LinearHead(3), slope="steep", epsilon=0.1)

@@ -29,9 +29,3 @@ def test_the_loss_weighs_the_divergence_five_times_and_smooths_the_labels_of_the
         assert found["loss"] == pytest.approx(found["bce"] + 5 * found["kl"], rel=1e-5)
     assert logs[0.3]["kl"] == pytest.approx(logs[0.0]["kl"], rel=1e-5)
     assert abs(logs[0.3]["bce"] - logs[0.0]["bce"]) > 0.05
-
-
-def test_the_default_adversary_is_the_authors():
-    adversary = MART(*tiny_network.parts()).adversary
-    assert (adversary.objective, adversary.mode, adversary.attack.steps) == ("cross_entropy", "inference", 10)
-    assert adversary.attack.random_start == "gaussian"

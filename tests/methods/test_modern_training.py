@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.losses.gradient_alignment import GradAlign
 from tfrobust.methods.adversarial_training import AdversarialTraining
@@ -46,10 +46,10 @@ def fast(*parts, noise, step, projected=True, **keywords):
 
 
 METHODS = {
-    "awp": lambda *parts: AdversarialTraining(*parts, **ADVERSARIAL, **MOVED),
-    "trades_awp": lambda *parts: TRADES(*parts, **MOVED),
-    "mart": MART,
-    "hat": lambda *parts: HAT(*parts, helper=helper),
+    "awp": lambda *parts: AdversarialTraining(*parts, attack=PGD(THREAT), **ADVERSARIAL, **MOVED),
+    "trades_awp": lambda *parts: TRADES(*parts, attack=PGD(THREAT), **MOVED),
+    "mart": lambda *parts: MART(*parts, attack=PGD(THREAT)),
+    "hat": lambda *parts: HAT(*parts, helper=helper, attack=PGD(THREAT)),
     "fgsm_rs": lambda *parts: fast(*parts, noise=1.0, step=1.25),
     "n_fgsm": lambda *parts: fast(*parts, noise=2.0, step=1.0, projected=False),
     "grad_align": lambda *parts: fast(*parts, noise=0.0, step=1.0, penalty=GradAlign(epsilon=EPSILON, weight=0.7)),

@@ -124,7 +124,10 @@ def test_moving_negatives_are_those_of_the_group():
 @pytest.mark.parametrize("search", ["against", "jointly"])
 def test_groups_that_replicas_would_cut_are_refused(monkeypatch, search):
     monkeypatch.setattr(distribution, "replica", lambda: (2, 0))
-    adversary, images = InstanceAdversary(negatives="moving", group=3), tf.zeros([4, 8, 8, 1])
+    adversary, images = (
+        InstanceAdversary(negatives="moving", group=3, attack=PGD(ThreatModel(epsilon=0.2), steps=10)),
+        tf.zeros([4, 8, 8, 1]),
+    )
     given = tf.range(4), tf.zeros([2], tf.int32)  # rows, key
     with pytest.raises(ValueError, match="group is 3, which does not divide the 4 rows"):
         if search == "against":

@@ -108,18 +108,16 @@ def test_smooth_adv_ascends_the_loss_of_the_mean_with_fixed_noise():
     assert method.passes_per_step == 2 * (steps + 1)
 
 
-def test_the_default_adversary_is_the_authors():
-    attack = SmoothAdv(*tiny_network.parts()).adversary.attack
-    assert attack.threat.norm == "l2" and attack.random_start == "none"
-    assert attack.resolved_step_size == pytest.approx(2 * attack.threat.epsilon / attack.steps)
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
         (NoiseConsistency, {"sigma": 0.0}, "NoiseConsistency.sigma is 0.0"),
         (NoiseConsistency, {"copies": 0}, "NoiseConsistency.copies must be"),
-        (SmoothAdv, {"adversary": Adversary(objective="kl")}, "maximizes the cross-entropy"),
+        (
+            SmoothAdv,
+            {"adversary": Adversary(objective="kl", attack=PGD(ThreatModel(epsilon=0.2), steps=10))},
+            "maximizes the cross-entropy",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(kind, options, words):

@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import tiny_network as tiny
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.methods.adr import ADR
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.ascl import ASCL
@@ -119,7 +121,9 @@ def test_it_is_refused_where_nothing_would_move():
     with pytest.raises(ValueError, match=r"WeightPerturbation.gamma is -1"):
         WeightPerturbation(gamma=-1.0)
     parts = keras.Sequential([keras.Input(tiny.SHAPE), Unnamed()]), keras.layers.Activation("linear")
-    method = AdversarialTraining(*parts, weight_perturbation=WeightPerturbation())
+    method = AdversarialTraining(
+        *parts, weight_perturbation=WeightPerturbation(), attack=PGD(ThreatModel(epsilon=0.2), steps=10)
+    )
     method.build((None, *tiny.SHAPE))
     method.compile("sgd", jit_compile=False)
     batch, _ = tiny.batch()
@@ -150,4 +154,4 @@ def test_smoothed_labels_enter_the_cross_entropies_alone(kind):
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
 def test_smoothing_is_a_share(smoothing):
     with pytest.raises(ValueError, match="TRADES.label_smoothing is"):
-        TRADES(*tiny.parts(), label_smoothing=smoothing)
+        TRADES(*tiny.parts(), label_smoothing=smoothing, attack=PGD(ThreatModel(epsilon=0.2), steps=10))

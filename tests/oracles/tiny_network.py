@@ -7,6 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.methods.shared.adversarial_method import AdversarialMethod
+from tfrobust.methods.smooth_adv import SmoothAdv
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
@@ -29,7 +33,9 @@ def parts(seed=0):
 
 
 def build(kind, seed=0, **keywords):
-    """A built method of class `kind` on it."""
+    """A built method of class `kind` on it, with two steps of PGD if it needs an attack."""
+    if issubclass(kind, (AdversarialMethod, SmoothAdv)) and "adversary" not in keywords:
+        keywords = {"attack": PGD(ThreatModel(epsilon=0.2), steps=2)} | keywords
     method = kind(*parts(seed), seed=seed, **keywords)
     method.build((None, *SHAPE))
     return method

@@ -111,7 +111,7 @@ def evaluation_of(stem: str) -> tuple:
     """Return the printed row of a page, the flags of its command, and the bindings of gin."""
     printed = recipes.ROWS[f"susceptibility/{stem}"]
     flags = evaluate.parser().parse_args(shlex.split(printed.command)[3:])
-    prepare(flags)
+    prepare(flags, "evaluate")
     return printed, flags, gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
 
 
@@ -163,7 +163,7 @@ def test_videos_are_judged_as_the_row_was(row):
     ]
     assert {attack.steps for attack in attacks if attack.name == "pgd"} == {40}
     flags.gin_file.append("gin/eval/video.gin")  # as the file recommends
-    prepare(flags)
+    prepare(flags, "evaluate")
     given = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
     attacks = [one.attack for one in given["evaluators"] if hasattr(one, "attack")]
     assert [round(attack.threat.epsilon * 255, 6) for attack in attacks] == [1.0, 1.0]

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
@@ -16,13 +17,13 @@ from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.runs import artifact
 
 DATASET = Digits(validation_size=100).load()
-JUDGES = (Doctor(attack=PGD()),)
+JUDGES = (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),)
 PREDICTOR = from_function(lambda images: tf.zeros((tf.shape(images)[0], 10)), image_shape=(8, 8, 1))
 FACTS = {"norm": "l2", "epsilon": 0.5, "attack_steps": 7, "selection": {"on": "validation"}}
 
 
 def test_of_a_model_of_ours_everything_is_known():
-    told = artifact.training_facts(FACTS, DATASET, (CleanAccuracy(), Doctor(attack=PGD())))
+    told = artifact.training_facts(FACTS, DATASET, (CleanAccuracy(), Doctor(attack=PGD(ThreatModel(epsilon=0.2)))))
     assert told["training_attack"] == {"norm": "l2", "epsilon": 0.5, "steps": 7}
     assert told["selected_on"] == "validation"
     assert told["train_images"].shape == (1337, 8, 8, 1) and told["train_labels"].shape == (1337,)
@@ -43,21 +44,27 @@ def test_what_a_first_stage_saw_is_told_and_read_again_by_its_report(caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("first", [{"source": {"class_name": "Gone"}}, "text", {"source": configured.serialize(PGD())}])
+@pytest.mark.parametrize(
+    "first",
+    [{"source": {"class_name": "Gone"}}, "text", {"source": configured.serialize(PGD(ThreatModel(epsilon=0.2)))}],
+)
 def test_a_first_stage_that_cannot_be_read_again_is_left_out(first):
     assert "pretraining_examples" not in artifact.training_facts({"pretraining": first}, DATASET, JUDGES)
 
 
 @pytest.mark.parametrize("facts", [{}, {"selection": {}}, {"epochs": 3}])
 def test_of_a_foreign_or_plainly_trained_model_no_attack_is_known(facts):
-    told = artifact.training_facts(facts, DATASET, (Doctor(attack=PGD()),))
+    told = artifact.training_facts(facts, DATASET, (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),))
     assert told["training_attack"] is None and told["selected_on"] == ""
 
 
 def test_images_are_fetched_only_where_somebody_asks_and_no_more_than_fit(monkeypatch):
     assert artifact.training_facts(FACTS, DATASET, (CleanAccuracy(),))["train_images"] is None
     monkeypatch.setattr(artifact, "_TRAINING_BYTES", 10 * 64 * 4)
-    assert len(artifact.training_facts(FACTS, DATASET, (Doctor(attack=PGD()),))["train_images"]) == 10
+    assert (
+        len(artifact.training_facts(FACTS, DATASET, (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),))["train_images"])
+        == 10
+    )
 
 
 def test_classes_of_other_ids_are_refused():

@@ -12,7 +12,7 @@ from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.runs import estimate
 
-PGD = gradient.PGD(threat.ThreatModel(), steps=7, restarts=2)
+PGD = gradient.PGD(threat.ThreatModel(epsilon=0.2), steps=7, restarts=2)
 
 
 def dataset(count, classes=10):
@@ -25,11 +25,23 @@ def dataset(count, classes=10):
         ((), 0, 0),
         ((CleanAccuracy(),), 0, 0),
         ((AttackAccuracy(attack=PGD),), 360 * 7 * 2, 0),
-        ((AttackAccuracy(attack=gradient.MultiTargetedPGD(threat.ThreatModel(), steps=20)),), 360 * 20 * 9, 0),
+        (
+            (AttackAccuracy(attack=gradient.MultiTargetedPGD(threat.ThreatModel(epsilon=0.2), steps=20)),),
+            360 * 20 * 9,
+            0,
+        ),
         ((AccuracyCurve(attack=PGD, epsilons=(0.0, 0.1, 0.2), limit=50),), 2 * 50 * 7 * 2, 0),
         # APGD-CE, nine targets of APGD-T, nine of FAB, each 100 steps; 5,000 queries of Square.
-        ((AttackAccuracy(attack=ensemble.AutoAttack()),), 360 * (100 + 900 + 900), 360 * 5000),
-        ((AttackAccuracy(attack=PGD), AttackAccuracy(attack=gradient.FGSM())), 360 * 15, 0),
+        (
+            (AttackAccuracy(attack=ensemble.AutoAttack(threat.ThreatModel(epsilon=0.2))),),
+            360 * (100 + 900 + 900),
+            360 * 5000,
+        ),
+        (
+            (AttackAccuracy(attack=PGD), AttackAccuracy(attack=gradient.FGSM(threat.ThreatModel(epsilon=0.2)))),
+            360 * 15,
+            0,
+        ),
     ],
 )
 def test_passes_of_an_evaluation(evaluators, both, forward):
@@ -39,8 +51,10 @@ def test_passes_of_an_evaluation(evaluators, both, forward):
 
 
 def test_the_largest_parts_of_an_evaluation():
-    square = AttackAccuracy(attack=ensemble.standard_member(name="square"))  # forward only, a third of the cost
-    targeted = AttackAccuracy(attack=ensemble.standard_member(name="apgd_t"))
+    square = AttackAccuracy(
+        attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="square")
+    )  # forward only, a third of the cost
+    targeted = AttackAccuracy(attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="apgd_t"))
     shares = estimate.attack_passes((CleanAccuracy(), square, targeted), dataset(360)).shares
     assert list(shares.items()) == [("Square", 5000 / 7700), ("APGD-T", 2700 / 7700)]
     assert estimate.attack_passes((CleanAccuracy(),), dataset(360)).shares == {}

@@ -12,6 +12,7 @@ import tensorflow as tf
 from faults.whole_run import unverified
 
 from conformance import methods as battery
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.commands import train
 from tfrobust.common import fingerprint
 from tfrobust.data.sources.digits import Digits
@@ -217,7 +218,9 @@ def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, 
 
 
 def free(**parts):
-    return FreeAdversarialTraining(encoder(), LinearHead(10), rows=128, replays=4, **parts)
+    return FreeAdversarialTraining(
+        encoder(), LinearHead(10), threat=ThreatModel(epsilon=0.2), rows=128, replays=4, **parts
+    )
 
 
 def test_the_updates_of_every_replay_count(caplog):

@@ -7,7 +7,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine.searching import AttackTask
 from tfrobust.runs import progress
 
-PGD = gradient.PGD(ThreatModel(), steps=100)
+PGD = gradient.PGD(ThreatModel(epsilon=0.2), steps=100)
 
 
 @pytest.fixture
@@ -47,10 +47,15 @@ def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(said):
     ("attack", "name"),
     [
         (PGD, "PGD-100"),
-        (gradient.FGSM(ThreatModel()), "FGSM"),
-        (gradient.MultiTargetedPGD(ThreatModel(), steps=20), "multi-targeted PGD-20"),
-        (ensemble.AutoAttack(ThreatModel()), "AutoAttack"),
-        (ensemble.Ensemble((apgd.APGDCrossEntropy(), apgd.APGDTargeted())), "APGD-CE + APGD-T"),
+        (gradient.FGSM(ThreatModel(epsilon=0.2)), "FGSM"),
+        (gradient.MultiTargetedPGD(ThreatModel(epsilon=0.2), steps=20), "multi-targeted PGD-20"),
+        (ensemble.AutoAttack(ThreatModel(epsilon=0.2)), "AutoAttack"),
+        (
+            ensemble.Ensemble(
+                (apgd.APGDCrossEntropy(ThreatModel(epsilon=0.2)), apgd.APGDTargeted(ThreatModel(epsilon=0.2)))
+            ),
+            "APGD-CE + APGD-T",
+        ),
     ],
 )
 def test_names(attack, name):

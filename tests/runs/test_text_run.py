@@ -1,5 +1,6 @@
 """Text the whole way: trained, staged, judged, reported, published, and judged again from the export alone."""
 
+import functools
 import json
 
 import keras
@@ -7,6 +8,8 @@ import pytest
 from faults.whole_run import unverified
 
 from oracles.bag_of_words import BagOfWords
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.evaluation.doctor.evaluator import Doctor
@@ -93,7 +96,10 @@ def test_other_words_are_refused(trained):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"method": AdversarialTraining}, "AdversarialTraining trains on images"),
+        (
+            {"method": functools.partial(AdversarialTraining, attack=PGD(ThreatModel(epsilon=0.1)))},
+            "AdversarialTraining trains on images",
+        ),
         ({"augmentation": lambda images, keys: images}, "augmentation is for images"),
         ({"validation": lambda **_: None}, "validation is for images"),
         ({"encoder": lambda: BagOfWords(100)}, "BagOfWords.vocabulary_size is 100"),

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomFlip
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.methods.adversarial_training import AdversarialTraining
@@ -50,11 +51,13 @@ class Counted(keras.layers.Layer):
 
 
 def trained_against(make, objective):
-    return lambda *parts: make(*parts, adversary=Adversary(attack=PGD(steps=2), objective=objective))
+    return lambda *parts: make(
+        *parts, adversary=Adversary(attack=PGD(ThreatModel(epsilon=0.2), steps=2), objective=objective)
+    )
 
 
 def against_instances(*parts):
-    return RoCL(*parts, adversary=InstanceAdversary(attack=PGD(steps=2)))
+    return RoCL(*parts, adversary=InstanceAdversary(attack=PGD(ThreatModel(epsilon=0.2), steps=2)))
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_one_hot_labels_are_ids(linear):
     model, _, images, labels = linear
     assert watch(model, images, np.eye(2)[labels]) == watch(model, images, labels)
     with pytest.raises(ValueError, match="one-hot"):
-        RobustAccuracy(images, np.full((len(images), 2), 0.5))
+        RobustAccuracy(images, np.full((len(images), 2), 0.5), attack=PGD(ThreatModel(epsilon=0.2), steps=10))
 
 
 @pytest.mark.parametrize("batch_size", [4, 128])
@@ -80,7 +80,7 @@ def test_robust_accuracy_of_a_linear_model_is_its_margin_against_epsilon(linear,
 def test_batches_of_one_size_give_every_row_once(linear, batch_size):
     _, _, images, labels = linear
     rows, sizes = np.arange(len(images)), []
-    callback = RobustAccuracy(images, labels, attack=PGD(), batch_size=batch_size)
+    callback = RobustAccuracy(images, labels, attack=PGD(ThreatModel(epsilon=0.2)), batch_size=batch_size)
     found = callback._batched(lambda part: sizes.append(len(part)) or part, rows)
     np.testing.assert_array_equal(found, rows)
     assert len(set(sizes)) == 1
@@ -102,7 +102,7 @@ def test_robust_accuracy_looks_every_so_many_epochs(linear):
     model, _, images, labels = linear
     assert [bool(watch(model, images, labels, every=3, epoch=epoch)) for epoch in range(6)] == [0, 0, 1, 0, 0, 1]
     with pytest.raises(ValueError, match="every is 0"):
-        RobustAccuracy(images, labels, every=0)
+        RobustAccuracy(images, labels, every=0, attack=PGD(ThreatModel(epsilon=0.2), steps=10))
 
 
 def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):

@@ -1,5 +1,6 @@
 """Heads that are fitted in the place of a training: what is served beside scikit-learn, resume, refusals."""
 
+import functools
 import json
 
 import keras
@@ -9,6 +10,8 @@ import tensorflow as tf
 from sklearn.neighbors import KNeighborsClassifier
 
 from conformance import methods as battery
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.labelled_fraction import LabelledFraction
 from tfrobust.errors import InputError
@@ -24,6 +27,8 @@ from tfrobust.training.head_fit import HeadFit
 
 DIGITS = Digits(validation_size=100)
 FEW = LabelledFraction(source=DIGITS, fraction=0.1)
+
+ATTACK = PGD(ThreatModel(epsilon=0.2))
 
 
 def encoder():
@@ -124,7 +129,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         run(tmp_path, pretraining=None)
     given = {"encoder": encoder(), "head": LogisticRegression(10)}
     with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
-        HeadFit(AdversarialTraining(**given), DIGITS.load().train)
+        HeadFit(AdversarialTraining(attack=ATTACK, **given), DIGITS.load().train)
     with pytest.raises(InputError, match="METHOD is @Supervised then, not one with a penalty"):
         HeadFit(Supervised(**given, penalty=Tikhonov()), DIGITS.load().train)
 
@@ -140,6 +145,6 @@ def test_what_a_fitted_head_does_not_use_is_said_in_one_line(tmp_path, caplog, c
 
 def test_a_method_that_does_not_fit_is_refused_before_the_first_stage_trains(tmp_path):
     with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
-        run(tmp_path, method=AdversarialTraining, dry_run=True)
+        run(tmp_path, method=functools.partial(AdversarialTraining, attack=ATTACK), dry_run=True)
     with pytest.raises(InputError, match="KNearestNeighbours is fitted at once, without epochs"):
         run(tmp_path, publish_weights="best", dry_run=True)

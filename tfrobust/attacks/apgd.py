@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import base, checks, objectives
 from tfrobust.attacks.shared.apgd_steps import Momentum, Schedule, Sparse, schedule
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
 from tfrobust.ops.gradients import finite, input_gradient
@@ -31,7 +31,7 @@ class APGD(base.Attack):
     point by the verification. The first misclassified point ends the search. In L1 only points of the last ball count.
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         steps: gradient steps per restart, >= 1.
         restarts: runs from new random starts, for the remaining examples, >= 1.
         expectation_samples: passes whose gradients are averaged in each step, for stochastic models, >= 1. The logits
@@ -61,7 +61,7 @@ class APGD(base.Attack):
         expectation_samples: int = 1,
         large_radii: bool | None = None,
     ):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.steps = steps
         self.restarts = restarts
         self.expectation_samples = expectation_samples

@@ -7,7 +7,7 @@ import keras
 from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.fab import FAB, FABUntargeted
 from tfrobust.attacks.shared import base, checks
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.attacks.square import Square
 from tfrobust.errors import InputError
 
@@ -113,7 +113,7 @@ class AutoAttack(_Cascade):
         ['apgd_ce', 'apgd_t', 'fab_t', 'square']
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         version: 'standard', 'plus' or 'rand'.
         expectation_samples: passes per gradient in version 'rand', >= 1.
 
@@ -125,7 +125,7 @@ class AutoAttack(_Cascade):
     """
 
     def __init__(self, threat: ThreatModel | None = None, *, version: str = "standard", expectation_samples: int = 20):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.version = version
         self.expectation_samples = expectation_samples
         if version not in _VERSIONS:
@@ -160,7 +160,7 @@ def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce")
         5
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         name: 'apgd_ce', 'apgd_t', 'fab_t' or 'square'.
 
     Returns:
@@ -170,7 +170,7 @@ def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce")
         ValueError: no such member.
     """
     # The others may refuse the threat model.
-    makers = _makers(threat or ThreatModel())
+    makers = _makers(required_threat(threat, "standard_member"))
     if name not in makers:
         raise InputError(f"AutoAttack has no member {name!r}; its members are {list(makers)}.")
     return makers[name]()

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared import base, checks
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.errors import InputError
 from tfrobust.ops import hyperplane, norms, randomness
 from tfrobust.ops.gradients import input_gradient
@@ -52,7 +52,7 @@ class FAB(base.Attack):
         ([True, False], True)
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         targets: number of classes, ranked after the label, to aim at, >= 1; at most k - 1 are.
         restarts: rounds per target, >= 1.
         steps: per round, >= 1.
@@ -82,7 +82,7 @@ class FAB(base.Attack):
         eta: float = 1.05,
         beta: float = 0.9,
     ):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.targets = targets
         self.restarts = restarts
         self.steps = steps

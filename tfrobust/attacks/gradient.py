@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import base, checks, objectives
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
@@ -46,7 +46,7 @@ class PGD(base.Attack):
         ([True, False], True)
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         steps: gradient steps per restart, >= 1.
         step_size: length of a step in the threat's norm, in pixel units; None: 2.5 epsilon / steps.
         random_start: 'uniform' in the ball, 'gaussian' noise around the image (TRADES), or 'none'.
@@ -74,7 +74,7 @@ class PGD(base.Attack):
         start_scale: float | None = None,
         restarts: int = 1,
     ):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.steps = steps
         self.step_size = step_size
         self.random_start = random_start
@@ -229,7 +229,7 @@ class FGSM(PGD):
         [0.75, 1.0]
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
 
     Source:
         Goodfellow et al. 2015, https://arxiv.org/abs/1412.6572 (Linf); the other norms step along their own
@@ -239,7 +239,7 @@ class FGSM(PGD):
     name = "fgsm"
 
     def __init__(self, threat: ThreatModel | None = None):
-        threat = threat or ThreatModel()
+        threat = required_threat(threat, "FGSM")
         super().__init__(threat, steps=1, step_size=threat.epsilon, random_start="none")
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.random_search import RandomSearch
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing, randomness
 from tfrobust.ops.shapes import shape_of
@@ -54,7 +54,7 @@ class UniformNoise(_Noise):
         (True, True)
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         draws: per example, one query each, >= 1.
 
     Raises:
@@ -67,7 +67,7 @@ class UniformNoise(_Noise):
     name = "uniform_noise"
 
     def __init__(self, threat: ThreatModel | None = None, *, draws: int = 10):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.draws = self.steps = draws
         checks.check_counts(self, "draws")
 
@@ -94,7 +94,7 @@ class GaussianNoise(_Noise):
         0.1
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         draws: per example, one query each, >= 1.
         deviation: standard deviation in pixel units, > 0; None: see `resolved_deviation`.
 
@@ -108,7 +108,7 @@ class GaussianNoise(_Noise):
     name = "gaussian_noise"
 
     def __init__(self, threat: ThreatModel | None = None, *, draws: int = 10, deviation: float | None = None):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.draws = self.steps = draws
         self.deviation = deviation
         checks.check_counts(self, "draws")

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import base, checks
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
@@ -102,7 +102,7 @@ class ProxLogBarrier(base.Attack):
         prox_parameter: float = 0.8,
         noise_scale: float = 0.01,
     ):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.outer_steps = outer_steps
         self.inner_steps = inner_steps
         self.step_size = step_size

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.random_search import RandomSearch
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing
@@ -76,7 +76,7 @@ class Square(RandomSearch):
         [True, False]
 
     Args:
-        threat: the threat model; the default ThreatModel if None.
+        threat: the threat model, with its radius.
         steps: windows tried per restart, one query each, >= 1; the start is one query more.
         restarts: runs from new random starts, for the remaining examples, >= 1.
         initial_share: share of the pixels in the first window, 0 < share <= 1.
@@ -106,7 +106,7 @@ class Square(RandomSearch):
         accept_ties: bool = False,
         window_frames: str = "all",
     ):
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, type(self).__name__)
         self.steps = steps
         self.restarts = restarts
         self.initial_share = initial_share

@@ -19,18 +19,18 @@ _registry: registry.Registry | None = None
 _bindings: list[files.Binding] = []
 
 
-def prepare(flags: argparse.Namespace, own_data: str = "", knobs=()) -> None:
+def prepare(flags: argparse.Namespace, command: str, own_data: str = "") -> None:
     """Read, check and bind the gin configuration that the flags name.
 
     Args:
         flags: with `gin_file`, `gin_param`, `gin_import`.
+        command: as in `configure`.
         own_data: as in `configure`.
-        knobs: as in `configure`.
 
     Raises:
         InputError: any mistake in it.
     """
-    configure(flags.gin_file, flags.gin_param, flags.gin_import, own_data=own_data, knobs=knobs)
+    configure(flags.gin_file, flags.gin_param, flags.gin_import, command=command, own_data=own_data)
 
 
 def configure(
@@ -38,10 +38,10 @@ def configure(
     params=(),
     imports=(),
     *,
+    command: str = "",
     partial: bool = False,
     defaults: bool = True,
     own_data: str = "",
-    knobs=(),
 ) -> None:
     """Read, check and bind the gin configuration of lists of files and parameters.
 
@@ -51,21 +51,24 @@ def configure(
         paths: the values of --gin_file.
         params: the values of --gin_param.
         imports: the values of --gin_import.
+        command: "train" or "evaluate", whose run must read every knob that is set; "" does not check that.
         partial: True if the files are only a part of a configuration: they are checked, not bound, and what they lack
             may come from others.
         defaults: True to read the knobs' defaults first.
         own_data: the flag that names data for which the default of EPSILON means nothing; "" if none does.
-        knobs: "EPSILON=0.1" and the like, in place of the knobs' defaults.
 
     Raises:
         InputError: any mistake in it.
     """
     global _registry, _bindings
     bindings = files.read([], (), KNOBS_FILE if defaults else None)
+    knobs = list(bindings)
     bindings += [binding.required("EPSILON", own_data)] if own_data else []
-    bindings += files.read([], knobs) + files.read(paths, params)
+    bindings += files.read(paths, params)
     name = binding.unnamed(bindings, paths)
     bindings += [name] if name else []
+    difference = binding.intended_difference(bindings, knobs, command) if command else None
+    bindings = [*([difference] if difference else []), *bindings]
     macros = binding.check_macros(bindings, partial)
     with quiet_stderr():
         importlib.import_module("keras")
@@ -74,6 +77,8 @@ def configure(
     _registry = registry.collect(imports)
     resolved = binding.check_objects(bindings, macros, _registry, partial)
     _bindings = resolved.bindings
+    if command:
+        binding.check_knobs_read(resolved, command, [*knobs, *([name] if name else [])])
     if not partial:
         binding.bind(resolved, _registry)
 

@@ -42,7 +42,7 @@ def run(flags: argparse.Namespace) -> None:
                 "--replicas needs --dry_run, which forecasts; a run takes the devices that STRATEGY names."
             )
         flags.gin_param = ["train.plan=@Plan()", *flags.gin_param, f"Plan.replicas={flags.replicas}"]
-    prepare(flags)
+    prepare(flags, "train")
     call(
         "train",
         workdir=flags.workdir,

@@ -183,8 +183,8 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
 def _bounds(threat: ThreatModel | None, bounds: tuple[float, float] | None) -> tuple[float, float]:
     if bounds is None:
         return (0.0, 1.0) if threat is None else tuple(map(float, threat.bounds))
-    bounds = tuple(map(float, ThreatModel(norm="l2", bounds=tuple(bounds)).bounds))
-    if threat is not None and threat.bounds not in (bounds, ThreatModel().bounds):
+    bounds = tuple(map(float, ThreatModel(norm="l2", epsilon=1.0, bounds=tuple(bounds)).bounds))
+    if threat is not None and threat.bounds not in (bounds, (0.0, 1.0)):
         raise InputError(f"bounds is {bounds}, but those of the threat model are {threat.bounds}; give one of them.")
     return bounds
 

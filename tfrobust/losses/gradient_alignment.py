@@ -24,7 +24,8 @@ class GradAlign(GradientPenalty):
     Example:
         >>> import numpy as np
         >>> from tfrobust import keras as robust
-        >>> fast = robust.methods.FastAdversary(noise=0.0, step=1.0)
+        >>> threat = robust.attacks.ThreatModel(epsilon=0.2)
+        >>> fast = robust.methods.FastAdversary(attack=robust.attacks.FGSM(threat), noise=0.0, step=1.0)
         >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
         >>> method = robust.methods.AdversarialTraining(
         ...     *parts, adversary=fast, penalty=robust.methods.GradAlign(epsilon=0.2)

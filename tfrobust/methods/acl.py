@@ -3,12 +3,12 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.shared.modes import check_mode
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.rocl import adversary_of_first, projected
+from tfrobust.methods.shared.adversary import of_method
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
@@ -41,7 +41,9 @@ class ACL(NTXentMethod):
 
     Example:
         >>> from tfrobust import keras as robust
-        >>> method = robust.methods.ACL(robust.models.DigitsCNN(branches=2), robust.models.LinearHead(10))
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.1), steps=5)
+        >>> parts = robust.models.DigitsCNN(branches=2), robust.models.LinearHead(10)
+        >>> method = robust.methods.ACL(*parts, attack=attack)
         >>> method.terms, method.default_weights
         (('contrastive', 'adversarial', 'probe'), {'contrastive': 0.5, 'adversarial': 0.5})
 
@@ -49,8 +51,9 @@ class ACL(NTXentMethod):
         encoder: as in `Method`, with branches=2 for the two streams that use both branches.
         head: as in `Method`.
         streams: which views are contrasted with each other, one of the four above.
-        adversary: how adversarial views are generated. The default is that of the released code: Linf 8/255, 5 steps of
-            2/255. "standard_to_standard" takes None only.
+        adversary: how adversarial views are generated; in the released code within Linf 8/255, in 5 steps of 2/255.
+            "standard_to_standard" takes none.
+        attack: the attack of an adversary without further settings, in place of `adversary`.
         **kwargs: as in `NTXentMethod`.
 
     Raises:
@@ -68,15 +71,15 @@ class ACL(NTXentMethod):
         *,
         streams: str = "dual_stream",
         adversary: InstanceAdversary | None = None,
+        attack: Attack | None = None,
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
         self.streams = require_choice(streams, "ACL.streams", STREAMS)
-        attack = PGD(ThreatModel(epsilon=8 / 255), steps=5, step_size=2 / 255)
         alone = streams == "standard_to_standard"
-        if alone and adversary is not None:
+        if alone and not adversary is attack is None:
             raise InputError(f"ACL.streams {streams!r} contrasts clean views only: set adversary=None.")
-        self.adversary = None if alone else adversary or InstanceAdversary(attack=attack)
+        self.adversary = None if alone else of_method("ACL", adversary, attack, kind=InstanceAdversary)
         if self.branch and getattr(encoder, "branches", 1) < 2:
             raise InputError(
                 f"ACL.streams {streams!r} needs separate batch-norm branches: create the encoder with branches=2."

@@ -6,8 +6,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses import robust
 from tfrobust.methods.shared.adversarial_method import AdversarialMethod
-from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, robust_terms
-from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.adversarial_terms import INNER_OBJECTIVES, ROBUST_TERMS, robust_terms
 from tfrobust.ops import distribution
 
 
@@ -23,16 +22,17 @@ class ADR(AdversarialMethod):
 
     Example:
         >>> from tfrobust import keras as robust
-        >>> method = robust.methods.ADR(robust.models.DigitsCNN(), robust.models.LinearHead(10), objective="trades")
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.2), steps=10)
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> method = robust.methods.ADR(*parts, objective="trades", attack=attack)
         >>> method.terms[:2]
         ('ce', 'kl')
 
     Args:
         encoder, head: as in `Method`.
         objective: the robust objective L_robust, "adversarial_training" or "trades".
-        adversary: how adversarial examples are generated.
         label_scale: s of the pair weights (s - d) / s, in (0, 1].
-        **kwargs: as in `AdversarialMethod`: forward, label_smoothing, weight_perturbation.
+        **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing, weight_perturbation.
 
     Raises:
         ValueError: an unknown `objective`, or a `label_scale` outside (0, 1].
@@ -42,6 +42,7 @@ class ADR(AdversarialMethod):
     """
 
     default_weights = {"kl": 6.0, "global_smoothness": 0.0}
+    inner_objective = None
 
     def __init__(
         self,
@@ -49,15 +50,14 @@ class ADR(AdversarialMethod):
         head,
         *,
         objective: str = "adversarial_training",
-        adversary: Adversary | None = None,
         label_scale: float = 0.99,
         **kwargs,
     ):
-        adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
-        super().__init__(encoder, head, adversary=adversary, **kwargs)
+        super().__init__(encoder, head, **kwargs)
         if not 0 < label_scale <= 1:
             raise InputError(f"ADR.label_scale is {label_scale}; it lies in (0, 1].")
         self.objective = require_choice(objective, "ADR.objective", ROBUST_TERMS)
+        self.adversary = self.adversary.completed(INNER_OBJECTIVES[objective])
         self.label_scale = label_scale
 
     @property

@@ -22,7 +22,7 @@ class AdversarialTraining(AdversarialMethod):
         >>> from tfrobust import keras as robust
         >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.1), steps=2)
         >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
-        >>> method = robust.methods.AdversarialTraining(*parts, adversary=robust.methods.Adversary(attack=attack))
+        >>> method = robust.methods.AdversarialTraining(*parts, attack=attack)
         >>> method.compile("adam")
         >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
         >>> sorted(method.fit(images, labels, verbose=0).history)
@@ -30,7 +30,7 @@ class AdversarialTraining(AdversarialMethod):
 
     Args:
         encoder, head: as in `Method`.
-        **kwargs: as in `AdversarialMethod`: adversary, forward, label_smoothing, weight_perturbation.
+        **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing, weight_perturbation.
 
     Source:
         Paper 003, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.

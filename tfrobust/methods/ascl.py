@@ -12,8 +12,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.losses import robust
 from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.adversarial_method import AdversarialMethod
-from tfrobust.methods.shared.adversarial_terms import ROBUST_TERMS, adversarial_views, robust_terms
-from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.adversarial_terms import INNER_OBJECTIVES, ROBUST_TERMS, adversarial_views, robust_terms
 from tfrobust.methods.shared.batch_contrast import Contrast
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks
@@ -67,6 +66,7 @@ class ASCL(AdversarialMethod):
         >>> method = robust.methods.ASCL(
         ...     robust.models.DigitsCNN(),
         ...     robust.models.LinearHead(10),
+        ...     attack=robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.2), steps=10),
         ...     contrast=robust.methods.Contrast(selection=robust.methods.LeakedSelection()),
         ...     projection=robust.layers.LinearProjection(64),
         ... )
@@ -76,13 +76,12 @@ class ASCL(AdversarialMethod):
     Args:
         encoder, head: as in `Method`.
         objective: the robust objective L_robust, "adversarial_training" (ADV-ASCL) or "trades" (TRADES-ASCL).
-        adversary: how adversarial examples are generated. The paper uses the same steps, radius and step size for both
-            objectives.
         contrast: selection, temperature, similarity and scale of the contrastive term.
         projection: a head between embedding and contrastive term (Table 6: p1, p2), or None for the embedding itself.
         transforms: two transforms of each image, or None for the image itself (the paper).
         vat_divide_by_classes: use the KL of the released code, which is divided by the number of classes.
-        **kwargs: as in `AdversarialMethod`: forward, label_smoothing, weight_perturbation.
+        **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing, weight_perturbation. The paper
+            uses the same steps, radius and step size for both objectives.
 
     Raises:
         ValueError: an unknown `objective`.
@@ -96,6 +95,7 @@ class ASCL(AdversarialMethod):
 
     observations = PAIR_COUNTS
     default_weights = {"kl": 6.0, "vat": 2.0}
+    inner_objective = None
 
     def __init__(
         self,
@@ -103,16 +103,15 @@ class ASCL(AdversarialMethod):
         head,
         *,
         objective: str = "adversarial_training",
-        adversary: Adversary | None = None,
         contrast: Contrast | None = None,
         projection: keras.layers.Layer | None = None,
         transforms: TwoTransforms | None = None,
         vat_divide_by_classes: bool = False,
         **kwargs,
     ):
-        adversary = adversary or Adversary(objective="kl" if objective == "trades" else "cross_entropy")
-        super().__init__(encoder, head, adversary=adversary, **kwargs)
+        super().__init__(encoder, head, **kwargs)
         self.objective = require_choice(objective, "ASCL.objective", ROBUST_TERMS)
+        self.adversary = self.adversary.completed(INNER_OBJECTIVES[objective])
         self.contrast = contrast or Contrast()
         self.projection = projection
         self.transforms = transforms

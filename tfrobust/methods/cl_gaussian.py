@@ -2,11 +2,12 @@
 
 import keras
 
+from tfrobust.attacks.shared.base import Attack
 from tfrobust.augment.base import Augmentation
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.shared.adversarial_terms import adversarial_views
-from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.adversary import Adversary, of_method
 from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureObjective
 from tfrobust.ops import randomness
@@ -32,6 +33,7 @@ class CLGaussian(Method):
         objective: `FeatureContrast` (the default) or `FeatureMargin`, whose second term is absent because there is no
             z-.
         adversary: adds the cross-entropy on its adversarial examples; None for none.
+        attack: the attack of an adversary without further settings, in place of `adversary`.
         forward: "separate" passes for the images and each copy, or one "joint" pass.
         **kwargs: as in `Method`.
 
@@ -50,13 +52,15 @@ class CLGaussian(Method):
         noise: Augmentation | None = None,
         objective: FeatureObjective | None = None,
         adversary: Adversary | None = None,
+        attack: Attack | None = None,
         forward: str = "separate",
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
         self.noise = noise or AddGaussian(deviation=0.5)
         self.objective = objective or FeatureContrast()
-        self.adversary = adversary
+        given = adversary is not None or attack is not None
+        self.adversary = of_method("CLGaussian", adversary, attack, "cross_entropy") if given else None
         self.forward = checked_forward(forward)
 
     @property

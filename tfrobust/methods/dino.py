@@ -57,6 +57,7 @@ class DINO(MomentumMethod, PrototypeMethod):
     """
 
     own_terms = ("distillation",)
+    no_accumulation = "moves its center with every batch"
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class DINO(MomentumMethod, PrototypeMethod):
     def build_branch(self):
         """Build the teacher's prototypes and the center."""
         projections.built_shape(self.target_prototypes, (None, self.projected_dim))
-        only = {"trainable": False, "aggregation": "only_first_replica"}
+        only = {"trainable": False, "aggregation": "only_first_replica", "dtype": "float32"}
         self.center = self.add_weight(name="center", shape=(self.prototypes.count,), initializer="zeros", **only)
 
     def loss_terms(self, views, batch, context):

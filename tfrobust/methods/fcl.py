@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import modes, objectives
+from tfrobust.attacks.shared.base import Attack
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.common.kinds import OF_PIXELS, TEXT, kind_of, takes
@@ -13,7 +14,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.shared.adversarial_terms import adversarial_views
-from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.adversary import Adversary, of_method
 from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureObjective
 from tfrobust.ops import randomness
@@ -53,6 +54,7 @@ class FCL(Method):
         combine: "replace" the model's own utility by the teacher's, or "add" both, each divided by its largest entry
             per image.
         adversary: adds the cross-entropy on its adversarial examples; None for none.
+        attack: the attack of an adversary without further settings, in place of `adversary`.
         forward: "separate" passes for the images and each copy, or one "joint" pass.
         mode: mode of batch norm while utility is measured: 'inference', 'batch' or 'train'.
         **kwargs: as in `Method`.
@@ -81,6 +83,7 @@ class FCL(Method):
         teacher: Callable | None = None,
         combine: str = "replace",
         adversary: Adversary | None = None,
+        attack: Attack | None = None,
         forward: str = "separate",
         mode: str = "inference",
         **kwargs,
@@ -90,7 +93,8 @@ class FCL(Method):
         self.objective = objective or FeatureContrast()
         self.teacher = teacher
         self.combine = combine
-        self.adversary = adversary
+        given = adversary is not None or attack is not None
+        self.adversary = of_method("FCL", adversary, attack, "cross_entropy") if given else None
         self.forward = checked_forward(forward)
         self.mode = modes.check_mode(mode)
         require_choice(combine, "FCL.combine", COMBINATIONS)

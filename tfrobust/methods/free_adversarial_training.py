@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared import checks
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.common.settings import require_least, require_share
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
@@ -39,7 +39,7 @@ class FreeAdversarialTraining(Method):
 
     Args:
         encoder, head: as in `Method`.
-        threat: ball and pixel box; the default ThreatModel if None. The norm is 'linf' or 'l2'.
+        threat: ball and pixel box, with their radius. The norm is 'linf' or 'l2'.
         replays: m, updates per batch, >= 1.
         rows: rows of the perturbation, at least as many as a global batch has.
         label_smoothing: s in [0, 1), as in `AdversarialTraining`.
@@ -53,6 +53,7 @@ class FreeAdversarialTraining(Method):
     """
 
     terms = ("ce_adv",)
+    no_accumulation = "updates the weights in every replay of a batch"
     learned_views = ("perturbation",)
 
     def __init__(
@@ -67,7 +68,7 @@ class FreeAdversarialTraining(Method):
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        self.threat = threat or ThreatModel()
+        self.threat = required_threat(threat, "FreeAdversarialTraining")
         self.replays = require_least(replays, "FreeAdversarialTraining.replays", 1)
         self.rows = require_least(rows, "FreeAdversarialTraining.rows", 1)
         self.label_smoothing = require_share(label_smoothing, "FreeAdversarialTraining.label_smoothing")
@@ -91,7 +92,7 @@ class FreeAdversarialTraining(Method):
 
     def build_parts(self, example_shape, embedding_dim):
         """Create the perturbation of each row of a batch."""
-        only = {"trainable": False, "aggregation": "only_first_replica"}
+        only = {"trainable": False, "aggregation": "only_first_replica", "dtype": "float32"}
         shape = (self.rows, *example_shape)
         self.perturbation = self.add_weight(name="perturbation", shape=shape, initializer="zeros", **only)
 

@@ -9,8 +9,6 @@ from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods.shared.adversarial_method import AdversarialMethod
 from tfrobust.methods.shared.adversarial_terms import robust_terms
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.trades import trades_adversary
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -31,7 +29,7 @@ class HAT(AdversarialMethod):
         ...     robust.models.CNN(((4,),), dense=(8,)),
         ...     robust.models.LinearHead(10),
         ...     helper=lambda images: tf.reshape(images, [-1, 64])[:, :10],
-        ...     adversary=robust.methods.Adversary(attack=attack, objective="kl"),
+        ...     attack=attack,
         ... )
         >>> method.compile("adam")
         >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
@@ -42,8 +40,7 @@ class HAT(AdversarialMethod):
         encoder, head: as in `Method`.
         helper: images -> logits [b, k] of a model that was trained without attacks, such as `TeacherLogits`.
         distance: s > 1, distance of the helper examples in units of x^a - x.
-        adversary: how adversarial examples are generated; by default as in `TRADES`.
-        **kwargs: as in `AdversarialMethod`: forward, label_smoothing (of `ce`), weight_perturbation.
+        **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing (of `ce`), weight_perturbation.
 
     Raises:
         ValueError: `distance` is not above 1.
@@ -55,11 +52,10 @@ class HAT(AdversarialMethod):
 
     terms = ("ce", "kl", "helper")
     default_weights = {"kl": 2.5, "helper": 0.5}
+    inner_objective = "kl"
 
-    def __init__(
-        self, encoder, head, *, helper: Callable, distance: float = 2.0, adversary: Adversary | None = None, **kwargs
-    ):
-        super().__init__(encoder, head, adversary=adversary or trades_adversary(), **kwargs)
+    def __init__(self, encoder, head, *, helper: Callable, distance: float = 2.0, **kwargs):
+        super().__init__(encoder, head, **kwargs)
         self.helper = helper
         self.distance = distance
         if not distance > 1:

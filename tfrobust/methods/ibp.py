@@ -3,8 +3,10 @@
 import keras
 import tensorflow as tf
 
+from tfrobust.attacks.shared.threat import USUAL_RADII
 from tfrobust.certification import intervals
 from tfrobust.certification.network import walk
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.shared import interval_training
@@ -35,7 +37,8 @@ class IBP(Method):
 
     Args:
         encoder, head: as in `Method`.
-        epsilon: radius in L∞ to be certified, in pixel units, > 0.
+        epsilon: radius in L∞ to be certified, in pixel units, > 0; it has no default, because no radius fits all data.
+        norm: 'linf', the only norm of these bounds.
         enlargement: the radius of training is so many times epsilon, >= 1.
         ramp: schedule of the step from 0 to 1, such as `SmoothedRamp`; None is 1 from the start.
         kappa: final weight of the clean cross-entropy, in [0, 1].
@@ -60,7 +63,8 @@ class IBP(Method):
         encoder,
         head,
         *,
-        epsilon: float = 0.1,
+        epsilon: float | None = None,
+        norm: str = "linf",
         enlargement: float = 1.1,
         ramp: keras.optimizers.schedules.LearningRateSchedule | None = None,
         kappa: float = 0.5,
@@ -69,6 +73,9 @@ class IBP(Method):
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
+        if epsilon is None:
+            raise InputError(f"{type(self).__name__}.epsilon is not set, and no radius fits all data; {USUAL_RADII}.")
+        self.norm = require_choice(norm, f"{type(self).__name__}.norm", ("linf",))
         if not epsilon > 0 or not enlargement >= 1 or not 0 <= kappa <= 1 or not regularization >= 0:
             raise InputError(
                 f"{type(self).__name__} has epsilon {epsilon} (> 0), enlargement {enlargement} (>= 1), kappa {kappa} "

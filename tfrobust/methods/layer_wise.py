@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfrobust.augment.mixing import more_stages
 from tfrobust.errors import InputError
+from tfrobust.methods.shared import layer_losses
 from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS, keep_stages
 
@@ -85,6 +86,7 @@ class LayerWiseContrastive(NTXentMethod):
         """Return the embedding, its projection, and the pooled output of each stage, float32 [n, ...]."""
         keep, stages = keep_stages(range(1, self.encoder.stage_count + 1), _pooled)
         embedding = self.encoder(images, training=self.encoder.trainable, at_stage=keep)
+        layer_losses.record(self.encoder)
         return [embedding, self.project(embedding, True), *stages]
 
 

@@ -2,10 +2,8 @@
 
 import keras
 
-from tfrobust.attacks.gradient import PGD
 from tfrobust.losses import robust
 from tfrobust.methods.shared.adversarial_method import AdversarialMethod
-from tfrobust.methods.shared.adversary import Adversary
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -13,8 +11,8 @@ class MART(AdversarialMethod):
     """Boosted cross-entropy of adversarial examples, and a divergence weighted by the doubt in the clean image.
 
     L = bce + lambda kl. bce = CE( h(x^a), y ) - log(1 - max_{k != y} h_k(x^a)), kl = KL( h(x) || h(x^a) ) (1 - h_y(x)),
-    lambda = term weight `kl` = 5. No gradient is stopped. The default adversary maximizes the cross-entropy from x +
-    0.001 N(0, 1), in inference mode, as the authors' code.
+    lambda = term weight `kl` = 5. No gradient is stopped. The adversary maximizes the cross-entropy. That of the
+    authors' code starts at x + 0.001 N(0, 1), which is PGD's random_start="gaussian".
 
     Terms: `bce`, `kl`. Needs: labels.
 
@@ -23,7 +21,7 @@ class MART(AdversarialMethod):
         >>> from tfrobust import keras as robust
         >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.1), steps=2)
         >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
-        >>> method = robust.methods.MART(*parts, adversary=robust.methods.Adversary(attack=attack))
+        >>> method = robust.methods.MART(*parts, attack=attack)
         >>> method.compile("adam")
         >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
         >>> sorted(method.fit(images, labels, verbose=0).history)
@@ -31,9 +29,8 @@ class MART(AdversarialMethod):
 
     Args:
         encoder, head: as in `Method`.
-        adversary: how adversarial examples are generated.
-        **kwargs: as in `AdversarialMethod`: forward, label_smoothing (of the cross-entropy in `bce`),
-            weight_perturbation.
+        **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing (of the cross-entropy in
+            `bce`), weight_perturbation.
 
     Source:
         Wang et al. 2020, https://openreview.net/forum?id=rklOg6EFwS, eqs 7 to 9. The training script of the released
@@ -42,10 +39,6 @@ class MART(AdversarialMethod):
 
     terms = ("bce", "kl")
     default_weights = {"kl": 5.0}
-
-    def __init__(self, encoder, head, *, adversary: Adversary | None = None, **kwargs):
-        adversary = adversary or Adversary(attack=PGD(steps=10, random_start="gaussian"))
-        super().__init__(encoder, head, adversary=adversary, **kwargs)
 
     def loss_terms(self, views, batch, context):
         """Compute `bce` and `kl`, and the clean logits."""

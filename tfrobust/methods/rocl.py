@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.shared.modes import check_mode
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common.settings import require_choice
+from tfrobust.methods.shared.adversary import of_method
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.methods.shared.nt_xent import NTXentMethod
 from tfrobust.methods.shared.self_supervised import VIEWS
@@ -40,8 +40,8 @@ class RoCL(NTXentMethod):
 
     Args:
         encoder, head: as in `Method`.
-        adversary: how adversarial examples are generated; by default as in the released code, Linf 0.0314 in 7 steps of
-            0.007.
+        adversary: how adversarial examples are generated; in the released code within Linf 0.0314, in 7 steps of 0.007.
+        attack: the attack of an adversary without further settings, in place of `adversary`.
         detached_keys: stop the gradient through the second factor of a similarity (the released code).
         regularizer_pass: "shared": `adversarial` uses the forward pass of `contrastive`. "own": the adversarial example
             and view 2 have a second pass of their own, with their own batch statistics (the released code).
@@ -66,14 +66,13 @@ class RoCL(NTXentMethod):
         head,
         *,
         adversary: InstanceAdversary | None = None,
+        attack: Attack | None = None,
         detached_keys: bool = False,
         regularizer_pass: str = "shared",
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        self.adversary = adversary or InstanceAdversary(
-            attack=PGD(ThreatModel(epsilon=0.0314), steps=7, step_size=0.007)
-        )
+        self.adversary = of_method("RoCL", adversary, attack, kind=InstanceAdversary)
         self.detached_keys = detached_keys
         self.regularizer_pass = require_choice(regularizer_pass, "RoCL.regularizer_pass", REGULARIZER_PASSES)
 

@@ -3,12 +3,11 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared import modes
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.base import Attack
 from tfrobust.errors import InputError
 from tfrobust.losses.consistency import mixture_cross_entropy
-from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.adversary import Adversary, of_method
 from tfrobust.methods.shared.noisy_copies import NoisyCopiesMethod
 from tfrobust.ops import randomness
 
@@ -28,8 +27,7 @@ class SmoothAdv(NoisyCopiesMethod):
         >>> threat = robust.attacks.ThreatModel(norm="l2", epsilon=0.25)
         >>> attack = robust.attacks.PGD(threat, steps=2, random_start="none")
         >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
-        >>> adversary = robust.methods.Adversary(attack=attack)
-        >>> method = robust.methods.SmoothAdv(*parts, sigma=0.25, adversary=adversary)
+        >>> method = robust.methods.SmoothAdv(*parts, sigma=0.25, attack=attack)
         >>> method.compile("adam")
         >>> images, labels = np.random.rand(20, 8, 8, 1), np.arange(20) % 10
         >>> sorted(method.fit(images, labels, verbose=0).history)
@@ -37,8 +35,9 @@ class SmoothAdv(NoisyCopiesMethod):
 
     Args:
         encoder, head: as in `Method`.
-        adversary: attack and mode of batch norm that find x^a; its objective is not used. By default PGD in L2 with
-            epsilon 0.25, 10 steps of 2 epsilon / 10, and no random start.
+        adversary: attack and mode of batch norm that find x^a, for the objective above. The authors' attack is PGD in
+            L2 with 10 steps of 2 epsilon / 10, and no random start.
+        attack: the attack of an adversary without further settings, in place of `adversary`.
         **kwargs: as in `NoisyCopiesMethod`: sigma, copies, forward.
 
     Raises:
@@ -52,9 +51,9 @@ class SmoothAdv(NoisyCopiesMethod):
 
     terms = ("ce_adv",)
 
-    def __init__(self, encoder, head, *, adversary: Adversary | None = None, **kwargs):
+    def __init__(self, encoder, head, *, adversary: Adversary | None = None, attack: Attack | None = None, **kwargs):
         super().__init__(encoder, head, **kwargs)
-        self.adversary = adversary or _authors_adversary()
+        self.adversary = of_method("SmoothAdv", adversary, attack, "cross_entropy")
         if self.adversary.objective != "cross_entropy":
             raise InputError(
                 f"SmoothAdv.adversary has the objective {self.adversary.objective!r}; it maximizes the cross-entropy."
@@ -87,9 +86,3 @@ class SmoothAdv(NoisyCopiesMethod):
 
     def _logits(self, images, training):
         return self.propagate(images, training=training)[1]
-
-
-def _authors_adversary() -> Adversary:
-    epsilon, steps = 0.25, 10
-    threat = ThreatModel(norm="l2", epsilon=epsilon)
-    return Adversary(attack=PGD(threat, steps=steps, step_size=2.0 * epsilon / steps, random_start="none"))

@@ -80,13 +80,18 @@ class SwAV(PrototypeMethod):
         if queue_start and not queue_length:
             raise InputError(f"SwAV.queue_start is {queue_start}, but there is no queue: set SwAV.queue_length.")
 
+    @property
+    def no_accumulation(self):
+        """The queue holds the projections of each batch."""
+        return "moves its queue with every batch" if self.queue_length else ""
+
     def build_parts(self, example_shape, embedding_dim):
         """Build projection, prototypes and queue."""
         super().build_parts(example_shape, embedding_dim)
         if self.queue_length:
             shape = (len(VIEWS), self.queue_length, self.projected_dim)
             only = {"trainable": False, "aggregation": "only_first_replica"}
-            self.queue = self.add_weight(name="queue", shape=shape, initializer="zeros", **only)
+            self.queue = self.add_weight(name="queue", shape=shape, initializer="zeros", dtype="float32", **only)
 
     def loss_terms(self, views, batch, context):
         """Compute swapped prediction, probe and observations, and the logits of the first view."""

@@ -207,7 +207,7 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
     attack = None
     if facts.get("attack_steps"):
         attack = {"norm": facts["norm"], "epsilon": facts["epsilon"], "steps": facts["attack_steps"]}
-        attack |= {name: facts[name] for name in ("per_frame", "max_frames") if name in facts}
+        attack |= {name: facts[name] for name in ("bounds", "per_frame", "max_frames") if name in facts}
     selected_on = facts.get("selection", {}).get("on", "")
     found = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
     if len(dataset.validation) and any(evaluator.uses_validation for evaluator in evaluators):

@@ -18,6 +18,7 @@ from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
+from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.base import Method
 from tfrobust.models.shared.normalization import unsynchronized
 from tfrobust.pairs.false_negatives import LEFT
@@ -141,7 +142,8 @@ class Stage:
     @property
     def _updates(self) -> int:
         """Number of updates of the weights, which schedules count."""
-        return self.epochs * self.steps_per_epoch * self.method.updates_per_step
+        accumulated = updates.batches_per_update(getattr(self.method, "optimizer", None))
+        return self.epochs * self.steps_per_epoch * self.method.updates_per_step // accumulated
 
     @property
     def steps_per_epoch(self) -> int:
@@ -167,6 +169,8 @@ class Stage:
         if adversary is not None:
             threat = adversary.attack.threat
             facts |= {"norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
+            if tuple(threat.bounds) != (0.0, 1.0):
+                facts["bounds"] = list(threat.bounds)
             facts |= {"attack_steps": adversary.attack.steps, "batch_norm_mode_of_the_attack": adversary.mode}
         return facts
 

@@ -9,11 +9,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared import checks, modes, objectives, runner
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.base import Attack, required_attack
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
+from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.base import Method
 from tfrobust.ops import geometry, gradients, overfitting, probabilities, randomness
 from tfrobust.pairs.false_negatives import LEFT
@@ -48,7 +49,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         images: float [n, h, w, c] in the bounds of the attack, [0, 1] by default; or a finite `tf.data.Dataset` of
             batches (images, labels).
         labels: int [n], or one-hot [n, k]; None with a dataset.
-        attack: the attack, single or an ensemble. Defaults to PGD with 10 steps.
+        attack: the attack, single or an ensemble, with its radius; PGD with 10 steps is usual.
         every: number of epochs between evaluations; the first is after the `every`-th epoch.
         seed: seed of the attack's random starts.
         batch_size: examples per call.
@@ -78,7 +79,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         if isinstance(images, tf.data.Dataset):
             batches = [batch[:2] for batch in images.as_numpy_iterator()]
             images, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
-        self.attack = attack or PGD(steps=10)
+        self.attack = required_attack(attack, type(self).__name__)
         self.images = checks.check_images(images, *self.attack.threat.bounds)
         self.labels = checks.label_ids(labels, len(self.images))
         self.every, self.seed, self.batch_size = every, seed, batch_size
@@ -413,7 +414,8 @@ class BestWeights(keras.callbacks.Callback):
 class AveragedWeights(keras.callbacks.Callback):
     """A callback that keeps a running average of the deployable weights, including batch-norm statistics.
 
-    "ema": average <- decay * average + (1 - decay) * weights after every step. "swa": the mean of the weights at the
+    "ema": average <- decay * average + (1 - decay) * weights after every update of the weights: with an optimizer that
+    accumulates gradients once in so many steps. "swa": the mean of the weights at the
     ends of the epochs from `start_epoch` on. Its batch-norm statistics are the mean of theirs and are not estimated
     again. The adversarial training of today uses kind="ema", decay=0.995, ramp=True, statistics="copied".
 
@@ -435,6 +437,10 @@ class AveragedWeights(keras.callbacks.Callback):
             weights.
         ramp: True: the decay of the t-th average, t from 0 on, is min(decay, (1 + t) / (10 + t)).
         statistics: of batch norm, and other variables that are not trained: "averaged", or "copied" from the weights.
+
+    Raises:
+        ValueError: a value out of its range; when training begins, "ema" of a model with `steps_per_execution` > 1, of
+            which Keras shows the weights once per execution only.
 
     Source:
         Izmailov et al. 2018, https://arxiv.org/abs/1803.05407 (SWA); Gowal et al. 2020,
@@ -460,6 +466,17 @@ class AveragedWeights(keras.callbacks.Callback):
         self.kind, self.decay, self.start_epoch, self.ramp = kind, decay, start_epoch, ramp
         self.statistics = require_choice(statistics, "AveragedWeights.statistics", ("averaged", "copied"))
         self.variables: list = []
+        self._updates = 0
+
+    def on_train_begin(self, logs=None):
+        """Refuse a model whose steps are not all visible, and record how many updates there have been."""
+        steps = getattr(self.model, "steps_per_execution", 1)
+        if self.kind == "ema" and steps != 1:
+            raise InputError(
+                f"AveragedWeights(kind='ema') averages after every step, and steps_per_execution={steps} shows one of "
+                f"{steps}: compile with steps_per_execution=1, or take kind='swa'."
+            )
+        self._updated()
 
     def set_model(self, model):
         """Attach the model, and start the average if the model is built."""
@@ -476,6 +493,8 @@ class AveragedWeights(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Update the average after a step: copy the weights before `start_epoch`, else apply "ema"."""
         self._begin()
+        if not self._updated():
+            return
         if self._epoch < self.start_epoch:
             self._follow(tf.constant(1.0))
         elif self.kind == "ema":
@@ -495,6 +514,14 @@ class AveragedWeights(keras.callbacks.Callback):
         for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
             variable.assign(average)
         return {"kind": self.kind}
+
+    def _updated(self) -> bool:
+        """Return False if the last step only accumulated gradients."""
+        optimizer = getattr(self.model, "optimizer", None)
+        if updates.batches_per_update(optimizer) == 1:
+            return True
+        before, self._updates = self._updates, int(updates.inner(optimizer).iterations)
+        return self._updates != before
 
     def _begin(self):
         if self.variables:

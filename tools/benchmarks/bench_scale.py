@@ -42,6 +42,8 @@ def steps(tf, replicas: int, synchronized: bool) -> float:
     """Return the median seconds of a training step."""
     import keras
 
+    from tfrobust.attacks.gradient import PGD
+    from tfrobust.attacks.shared.threat import ThreatModel
     from tfrobust.data import pipeline
     from tfrobust.data.sources.digits import Digits
     from tfrobust.methods.adversarial_training import AdversarialTraining
@@ -53,7 +55,11 @@ def steps(tf, replicas: int, synchronized: bool) -> float:
     if replicas > 1:
         strategy = tf.distribute.MirroredStrategy([f"CPU:{place}" for place in range(replicas)])
     with strategy.scope():
-        method = AdversarialTraining(DigitsCNN(synchronized=synchronized and replicas > 1), LinearHead(10))
+        method = AdversarialTraining(
+            DigitsCNN(synchronized=synchronized and replicas > 1),
+            LinearHead(10),
+            attack=PGD(ThreatModel(epsilon=0.2), steps=10),
+        )
         method.build((None, 8, 8, 1))
         method.compile(keras.optimizers.Adam(1e-3), jit_compile=False)
         method.optimizer.build(method.trainable_variables)

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import USUAL_RADII, ThreatModel
 from tfrobust.common.configured import Configured, constructor_arguments
+from tfrobust.errors import InputError
 from tfrobust.ops.norms import KINDS
 from tfrobust.structs import AttackResult
 
@@ -141,3 +142,18 @@ class Attack(Configured):
                 instead of logits.
         """
         return run_attack(self, predict, inputs, labels, key=key, targets=targets, batch_size=len(inputs))
+
+
+def required_attack(attack: "Attack | None", owner: str) -> "Attack":
+    """Return an attack; raise InputError if it is missing.
+
+    Args:
+        attack: the argument of a constructor.
+        owner: name of the class, for the message.
+    """
+    if attack is None:
+        raise InputError(
+            f"{owner} needs an attack with a radius, such as attack=PGD(ThreatModel(epsilon=8 / 255), steps=10); "
+            f"{USUAL_RADII}."
+        )
+    return attack

@@ -12,8 +12,25 @@ from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import frames, norms, randomness
 
+# For the messages about a radius that is missing.
+USUAL_RADII = "usual in Linf, for pixels in [0, 1]: 8/255 for photographs, 0.3 for MNIST, 0.2 for digits of 8x8 pixels"
+
 # The norm in which a gradient has the length by which a step of norm 1 raises the objective.
 _DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
+
+
+def required_threat(threat: "ThreatModel | None", owner: str) -> "ThreatModel":
+    """Return a threat model; raise InputError if it is missing.
+
+    Args:
+        threat: the argument of a constructor.
+        owner: name of the class, for the message.
+    """
+    if threat is None:
+        raise InputError(
+            f"{owner} needs a threat model with a radius, such as ThreatModel(epsilon=8 / 255); {USUAL_RADII}."
+        )
+    return threat
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -35,8 +52,8 @@ class ThreatModel(Configured):
     Attributes:
         norm: 'linf', 'l2', 'l1' or 'l0', of the whole image or clip as one vector. 'l0' counts the values that change
             (a pixel of three channels has three); only attacks that list it in `norms` support it.
-        epsilon: radius in pixel units, > 0. Pixels lie in [0, 1]; normalization belongs in the model. With 'l0' an
-            integer >= 1.
+        epsilon: radius in pixel units, > 0; it has no default, because no radius fits all data. Pixels lie in [0, 1];
+            normalization belongs in the model. With 'l0' an integer >= 1.
         bounds: (low, high) of the pixels.
         l1_share: share of the coordinates over which one L1 step spreads, in [0, 1]; 0 is the exact steepest step,
             which fills one coordinate after the other. The default, 1 %, is that of SLIDE (Tramèr & Boneh, 2019).
@@ -44,12 +61,12 @@ class ThreatModel(Configured):
         max_frames: clips only. The number of frames that may change, >= 1; None: all.
 
     Raises:
-        ValueError: unknown norm, epsilon not a positive number (with 'l0' not an integer), empty bounds, `l1_share`
-            outside [0, 1], in Linf an epsilon greater than high - low, or `max_frames` below 1.
+        ValueError: unknown norm, epsilon missing or not a positive number (with 'l0' not an integer), empty bounds,
+            `l1_share` outside [0, 1], in Linf an epsilon greater than high - low, or `max_frames` below 1.
     """
 
     norm: str = "linf"
-    epsilon: float = 0.2
+    epsilon: float | None = None
     bounds: tuple[float, float] = (0.0, 1.0)
     l1_share: float = 0.01
     per_frame: bool = False
@@ -57,6 +74,8 @@ class ThreatModel(Configured):
 
     def __post_init__(self):
         norms.check_kind(self.norm, norms.ALL_KINDS)
+        if self.epsilon is None:
+            raise InputError(f"ThreatModel.epsilon is not set, and no radius fits all data; {USUAL_RADII}.")
         if isinstance(self.epsilon, np.generic):  # JSON cannot represent NumPy scalars
             object.__setattr__(self, "epsilon", self.epsilon.item())
         if not _is_number(self.epsilon) or not self.epsilon > 0:

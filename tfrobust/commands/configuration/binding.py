@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfrobust.commands.configuration.files import Binding, Macro, Reference, joined_stems, nearest, shown
+from tfrobust.commands.configuration import reading
+from tfrobust.commands.configuration.files import Binding, Macro, Reference, is_shipped, joined_stems, nearest, shown
 from tfrobust.commands.configuration.parameters import Parameter, described, fits, parameters
 from tfrobust.commands.configuration.registry import Registry
 from tfrobust.errors import InputError
@@ -77,6 +78,24 @@ def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
         return None
     stems = joined_stems(paths)
     return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
+
+
+def intended_difference(bindings: list[Binding], defaults: list[Binding], command: str) -> Binding | None:
+    """Return the binding that tells the doctor of another threat model in evaluation, if the recipe sets one.
+
+    For a training these are EVAL_EPSILON and EVAL_NORM. For an evaluation EPSILON and NORM say it as well.
+
+    Args:
+        bindings: of the defaults, files and flags.
+        defaults: the knobs' defaults.
+        command: "train" or "evaluate".
+    """
+    knobs = {"EVAL_EPSILON": Macro("EPSILON"), "EVAL_NORM": Macro("NORM")}
+    if command == "evaluate":
+        knobs |= {"EPSILON": None, "NORM": None}
+    final = {binding.macro: binding for binding in bindings[len(defaults) :]}
+    chosen = [name for name, usual in knobs.items() if name in final and final[name].value != usual]
+    return Binding("", "Doctor", "other_threat", True, ", ".join(chosen)) if chosen else None
 
 
 # -------------------------------------------------------------------------------------------------- macros
@@ -263,29 +282,48 @@ def _check_scopes(bindings, references: list[Reference], macros: dict) -> None:
 
 
 def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -> None:
-    """Raise for a flag that configures an object which nothing builds, since it would silently have no effect."""
-    reached = _reached(final, macros, _ROOTS)
-    for binding in final.values():
-        if binding.from_flag and binding.selector not in reached:
-            short = binding.selector.rpartition(".")[2]
-            built = ", ".join(sorted(name.rpartition(".")[2] for name in reached))
+    """Raise for a flag that sets an argument of nothing that is built, since it would silently have no effect."""
+    run = reading.of_roots(final, macros, _ROOTS)
+    for key, binding in final.items():
+        if not binding.from_flag or key in run.keys:
+            continue
+        short = binding.selector.rpartition(".")[2]
+        if binding.selector not in run.selectors:
+            built = ", ".join(sorted(name.rpartition(".")[2] for name in run.selectors))
             raise InputError(f"{binding.place}: nothing here uses {short}; this configuration uses {built}")
+        scopes = sorted(key[0] for key in run.keys if key[1:] == (binding.selector, binding.argument))
+        named = [f"{scope and scope + '/'}{short}.{binding.argument}" for scope in scopes]
+        hint = f"; set {' or '.join(named)}" if named else f"; no {short} is built in that scope"
+        raise InputError(f"{binding.place}: it has no effect here{hint}")
 
 
-def _reached(final: dict[tuple, Binding], macros: dict[str, Binding], root: str) -> set[str]:
-    """Return the complete names of the objects that are built for those whose names begin with `root`."""
-    by_selector: dict[str, list[Binding]] = {}
-    for item in final.values():
-        by_selector.setdefault(item.selector, []).append(item)
-    waiting = [name for name in by_selector if name.startswith(root)]
-    reached = set(waiting)
-    while waiting:
-        for binding in by_selector.get(waiting.pop(), ()):
-            for item in walk(substitute(binding.value, macros, binding.place)):
-                if isinstance(item, Reference) and item.selector not in reached:
-                    reached.add(item.selector)
-                    waiting.append(item.selector)
-    return reached
+def check_knobs_read(resolved: Resolved, command: str, defaults: list[Binding]) -> None:
+    """Raise for a knob that a file or flag sets and that nothing of the run reads: it would silently have no effect.
+
+    Args:
+        resolved: the checked configuration.
+        command: name of the root function, "train" or "evaluate". For an evaluation only flags count: a recipe may hold
+            knobs of the training. The project's own files count for neither: several methods share them. A knob that a
+            file demands (EPSILON for own data) may always be set.
+        defaults: the knobs' defaults.
+
+    Raises:
+        InputError: the first such knob, with its value and with what reads it.
+    """
+    macros = {item.macro: item for item in resolved.bindings if item.macro is not None}
+    final = {(item.scope, item.selector, item.argument): item for item in resolved.bindings if item.macro is None}
+    read = reading.of_roots(final, macros, f"{_ROOTS}{command}").macros
+    by_default = {(item.macro, item.place) for item in defaults}
+    demanded = {item.macro for item in resolved.bindings if item.value == Macro(_REQUIRED)}
+    for name, binding in macros.items():
+        counts = binding.from_flag or (command == "train" and name in KNOBS and not is_shipped(binding))
+        if name in read | demanded or (name, binding.place) in by_default or not counts:
+            continue
+        readers = ", ".join(reading.readers(name, final, macros)) or "nothing of these files"
+        chosen = macros.get("METHOD") if command == "train" else None
+        run = f"this run (METHOD = {_written(chosen.value)})" if chosen else "this run"
+        said = f"{binding.place}: nothing of {run} reads {shown(name, quote=False)} = {_written(binding.value)}"
+        raise InputError(f"{said}; read by {readers}"[:300])
 
 
 def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registry, partial: bool) -> None:
@@ -358,7 +396,7 @@ def differences(bindings: list[Binding], defaults: list[Binding], registry: Regi
     usual = {_key(item, registry): _text(item.value, registry) for item in defaults}
     macros = {item.macro: item for item in bindings if item.macro is not None}
     final = {(item.scope, item.selector, item.argument): item for item in bindings if item.macro is None}
-    reached = _reached(final, macros, f"{_ROOTS}train")
+    reached = reading.of_roots(final, macros, f"{_ROOTS}train").selectors
     lines = []
     for key, item in {_key(item, registry): item for item in bindings}.items():
         if item.macro is None and item.selector not in reached:

@@ -90,6 +90,12 @@ def folders() -> list[pathlib.Path]:
     return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
 
 
+def is_shipped(binding: Binding) -> bool:
+    """Return True if a binding stands in one of the project's own gin files."""
+    file = pathlib.Path(binding.place.rpartition(":")[0]).resolve()
+    return not binding.from_flag and any(file.is_relative_to(folder.resolve()) for folder in folders())
+
+
 def joined_stems(paths: list[str]) -> str:
     """Return the names of gin files without folders and suffix, joined by `_`."""
     return "_".join(pathlib.PurePath(path).stem for path in paths)

@@ -60,7 +60,7 @@ class Doctor(Evaluator):
     | `repredict` | saved adversarial images are not misclassified again, or lie outside the threat set |
     | `rounding` | they are correctly classified when rounded to 8 bits |
     | `surrogate` | the gradients of a surrogate (a LiteRT file's float model) succeed on other images than its own |
-    | `attack_strength` | the evaluation searches less than the training did |
+    | `attack_strength` | the evaluation searches less than the training did, or within another radius, norm or box |
     | `overfitting` | FGSM leaves much more accuracy than PGD at the epsilon of a training by single steps |
     | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these images |
     | `test_size` | too few test images for the claim |
@@ -77,11 +77,14 @@ class Doctor(Evaluator):
         factors: the radii to compare, as multiples of its epsilon; 1 is added for `repredict`. Those beyond the pixel
             box are left out.
         limit: maximum number of images, drawn by the seed.
+        other_threat: True if the evaluation is meant to attack within another threat model than the training. The
+            commands set it where a recipe sets EVAL_EPSILON or EVAL_NORM.
     """
 
     attack: Attack | None = None
     factors: tuple[float, ...] = (0.5, 1.0, 2.0)
     limit: int = 1000
+    other_threat: bool = False
 
     uses_training: ClassVar[bool] = True
     uses_attacks: ClassVar[bool] = True
@@ -124,7 +127,7 @@ class Doctor(Evaluator):
                 check_repredict(setting, attack, limit),
                 check_rounding(setting, attack, limit),
                 check_surrogate(setting, attack, limit),
-                check_strength(setting, attack),
+                (None if self.other_threat else check_equal_threat(setting, attack)) or check_strength(setting, attack),
                 check_overfitting(setting),
             ]
         robust = still_correct(setting, attack, attack.threat.epsilon, limit) if climbs else None
@@ -233,6 +236,39 @@ def check_surrogate(setting: Setting, attack: Attack, limit: int) -> Finding | N
     )
     remedy = f"Use the accuracy that all attacks together leave (gin/eval/litert.gin): {masked}."
     return Finding("surrogate", "fail" if max(shares) > _MUCH else "warn", evidence, remedy)
+
+
+def check_equal_threat(setting: Setting, own: Attack) -> Finding | None:
+    """Return a failure if the doctor's attack has another norm, radius or pixel box than the attack in training."""
+    trained = setting.training_attack
+    if trained is None:
+        return None
+    facts = {"norm": own.threat.norm, "epsilon": own.threat.epsilon, "bounds": tuple(own.threat.bounds)}
+    facts |= own.threat.frame_settings
+    expected = {"bounds": (0.0, 1.0), **trained}
+    expected["bounds"] = tuple(expected["bounds"])
+    names = [name for name in (*facts, "per_frame", "max_frames") if not _alike(facts.get(name), expected.get(name))]
+    if not names:
+        return None
+    differing = ", ".join(
+        f"{name} {_shown(expected.get(name))} against {_shown(facts.get(name))}" for name in dict.fromkeys(names)
+    )
+    evidence = f"Training and evaluation attack within different threat models: {differing}."
+    remedy = (
+        "Train and evaluate within one (EPSILON and NORM set both), or, if the difference is intended, say so: set "
+        "EVAL_EPSILON or EVAL_NORM, or Doctor.other_threat = True."
+    )
+    return Finding("attack_strength", "fail", evidence, remedy)
+
+
+def _alike(first, second) -> bool:
+    if isinstance(first, float) and isinstance(second, (int, float)):
+        return bool(np.isclose(first, second, rtol=1e-5, atol=0.0))
+    return first == second
+
+
+def _shown(value) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def check_strength(setting: Setting, own: Attack) -> Finding:

@@ -276,12 +276,14 @@ def surrogate_network(image_shape: tuple[int, ...], class_count: int, seed: int)
 
     shrink = max(1, max(image_shape[:2]) // _LARGEST_SIDE)
     if shrink > 1:
-        layers.append(keras.layers.AveragePooling2D(shrink, padding="same", dtype="float32"))
+        layers.append(
+            keras.layers.AveragePooling2D(shrink, padding="same", dtype="float32", data_format="channels_last")
+        )
     layers += [
         keras.layers.Rescaling(2.0, offset=-1.0, dtype="float32"),
-        made(keras.layers.Conv2D, 32, 3, padding="same", activation="relu"),
-        made(keras.layers.Conv2D, 64, 3, strides=2, padding="same", activation="relu"),
-        keras.layers.Flatten(dtype="float32"),
+        made(keras.layers.Conv2D, 32, 3, padding="same", activation="relu", data_format="channels_last"),
+        made(keras.layers.Conv2D, 64, 3, strides=2, padding="same", activation="relu", data_format="channels_last"),
+        keras.layers.Flatten(dtype="float32", data_format="channels_last"),
         made(keras.layers.Dense, 128, activation="relu"),
         made(keras.layers.Dense, class_count),
     ]

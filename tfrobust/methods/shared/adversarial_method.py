@@ -4,10 +4,11 @@ import contextlib
 
 import tensorflow as tf
 
+from tfrobust.attacks.shared.base import Attack
 from tfrobust.common.settings import require_share
 from tfrobust.losses import classification
 from tfrobust.methods.shared.adversarial_terms import adversarial_views
-from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.methods.shared.adversary import Adversary, of_method
 from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
 
@@ -17,7 +18,8 @@ class AdversarialMethod(Method):
 
     Args:
         encoder, head: as in `Method`.
-        adversary: how adversarial examples are generated.
+        adversary: how adversarial examples are generated; without an objective of its own, for that of the method.
+        attack: the attack of an adversary without further settings, in place of `adversary`.
         forward: "separate" passes for clean and adversarial images (as the reference), or one "joint" pass.
         label_smoothing: s in [0, 1). The cross-entropies with labels have the targets (1 - s) y + s / k, with y the
             one-hot label of k classes. The attack uses the labels as they are.
@@ -25,8 +27,13 @@ class AdversarialMethod(Method):
         **kwargs: as in `Method`.
 
     Raises:
-        ValueError: an unknown `forward`, or a `label_smoothing` outside [0, 1).
+        ValueError: an unknown `forward`, a `label_smoothing` outside [0, 1), or not one of `adversary` and `attack`.
+
+    Attributes of a subclass:
+        inner_objective: objective of an adversary that names none; None leaves it to the subclass.
     """
+
+    inner_objective: str | None = "cross_entropy"
 
     def __init__(
         self,
@@ -34,13 +41,14 @@ class AdversarialMethod(Method):
         head,
         *,
         adversary: Adversary | None = None,
+        attack: Attack | None = None,
         forward: str = "separate",
         label_smoothing: float = 0.0,
         weight_perturbation: WeightPerturbation | None = None,
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        self.adversary = adversary or Adversary()
+        self.adversary = of_method(type(self).__name__, adversary, attack, self.inner_objective)
         self.forward = checked_forward(forward)
         self.label_smoothing = require_share(label_smoothing, f"{type(self).__name__}.label_smoothing")
         self.weight_perturbation = weight_perturbation
@@ -70,5 +78,4 @@ class AdversarialMethod(Method):
         """Return the context that perturbs the weights, if there is a `weight_perturbation`."""
         if self.weight_perturbation is None:
             return contextlib.nullcontext()
-        step = tf.convert_to_tensor(self.step)
-        return self.weight_perturbation.applied(self.trainable_variables, step, differentiate)
+        return self.weight_perturbation.applied(self.trainable_variables, self.update_number(), differentiate)

@@ -9,6 +9,7 @@ from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 
 ROBUST_TERMS = {"adversarial_training": ("ce", "ce_adv"), "trades": ("ce", "kl")}
+INNER_OBJECTIVES = {"adversarial_training": "cross_entropy", "trades": "kl"}
 
 
 def adversarial_views(method: Method, adversary, batch: Batch, context: Context) -> dict:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared import modes, objectives
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.base import Attack, required_attack
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
+from tfrobust.errors import InputError
 
 OBJECTIVES = ("cross_entropy", "kl")
 
@@ -29,7 +29,8 @@ class Adversary(Configured):
     Attributes:
         attack: the attack, with its threat model.
         objective: "cross_entropy" with the labels (PGD adversarial training), or "kl", the divergence from the
-            prediction of the clean images (TRADES), which is computed once.
+            prediction of the clean images (TRADES), which is computed once. None: that of the method; outside of a
+            method the cross-entropy.
         mode: batch norm during the attack: "inference", "batch" (batch statistics; moving statistics are not updated)
             or "train" (every attack step updates the moving statistics, as in the released ASCL code).
 
@@ -37,13 +38,19 @@ class Adversary(Configured):
         Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; paper 003, section 4.1.
     """
 
-    attack: Attack = dataclasses.field(default_factory=lambda: PGD(steps=10))
-    objective: str = "cross_entropy"
+    attack: Attack | None = None
+    objective: str | None = None
     mode: str = "inference"
 
     def __post_init__(self):
-        require_choice(self.objective, "Adversary.objective", OBJECTIVES)
+        required_attack(self.attack, type(self).__name__)
+        if self.objective is not None:
+            require_choice(self.objective, "Adversary.objective", OBJECTIVES)
         modes.check_mode(self.mode)
+
+    def completed(self, objective: str) -> "Adversary":
+        """Return this adversary, with the objective of a method if it has none."""
+        return self if self.objective is not None else dataclasses.replace(self, objective=objective)
 
     def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Return adversarial images for a batch, with gradients stopped.
@@ -66,3 +73,25 @@ class Adversary(Configured):
             # The reference code runs the clean pass again in every step; its result is the same each time.
             return objectives.kl(forward, tf.stop_gradient(forward(images)))
         return objectives.cross_entropy(forward, labels)
+
+
+def of_method(
+    owner: str, adversary: Adversary | None, attack: Attack | None, objective: str | None = None, kind: type = Adversary
+):
+    """Return the adversary of a method from its two arguments.
+
+    Args:
+        owner: name of the method, for messages.
+        adversary: the argument `adversary`, or None.
+        attack: the argument `attack`, which stands for an adversary without further settings; or None.
+        objective: the method's own, for an adversary that names none; None leaves it open.
+        kind: class of the adversary that `attack` stands for.
+
+    Raises:
+        InputError: both, or neither.
+    """
+    if adversary is not None and attack is not None:
+        raise InputError(f"{owner} has an adversary and an attack: give one of them, since an adversary has an attack.")
+    if adversary is None:
+        adversary = kind(attack=required_attack(attack, owner))
+    return adversary if objective is None else adversary.completed(objective)

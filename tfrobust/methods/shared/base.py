@@ -4,7 +4,6 @@ import contextlib
 import functools
 import inspect
 import logging
-import re
 from collections.abc import Callable
 
 import keras
@@ -15,7 +14,7 @@ from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.methods.shared import even_batches, projections
+from tfrobust.methods.shared import compiling, even_batches, layer_losses, projections, updates
 from tfrobust.models.shared import normalization
 from tfrobust.ops import batch_checks, distribution, randomness
 from tfrobust.structs import Batch, Context
@@ -31,7 +30,8 @@ class Method(Configured, keras.Model):
     A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns the per-example values
     of the terms inside it (`loss_terms`). The base class weights the terms, averages them over the global batch,
     differentiates, applies the gradients and logs. `call` is the deployed path and nothing else: its output is what is
-    served. `build(input_shape)` creates the variables.
+    served. `build(input_shape)` creates the variables. Losses that layers add in their calls (`add_loss`,
+    `activity_regularizer`) are added up over all passes of encoder and head in a step, and logged as `regularization`.
 
     Example:
         >>> import keras
@@ -66,6 +66,7 @@ class Method(Configured, keras.Model):
         learned_views: names of the views whose gradients `update_views` gets.
         least_batch: the smallest global batch from which the method can learn.
         updates_per_step: updates of the weights in one step of the training loop.
+        no_accumulation: why the optimizer must not accumulate gradients, as a verb and its object; "" if it may.
         kinds: names of the kinds of examples that the method accepts: "images", "clips" (float32 [b, t, h, w, c] in
             place of images), "text" (tokens, int32 [b, length]).
         needs_labels: whether a batch without labels is refused at once.
@@ -79,6 +80,7 @@ class Method(Configured, keras.Model):
     learned_views: tuple[str, ...] = ()
     least_batch: int = 1
     updates_per_step: int = 1
+    no_accumulation: str = ""
     kinds: tuple[str, ...] = OF_PIXELS
     needs_labels: bool = True
 
@@ -199,7 +201,10 @@ class Method(Configured, keras.Model):
         """
         # A frozen encoder runs as it will be served: its statistics do not change, and dropout is off.
         embedding = self.encoder(inputs, training=training and self.encoder.trainable, **keywords)
-        return embedding, tf.cast(self.head(embedding, training=training), tf.float32)
+        layer_losses.record(self.encoder)
+        logits = self.head(embedding, training=training)
+        layer_losses.record(self.head)
+        return embedding, tf.cast(logits, tf.float32)
 
     def propagate_views(self, *views: tf.Tensor, forward: str) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Run training-mode passes of several views [b, ...].
@@ -347,6 +352,14 @@ class Method(Configured, keras.Model):
 
     # ------------------------------------------------------------------------------------------ for users
 
+    @functools.wraps(keras.Model.compile)
+    def compile(self, *arguments, **keywords):
+        """Compile as `keras.Model.compile`; arguments that a method would ignore are refused."""
+        given = inspect.signature(keras.Model.compile).bind(self, *arguments, **keywords).arguments
+        compiling.check_arguments(self, given)
+        super().compile(*arguments, **keywords)
+        updates.check_accumulation(type(self).__name__, self.optimizer, self.no_accumulation)
+
     @functools.wraps(keras.Model.fit)
     def fit(self, *arguments, **keywords):
         """Train as `keras.Model.fit`; failed checks of the data raise ValueError with one sentence.
@@ -360,13 +373,13 @@ class Method(Configured, keras.Model):
             arguments, keywords = (), even_batches.of_fit(keywords, replicas)
             if note := normalization.unsynchronized(self):
                 _log.warning(note)
-        with _plain_refusals():
+        with compiling.plain_refusals():
             return super().fit(*arguments, **keywords)
 
     @functools.wraps(keras.Model.evaluate)
     def evaluate(self, *arguments, **keywords):
         """Evaluate as `keras.Model.evaluate`; failed checks of the data raise ValueError with one sentence."""
-        with _plain_refusals():
+        with compiling.plain_refusals():
             return super().evaluate(*arguments, **keywords)
 
     @functools.wraps(keras.Model.export)
@@ -406,11 +419,12 @@ class Method(Configured, keras.Model):
         def differentiate():
             return self._differentiated(views, batch, context, weight, count)
 
+        updated = updates.completes_update(self.optimizer)
         with self.around_update(differentiate):
             values, logits, each, gradients = differentiate()
-            self.apply_gradients(gradients if self.clip_norm is None else self._clipped(gradients))
+            self.apply_gradients(gradients if self.clip_norm is None else updates.clipped(self, gradients))
         self.step.assign_add(1)
-        self.after_update()
+        updates.after(self, updated)
         self.total.update_state(each, weight)
         for name, mean in self.means.items():
             if name in values:
@@ -425,14 +439,14 @@ class Method(Configured, keras.Model):
         """Return the terms, the logits, the loss of each example [b] and the gradients; `count` sums the weights."""
         with tf.GradientTape() as tape:
             tape.watch([views[name] for name in self.learned_views])
-            values, logits = self.evaluate_terms(views, batch, context)
+            with layer_losses.recorded() as passes:
+                values, logits = self.evaluate_terms(views, batch, context)
             each = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
             # The only reduction of the library. It divides by the global count, so that gradients can be summed over
             # replicas.
             loss = tf.reduce_sum(weight * each) / count
-            penalties = self.losses
-            if penalties:
-                regularization = tf.add_n([tf.cast(penalty, tf.float32) for penalty in penalties])
+            regularization = layer_losses.total(self, passes)
+            if regularization is not None:
                 loss += regularization / distribution.replica()[0]
                 each += regularization
                 values["regularization"] = tf.broadcast_to(regularization, tf.shape(each))
@@ -448,7 +462,15 @@ class Method(Configured, keras.Model):
         """Return the key, the step and the global rows of this step, for the hooks."""
         key = randomness.make_key(self.seed, "train", self.step)
         rows = distribution.global_rows(tf.shape(batch.images)[0])
-        return Context(key, tf.convert_to_tensor(self.step), rows)
+        return Context(key, self.update_number(), rows)
+
+    def update_number(self) -> tf.Tensor:
+        """Return the number of updates so far, int64, of which schedules are functions.
+
+        It is the number of steps, unless the optimizer accumulates the gradients of several batches.
+        """
+        count = updates.batches_per_update(getattr(self, "optimizer", None))
+        return tf.convert_to_tensor(self.step) if count == 1 else tf.convert_to_tensor(self.step) // count
 
     def test_step(self, data):
         """Evaluate the deployed path on clean examples.
@@ -539,7 +561,7 @@ class Method(Configured, keras.Model):
     def _weight(self, name: str):
         weight = self.weight_of(name)
         if isinstance(weight, Callable):
-            weight = weight(tf.convert_to_tensor(self.step))
+            weight = weight(self.update_number())
         return tf.cast(weight, tf.float32)
 
     def _checked(self, values: dict, count: int | None) -> dict:
@@ -558,35 +580,6 @@ class Method(Configured, keras.Model):
             if name in self.observations:
                 checked[name] = tf.stop_gradient(checked[name])
         return checked
-
-    def _clipped(self, gradients: list) -> list:
-        replicas, _ = distribution.replica()
-        # Keras would clip the gradient of each replica. The norm to clip by is that of the reduced gradient.
-        gradients = [None if g is None else distribution.global_sum(g) for g in gradients]
-        scale = self.optimizer.scale_loss(tf.constant(1.0))
-        alone = {id(variable) for variable in self.clipped_apart}
-        apart = [id(variable) in alone for variable in self.trainable_variables]
-        apart = range(len(gradients)) if self.clip_each else apart
-        for group in set(apart):
-            places = [place for place, own in enumerate(apart) if own == group and gradients[place] is not None]
-            if not places:
-                continue
-            clipped, _ = tf.clip_by_global_norm([gradients[place] for place in places], self.clip_norm * scale)
-            for place, gradient in zip(places, clipped, strict=True):
-                gradients[place] = gradient / replicas
-        return gradients
-
-
-@contextlib.contextmanager
-def _plain_refusals():
-    """Convert a failed assertion of the graph into the one-sentence ValueError raised in eager mode."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        said = re.search(r"assertion failed: \[(.+)\]", error.message)
-        if said is None:
-            raise
-        raise InputError(said[1]) from error
 
 
 def _given_labels(data, batch: Batch) -> tf.Tensor:

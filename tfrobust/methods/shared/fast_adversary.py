@@ -54,7 +54,7 @@ class FastAdversary(Adversary):
         Wong et al. 2020, https://arxiv.org/abs/2001.03994; de Jorge et al. 2022, https://arxiv.org/abs/2202.01181.
     """
 
-    attack: PGD = dataclasses.field(default_factory=FGSM)
+    attack: PGD | None = None
     noise: float = 1.0
     step: float = 1.25
     projected: bool = True

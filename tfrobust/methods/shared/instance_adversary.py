@@ -6,9 +6,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared import modes, objectives
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.base import Attack, required_attack
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
@@ -48,12 +47,13 @@ class InstanceAdversary(Configured):
         https://arxiv.org/abs/2010.13337, section 3.
     """
 
-    attack: Attack = dataclasses.field(default_factory=lambda: PGD(steps=10))
+    attack: Attack | None = None
     mode: str = "inference"
     negatives: str = "clean"
     group: int | None = None
 
     def __post_init__(self):
+        required_attack(self.attack, "InstanceAdversary")
         modes.check_mode(self.mode)
         require_choice(self.negatives, "InstanceAdversary.negatives", NEGATIVES)
         if self.group is not None and self.group < 2:

@@ -88,8 +88,8 @@ class MomentumMethod(SelfSupervised):
     def after_update(self):
         """Move the momentum network towards the trained one by r_t."""
         super().after_update()
-        # `step` has been advanced already; the papers' t counts from 0.
-        step = tf.convert_to_tensor(self.step) - (0 if self.updates_before_keys else 1)
+        # the number has been advanced already; the papers' t counts from 0.
+        step = self.update_number() - (0 if self.updates_before_keys else 1)
         rate = self.target_rate(step) if callable(self.target_rate) else self.target_rate
         for online, target in self._weights():
             if online.trainable:

@@ -12,7 +12,7 @@ from tfrobust.augment.base import Augmentation
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.losses.clustering import swapped_prediction
-from tfrobust.methods.shared import freezing, projections
+from tfrobust.methods.shared import freezing, layer_losses, projections
 from tfrobust.methods.shared.self_supervised import VIEWS, SelfSupervised, embedding_deviation
 from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.models.shared.encoder import Encoder
@@ -110,7 +110,12 @@ class PrototypeMethod(SelfSupervised):
         runs = itertools.groupby(keyed, key=lambda pair: pair[0])
         stacks = [tf.concat([view for _, view in run], axis=0) for _, run in runs]
         with _any_size(encoder):
-            stacked = tf.concat([encoder(stack, training=encoder.trainable) for stack in stacks], axis=0)
+            embeddings = []
+            for stack in stacks:
+                embeddings.append(encoder(stack, training=encoder.trainable))
+                if networks is None:
+                    layer_losses.record(encoder)
+            stacked = tf.concat(embeddings, axis=0)
         projected = tf.split(projection(stacked, training=True), len(views))
         return tf.split(stacked, len(views))[: len(VIEWS)], projected
 
@@ -161,7 +166,7 @@ class PrototypeMethod(SelfSupervised):
         if not self.optimizer.built:
             with tf.init_scope():
                 self.optimizer.build(self.trainable_variables)
-        early = tf.convert_to_tensor(self.step) < self.frozen_steps
+        early = self.update_number() < self.frozen_steps
         with freezing.skipped(self.optimizer, self.prototypes.trainable_variables, early):
             super().apply_gradients(gradients)
 

@@ -9,7 +9,7 @@ from tfrobust.augment.base import Augmentation
 from tfrobust.augment.views import ContrastiveViews
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
-from tfrobust.methods.shared import projections
+from tfrobust.methods.shared import layer_losses, projections
 from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops import randomness, similarity
@@ -127,6 +127,8 @@ class SelfSupervised(Method):
             # A plain Keras model has neither.
             keywords = ({"branch": branch} if branch else {}) | ({"at_stage": at_stage} if at_stage else {})
             embedding = encoder(images, training=encoder.trainable, **keywords)
+            if networks is None:
+                layer_losses.record(encoder)
             return embedding, _project(projection, embedding, True, branch)
 
         if self.forward == "separate":

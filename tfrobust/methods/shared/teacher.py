@@ -68,7 +68,9 @@ class TeacherLogits(Teacher):
     Example:
         >>> from tfrobust import keras as robust
         >>> helper = robust.methods.TeacherLogits(path="exported/supervised")
-        >>> robust.methods.HAT(robust.models.DigitsCNN(), robust.models.LinearHead(10), helper=helper).helper.path
+        >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.2), steps=10)
+        >>> parts = robust.models.DigitsCNN(), robust.models.LinearHead(10)
+        >>> robust.methods.HAT(*parts, helper=helper, attack=attack).helper.path
         'exported/supervised'
 
     Attributes:

@@ -31,7 +31,7 @@ class WeightPerturbation(Configured):
         >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
         >>> method = robust.methods.TRADES(
         ...     *parts,
-        ...     adversary=robust.methods.Adversary(attack=attack, objective="kl"),
+        ...     attack=attack,
         ...     weight_perturbation=robust.methods.WeightPerturbation(gamma=0.005),
         ... )
         >>> method.compile("sgd")

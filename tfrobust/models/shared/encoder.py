@@ -48,7 +48,8 @@ class Encoder(Configured, keras.Model):
             stage, so that a network for large images accepts small ones; None does not resize.
 
     Raises:
-        ValueError: `branches` or `resize_to` below 1, a `pixel_std` that is not positive, or numbers of the wrong type.
+        ValueError: `branches` or `resize_to` below 1, a `pixel_std` that is not positive, numbers of the wrong type, or
+            Keras's setting `channels_first`.
 
     Source: at_stage numbering of NoisyMix (stage 0 is the normalized image).
     """
@@ -68,6 +69,11 @@ class Encoder(Configured, keras.Model):
         name: str | None = None,
         **kwargs,
     ):
+        if keras.config.image_data_format() != "channels_last":
+            raise InputError(
+                f"{type(self).__name__} takes images [b, h, w, c], and keras.json or a script sets channels_first: "
+                "call keras.config.set_image_data_format('channels_last') first."
+            )
         # Pixels are normalized before the cast to a 16-bit compute type, so Keras must not cast the images.
         super().__init__(name=name, autocast=False, **kwargs)
         self.branches = require_whole(branches, f"{type(self).__name__}.branches")

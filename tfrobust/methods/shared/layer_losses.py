@@ -1,0 +1,43 @@
+"""Losses that layers add in their passes (`add_loss`, `activity_regularizer`), summed over the passes of a step.
+
+Keras keeps those of the last call of an outermost layer only. A method calls its encoder several times in a step.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import keras
+import tensorflow as tf
+
+_recording = threading.local()  # replicas are traced in threads
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[tf.Tensor]]:
+    """Return a list that gets the losses of all passes inside that call `record`."""
+    outer = getattr(_recording, "losses", None)
+    _recording.losses = []
+    try:
+        yield _recording.losses
+    finally:
+        _recording.losses = outer
+
+
+def record(layer: keras.layers.Layer) -> None:
+    """Record the losses of the last pass of an outermost layer; without effect outside of `recorded`."""
+    losses = getattr(_recording, "losses", None)
+    if losses is not None:
+        losses.extend(loss for part in layer._flatten_layers() for loss in part._losses)
+
+
+def total(layer: keras.layers.Layer, passes: list[tf.Tensor]) -> tf.Tensor | None:
+    """Return the sum of recorded losses, of the last losses of other parts, and of weight regularizers; None for none.
+
+    Args:
+        layer: the method.
+        passes: the recorded losses.
+    """
+    recorded_ids = set(map(id, passes))
+    losses = [*passes, *(loss for loss in layer.losses if id(loss) not in recorded_ids)]
+    return tf.add_n([tf.cast(loss, tf.float32) for loss in losses]) if losses else None
