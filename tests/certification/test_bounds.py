@@ -40,6 +40,20 @@ def rows(*functions):
     return tf.constant([functions], tf.float64)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_the_ball_holds_what_attacks_round_to_and_only_finite_margins_certify(epsilon, monkeypatch):
+    margins, radii = np.array([1.0, np.nan, np.inf, -np.inf]), []
+
+    def worst(network, images, labels, radius, *_):
+        radii.append(radius)
+        return tf.constant(np.resize(margins, len(images)))
+
+    monkeypatch.setattr(certify, "_worst_margins", worst)
+    found = certify.certified_margins(as_network(NET), np.zeros((4, 2)), np.zeros(4, int), epsilon=epsilon)
+    np.testing.assert_array_equal(found, [1.0, -np.inf, -np.inf, -np.inf])
+    assert np.spacing(np.float32(1)) < min(radii) - epsilon < 1e-6
+
+
 @pytest.mark.parametrize(
     ("epsilon", "logits", "elided", "adaptive", "zero"),
     [

@@ -197,6 +197,25 @@ def test_rounding_counts_whom_the_attack_made_wrong(monkeypatch, moved):
     assert finding.verdict == "pass" and said in finding.evidence
 
 
+def test_rounding_finds_a_model_that_fails_between_gray_levels(monkeypatch):
+    images = np.round(FEW_IMAGES * 255) / np.float32(255)
+    labels = FEW_PREDICT(images).numpy().argmax(-1)
+
+    def predict(pixels):
+        levels = 255 * pixels
+        between = tf.reduce_any(tf.abs(levels - tf.round(levels)) > 0.2, axis=[1, 2, 3])
+        return tf.where(between[:, None], -1.0, 1.0) * FEW_PREDICT(pixels)
+
+    def moving(attack, predict, images, labels, **_):
+        return AttackResult(np.asarray(images) + np.float32(0.4 / 255), None, np.zeros(len(images), np.float32))
+
+    _attack_by(monkeypatch, moving)
+    predictor = from_function(predict, image_shape=linear_model.SHAPE)
+    setting = Setting(predictor=predictor, images=images, labels=labels, batch_size=16)
+    finding = doctor.check_rounding(setting, SHORT, 1000)
+    assert finding.verdict == "warn" and "Of 40 adversarial images, 0.0% are still" in finding.evidence
+
+
 def _pgd(steps, epsilon=0.02, norm="linf"):
     return PGD(threat=ThreatModel(norm=norm, epsilon=epsilon), steps=steps)
 

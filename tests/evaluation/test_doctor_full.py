@@ -1,5 +1,7 @@
 """The expensive checks on a linear model, where every robust image is known."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -75,6 +77,23 @@ def test_surrogates_follow_from_the_seed_and_learn_the_answers():
 
 def test_surrogates_shrink_large_images():
     assert doctor_full.surrogate_network((224, 200, 3), 7, 0).count_params() < 3e6
+
+
+def test_gains_are_over_all_white_box_attacks_together(monkeypatch):
+    """The longer search succeeds on the last ten images; the others succeed on these alone, or on none."""
+    wrong = ~_setting().clean_correct
+    last = wrong | (np.arange(40) >= 30)
+    found = {"pgd 5 0.02": wrong, "pgd 10 0.02": last, "square 20 0.02": last}
+    found["pgd 5 0.5"] = np.ones(40, bool)
+    search = lambda _, attack, positions: types.SimpleNamespace(  # noqa: E731
+        success=found[f"{attack.name} {attack.steps} {attack.threat.epsilon}"][positions]
+    )
+    monkeypatch.setattr(doctor_full, "search", search)
+    monkeypatch.setattr(doctor_full, "train_surrogate", lambda setting, steps: setting)
+    monkeypatch.setattr(doctor_full, "perturbed", lambda setting, attack, positions: IMAGES[positions])
+    doctor = doctor_full.FullDoctor(attack=WHITE, black_box=BLACK, limit=40, more=2)
+    verdicts = {finding.check: finding.verdict for finding in doctor.run(_setting()).findings}
+    assert verdicts == {"large_epsilon": "pass", "more_effort": "fail", "black_box": "pass", "transfer": "pass"}
 
 
 def test_its_attacks_can_be_shared_out_and_judge_no_evaluation():

@@ -1,5 +1,7 @@
 """The doctor's check of catastrophic overfitting: a planted flaw, networks trained with and without it, and limits."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.digits import Digits
+from tfrobust.evaluation.doctor import overfitting as module
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function, from_keras
@@ -36,6 +39,22 @@ def test_a_linear_model_has_not_overfitted_and_a_shielded_one_has():
     assert healthy.verdict == "pass" and "within the ball is 1.00" in healthy.evidence and not healthy.remedy
     assert flawed.verdict == "fail" and "within the ball is -1.00" in flawed.evidence and "GradAlign" in flawed.remedy
     assert "linf 0.03" in flawed.evidence and "of 256 images" in flawed.evidence
+
+
+@pytest.mark.parametrize(("several", "verdict"), [(90, "pass"), (20, "fail")])
+def test_both_attacks_have_the_epsilon_of_the_training(several, verdict, monkeypatch):
+    attacks = []
+
+    def search(setting, attack, positions):
+        attacks.append(attack)
+        left = 100 if attack.name == "fgsm" else several
+        return types.SimpleNamespace(success=np.arange(len(positions)) >= left * len(positions) / 100)
+
+    monkeypatch.setattr(module, "search", search)
+    monkeypatch.setattr(module, "_mean_cosine", lambda setting, threat, positions: 1.0)
+    assert found(PREDICT, norm="l2", epsilon=0.5, steps=1).verdict == verdict
+    assert [(attack.name, attack.steps) for attack in attacks] == [("fgsm", 1), ("pgd", 10)]
+    assert {(attack.threat.norm, attack.threat.epsilon) for attack in attacks} == {("l2", 0.5)}
 
 
 def test_it_is_asked_of_models_that_were_trained_by_single_steps():
