@@ -16,8 +16,9 @@ from tfrobust.common.settings import require_choice, require_least
 METHODS = ("ibp", "crown_ibp", "crown")
 # Added to epsilon, relative and absolute: an attack that computes in float32 can leave the ball by a rounding.
 _RADIUS_ROUNDING = (2.0**-20, 2.0**-22)
-# Margin of logits that remains one of probabilities in float32, whose rounding can hide a smaller one.
-_PROBABILITY_MARGIN = 2.0**-16
+# Margin of logits that remains one in float32, whose smallest numbers count as 0; and one of probabilities, too, whose
+# rounding can hide a smaller one.
+_LOGIT_MARGIN, _PROBABILITY_MARGIN = 2.0**-100, 2.0**-16
 # Pixels of a batch; all hidden values of a network are many times as many.
 _BATCH_VALUES = 2**18
 
@@ -39,7 +40,8 @@ def certified_margins(
 
     The bound holds for the network in float32 with any order of its sums: it is computed in float64 with the a-priori
     margin for rounding of `operations`, over an epsilon that is larger by 2^-20 of itself and 2^-22, so that
-    perturbations rounded to float32 lie inside.
+    perturbations rounded to float32 lie inside. Where a number inside the network could come near the largest float32
+    (above 2^100), there is no bound.
 
     Example:
         >>> import keras, numpy as np
@@ -63,17 +65,17 @@ def certified_margins(
         progress: (done, total) after each batch, or None.
 
     Returns:
-        float64 [n]; -inf where a bound is not finite.
+        float64 [n]; -inf where there is no bound.
 
     Raises:
-        ValueError: a layer without bounds, by name; a network that does not compute in float32; an unknown method; a
-            negative epsilon.
+        ValueError: a layer without bounds, by name; a network that casts its input or computes in another dtype than
+            float32, with the name of the first such layer; an unknown method; a negative epsilon.
     """
     require_choice(method, "method", METHODS)
     require_least(epsilon, "epsilon", 0.0)
     network = walk(network) if isinstance(network, keras.Layer) else network
-    if network.policies - {"float32"}:
-        raise NoBoundsError(f"the network computes in {', '.join(sorted(network.policies - {'float32'}))}, not float32")
+    if network.other_arithmetic:
+        raise NoBoundsError(network.other_arithmetic)
     radius = epsilon * (1 + _RADIUS_ROUNDING[0]) + _RADIUS_ROUNDING[1]
 
     images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
@@ -87,25 +89,29 @@ def certified_margins(
         rows.append(worst.numpy()[: len(images) - start])
         if progress is not None:
             progress(min(start + size, len(images)), len(images))
-    found = np.concatenate(rows)
-    found = np.where(np.isfinite(found), found, -np.inf)
-    return found - _PROBABILITY_MARGIN if network.probabilities else found
+    return np.concatenate(rows) - (_PROBABILITY_MARGIN if network.probabilities else _LOGIT_MARGIN)
 
 
 def _worst_margins(network: Network, images, labels, radius: float, method: str, bounds) -> tf.Tensor:
-    """Return the bounds of one batch, float64 [b]."""
+    """Return the bounds of one batch, float64 [b]; -inf where there is none."""
     box = intervals.input_box(tf.constant(images), radius, *bounds)
-    boxes = intervals.propagate(network, box, for_margins=method == "ibp")
-    found = intervals.margins(network, boxes, tf.constant(labels))
+    boxes, in_range = intervals.propagate_in_range(network, box, for_margins=method == "ibp")
+    found = _finite(intervals.margins(network, boxes, tf.constant(labels)))
     coefficients = linear_bounds.margin_coefficients(labels, found.shape[-1], found.dtype)
     if method != "ibp":
-        found = tf.maximum(found, linear_bounds.lower_bounds(network, boxes, coefficients))
+        found = tf.maximum(found, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
     if method == "crown":
         boxes = linear_bounds.tightened(network, boxes)
-        found = tf.maximum(found, linear_bounds.lower_bounds(network, boxes, coefficients))
+        found = tf.maximum(found, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
     # The label's own margin is 0.
     own = tf.one_hot(labels, found.shape[-1], on_value=True, off_value=False)
-    return tf.reduce_min(tf.where(own, tf.constant(np.inf, found.dtype), found), axis=-1)
+    worst = tf.reduce_min(tf.where(own, tf.constant(np.inf, found.dtype), found), axis=-1)
+    return _finite(tf.where(in_range, worst, -np.inf))
+
+
+def _finite(bounds: tf.Tensor) -> tf.Tensor:
+    """Replace NaN and infinity by -inf: minima and maxima may ignore a NaN."""
+    return tf.where(tf.math.is_finite(bounds), bounds, tf.constant(-np.inf, bounds.dtype))
 
 
 def certified(margins: np.ndarray) -> np.ndarray:

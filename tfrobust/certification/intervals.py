@@ -41,13 +41,35 @@ def propagate(
 
     Source: Gowal et al. 2018, https://arxiv.org/abs/1810.12715, eqs 6 and 7.
     """
+    return propagate_in_range(network, box, arithmetic, for_margins=for_margins, check=False)[0]
+
+
+def propagate_in_range(
+    network: Network, box: Box, arithmetic: Arithmetic = SOUND, *, for_margins: bool = False, check: bool = True
+) -> tuple[list[Box | None], tf.Tensor]:
+    """Propagate a box as `propagate` does, and return also for which examples the boxes are bounds in float32.
+
+    Args:
+        network: the network.
+        box: of the images.
+        arithmetic: how bounds are computed.
+        for_margins: as in `propagate`.
+        check: False: the second result is True throughout.
+
+    Returns:
+        (boxes, bool [b]: True where all numbers that can occur in the network lie far inside the range of float32).
+    """
     boxes: list = [box]
+    in_range = tf.ones(tf.shape(box.lower)[:1], tf.bool)
     released = _releases(network) if for_margins else {}
     for operation, places in network.nodes:
-        boxes.append(operation.box([boxes[place] for place in places], arithmetic))
+        inputs = [boxes[place] for place in places]
+        boxes.append(operation.box(inputs, arithmetic))
+        if check:
+            in_range &= operation.in_range(inputs, boxes[-1], arithmetic)
         for place in released.get(len(boxes) - 1, ()):
             boxes[place] = None
-    return boxes
+    return boxes, in_range
 
 
 def _releases(network: Network) -> dict[int, list[int]]:

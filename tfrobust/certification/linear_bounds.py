@@ -102,4 +102,6 @@ def _bounded(network: Network, boxes: list[Box], place: int, arithmetic: Arithme
 
 
 def _intersection(one: Box, other: Box) -> Box:
-    return Box(tf.maximum(one.lower, other.lower), tf.minimum(one.upper, other.upper))
+    """Return the intersection; ends of the second box that are not finite do not count."""
+    lower, upper = (tf.where(tf.math.is_finite(end), end, kept) for end, kept in zip(other, one, strict=True))
+    return Box(tf.maximum(one.lower, lower), tf.minimum(one.upper, upper))

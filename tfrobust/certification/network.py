@@ -44,12 +44,13 @@ class Network:
 
     Attributes:
         nodes: (operation, places of its inputs); place 0 is the image, place i the output of node i - 1.
-        policies: the compute dtypes of its layers.
+        other_arithmetic: which part does not compute in float32, by name, or casts its input; "" if none. There are no
+            sound bounds then.
         probabilities: True if a softmax followed the last node. It keeps the order of the logits.
     """
 
     nodes: tuple[tuple[Operation, tuple[int, ...]], ...]
-    policies: frozenset[str]
+    other_arithmetic: str = ""
     probabilities: bool = False
 
     def after_scaling(self, scale: float, shift: float) -> Network:
@@ -84,7 +85,7 @@ class _Walker:
 
     def __init__(self):
         self.nodes: list = []
-        self.policies: set[str] = set()
+        self.other_arithmetic = ""
 
     def network(self, model) -> Network:
         end, nodes = self.walk(model, 0), self.nodes
@@ -98,27 +99,34 @@ class _Walker:
         for operation, _ in nodes:
             if isinstance(operation, operations.Softmax):
                 _refuse(operation, "before the end of the network")
-        return Network(tuple(nodes), frozenset(self.policies), final)
+        return Network(tuple(nodes), self.other_arithmetic, final)
 
     def add(self, operation: Operation, *places: int) -> int:
         self.nodes.append((operation, places))
         return len(self.nodes)
 
+    def require_float32(self, part, dtype: str, verb: str) -> None:
+        """Note the first part that does not do with float32 what the verb says."""
+        if dtype != "float32" and not self.other_arithmetic:
+            kind = type(part).__name__
+            self.other_arithmetic = f"the layer {part.name} of type {kind} {verb} {dtype}, not float32"
+
     def walk(self, layer, place: int) -> int:
         """Add the operations of a layer or model with one input; return the place of its output."""
+        if isinstance(layer, keras.Layer):
+            self.require_float32(layer, layer.compute_dtype, "computes in")
+            self.require_float32(layer, layer.dtype_policy.name, "has the policy")
         if hasattr(layer, "propagate"):  # a training method, whose deployed path this is
             return self.chain([layer.encoder, layer.head], place)
         if isinstance(layer, Encoder):
             return self.encoder(layer, place)
         if isinstance(layer, keras.Sequential):
-            return self.chain(layer.layers, place)
+            return self.functional(layer._functional, place) if layer._functional else self.chain(layer.layers, place)
         if hasattr(layer, "_nodes_by_depth"):
             return self.functional(layer, place)
         handler = _HANDLERS.get(type(layer))
         if handler is None:
             _refuse(layer)
-        if isinstance(layer, keras.Layer):
-            self.policies.add(layer.compute_dtype)
         return handler(self, layer, place)
 
     def chain(self, layers, place: int) -> int:
@@ -150,16 +158,20 @@ class _Walker:
         for depth in sorted(model._nodes_by_depth, reverse=True):
             for call in model._nodes_by_depth[depth]:
                 if call.is_input:
+                    self.require_float32(call.operation, call.outputs[0].dtype, "casts pixels to")
                     continue
+                if any(value is not None for value in call.arguments.kwargs.values()):
+                    _refuse(call.operation, "called with arguments besides its input")
                 given = [places[id(tensor)] for tensor in call.input_tensors]
                 if type(call.operation) in _SUMS or type(call.operation).__name__ == "Add":
-                    if len(given) < 2:  # a constant
-                        _refuse(call.operation)
+                    if len(given) < 2 or len({tuple(tensor.shape) for tensor in call.input_tensors}) > 1:
+                        _refuse(call.operation, "a constant, or summands of several shapes")
                     end = functools.reduce(self.added(call.operation), given)
                 elif len(given) == 1 and len(call.outputs) == 1:
                     end = self.walk(call.operation, given[0])
                 else:
                     _refuse(call.operation)
+                self.require_float32(call.operation, call.outputs[0].dtype, "returns")
                 places[id(call.outputs[0])] = end
         return places[id(model.outputs[0])]
 
@@ -221,15 +233,16 @@ def _rescaling(walker: _Walker, layer: keras.layers.Rescaling, place: int) -> in
 
 
 def _relu(walker: _Walker, layer: keras.layers.ReLU, place: int) -> int:
-    if layer.max_value is not None or layer.threshold or not 0 <= layer.negative_slope < 1:
-        _refuse(layer, "with a maximum, a threshold or a slope outside [0, 1)")
-    return walker.add(operations.ReLU(layer.name, float(layer.negative_slope)), place)
+    if layer.max_value is not None or layer.threshold:
+        _refuse(layer, "with a maximum or a threshold")
+    return _leaky_relu(walker, layer, place)
 
 
 def _leaky_relu(walker: _Walker, layer: keras.layers.LeakyReLU, place: int) -> int:
-    if not 0 <= layer.negative_slope < 1:
-        _refuse(layer, "with a slope outside [0, 1)")
-    return walker.add(operations.ReLU(layer.name, float(layer.negative_slope)), place)
+    slope = float(layer.negative_slope)
+    if slope and not 1e-6 <= slope < 1:
+        _refuse(layer, "with a slope outside [1e-6, 1)")
+    return walker.add(operations.ReLU(layer.name, slope), place)
 
 
 def _elu(walker: _Walker, layer: keras.layers.ELU, place: int) -> int:
@@ -274,6 +287,9 @@ def _symmetric_pooling(walker: _Walker, layer: SymmetricMaxPooling, place: int) 
 
 
 def _flatten(walker: _Walker, layer, place: int) -> int:
+    if layer.data_format != "channels_last":
+        _refuse(layer, "channels first")
+
     def function(hidden):
         return tf.reshape(hidden, [tf.shape(hidden)[0], math.prod(hidden.shape[1:])])
 

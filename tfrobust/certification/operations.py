@@ -5,6 +5,10 @@ box that contains every output, also of a network that computes in floating poin
 and unit roundoff u errs, in any order of summation, by at most gamma (|L| |x| + |offset|), gamma = m u / (1 - m u) with
 m = n + 32 (Higham 2002, section 3.1). The 32 cover folded normalizations, and the rounding of the bounds themselves,
 which are computed in float64. Convolutions by FFT or Winograd's algorithm and TF32 are not covered.
+
+That holds as long as no number overflows or underflows. An operation therefore also says whether all numbers that occur
+inside it stay below 2^100 (`Operation.in_range`), and bounds are wider by what subnormal numbers can lose, which
+kernels set to 0.
 """
 
 from __future__ import annotations
@@ -21,8 +25,12 @@ from tfrobust.ops import distribution
 _FURTHER = 32
 # Units by which a function such as tanh may err, relative to max(1, its value); libraries state less than 8.
 _FUNCTION_ERROR = 64
-# Slack of a backward step in units: it covers the sums of a bound in float64 of up to 2^29 terms.
-_BACKWARD = 2.0
+# Slack of a backward step in units: it covers the sums of a bound in float64 of up to 2^29 terms, and two roundings.
+_BACKWARD = 4.0
+# Values beyond it are out of range: far below the largest float32, 2^128, so that also sums in another order fit.
+LARGEST = 2.0**100
+# Error of a product or a sum by underflow, relative to max(1, the largest value): a factor below 2^-126 counts as 0.
+_UNDERFLOW = 2.0**-120
 
 
 class Box(NamedTuple):
@@ -65,6 +73,10 @@ class Arithmetic(NamedTuple):
         roundings = (summands + _FURTHER) * self.unit
         return roundings / (1.0 - roundings)
 
+    def underflow(self, summands: int) -> float:
+        """Return what a sum of products with values of at most 1 can lose to underflow."""
+        return (summands + _FURTHER) * _UNDERFLOW if self.unit else 0.0
+
     def read(self, values) -> tf.Tensor:
         """Return a variable or array in the dtype of the bounds."""
         return tf.cast(tf.convert_to_tensor(values), self.dtype)
@@ -104,6 +116,11 @@ class Operation:
     def box(self, boxes: list[Box], arithmetic: Arithmetic) -> Box:
         """Return a box that contains all outputs for inputs in `boxes` (the interval rule)."""
         raise NotImplementedError(type(self).__name__)
+
+    def in_range(self, boxes: list[Box], output: Box, arithmetic: Arithmetic) -> tf.Tensor:
+        """Return for which examples no number inside the operation can exceed 2^100, bool [b]; False for NaN."""
+        axes = list(range(1, output.lower.shape.rank))
+        return tf.reduce_all((output.lower >= -LARGEST) & (output.upper <= LARGEST), axes)
 
     def value(self, inputs: list[tf.Tensor], arithmetic: Arithmetic) -> tf.Tensor:
         """Return the output for inputs [b, ...], without margins for rounding."""
@@ -149,24 +166,45 @@ class Affine(Operation):
     def box(self, boxes, arithmetic):
         """Return center and radius: L c + offset, |L| r, the latter with the margin for rounding."""
         (box,) = boxes
-        growth = self._growth(box, arithmetic)
+        growth = arithmetic.growth(self._count(box))
         radius = (box.upper - box.lower) / 2 + growth * box.magnitude
         center = self.linear((box.upper + box.lower) / 2, arithmetic) + self.offset(arithmetic)
         radius = self.linear(radius, arithmetic, absolute=True) + growth * self.offset(arithmetic, absolute=True)
+        radius += self._underflow(box, center.shape.rank, arithmetic)
         return Box(center - radius, center + radius)
+
+    def in_range(self, boxes, output, arithmetic):
+        """Bound the parts of all sums: the largest value times the largest row sum of |L|, and the offset's parts."""
+        (box,) = boxes
+        row_sums = self.linear(tf.ones_like(box.lower[:1]), arithmetic, absolute=True)
+        shift = tf.reduce_max(arithmetic.read(self.offset(arithmetic, absolute=True)))
+        parts = tf.reduce_max(row_sums) * self._largest(box, arithmetic) + shift
+        return super().in_range(boxes, output, arithmetic) & (parts <= LARGEST)
 
     def backward(self, coefficients, boxes, output, arithmetic, slope):
         """Return A L, and A offset less what rounding can take from it."""
         (box,) = boxes
         constant = coefficients * self.offset(arithmetic)
         if arithmetic.unit:
-            growth = self._growth(box, arithmetic)
             error = self.linear(box.magnitude, arithmetic, absolute=True) + self.offset(arithmetic, absolute=True)
-            constant -= growth * tf.abs(coefficients) * error[:, None]
+            error *= arithmetic.growth(self._count(box))
+            error += self._underflow(box, error.shape.rank, arithmetic)
+            constant -= tf.abs(coefficients) * error[:, None]
         return [self._transposed(coefficients, box, arithmetic)], _sum(constant)
 
-    def _growth(self, box: Box, arithmetic: Arithmetic) -> float:
-        return arithmetic.growth(math.prod(box.lower.shape[1:-1]) if self.summands is None else self.summands)
+    def _count(self, box: Box) -> int:
+        return math.prod(box.lower.shape[1:-1]) if self.summands is None else self.summands
+
+    def _largest(self, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
+        """Return the largest absolute value of each example, at least 1, [b]."""
+        return tf.maximum(tf.reduce_max(box.magnitude, list(range(1, box.lower.shape.rank))), 1.0)
+
+    def _underflow(self, box: Box, rank: int, arithmetic: Arithmetic) -> tf.Tensor | float:
+        """Return what each output, of this rank, can lose to underflow."""
+        if not arithmetic.unit:
+            return 0.0
+        lost = arithmetic.underflow(self._count(box)) * self._largest(box, arithmetic)
+        return tf.reshape(lost, [-1] + [1] * (rank - 1))
 
     def _transposed(self, coefficients, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
         """Return the coefficients on the input, A L: the gradient of A . L x."""
@@ -244,12 +282,28 @@ class BatchNormalization(Affine):
         beta = arithmetic.read(self.layer.beta) if self.layer.center else tf.zeros_like(mean)
         return tf.abs(beta) + tf.abs(scale * mean) if absolute else beta - scale * mean
 
-    def _scale(self, arithmetic) -> tuple[tf.Tensor, tf.Tensor]:
+    def in_range(self, boxes, output, arithmetic):
+        """Require also a variance whose inverse root is in range."""
+        spread = self._statistics(arithmetic)[1]
+        normal = tf.reduce_all((spread >= 1 / LARGEST) & (spread <= LARGEST))
+        return super().in_range(boxes, output, arithmetic) & normal
+
+    def _largest(self, box, arithmetic):
+        """Include the mean, which the scale multiplies, too."""
+        mean = tf.reduce_max(tf.abs(self._statistics(arithmetic)[0]))
+        return tf.maximum(super()._largest(box, arithmetic), mean)
+
+    def _statistics(self, arithmetic) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the mean, and the variance plus epsilon."""
         mean, variance = arithmetic.statistics.get(self) or (self.layer.moving_mean, self.layer.moving_variance)
-        scale = tf.math.rsqrt(arithmetic.read(variance) + self.layer.epsilon)
+        return arithmetic.read(mean), arithmetic.read(variance) + self.layer.epsilon
+
+    def _scale(self, arithmetic) -> tuple[tf.Tensor, tf.Tensor]:
+        mean, spread = self._statistics(arithmetic)
+        scale = tf.math.rsqrt(spread)
         if self.layer.scale:
             scale *= arithmetic.read(self.layer.gamma)
-        return arithmetic.read(mean), scale
+        return mean, scale
 
 
 class Scaling(Affine):

@@ -68,8 +68,8 @@ class CertifiedAccuracy(Evaluator):
             return f"bounds are propagated from a box, which is a ball in L∞ and not in {self.threat.norm}"
         if predictor.network is None:
             return predictor.no_network
-        if predictor.network.policies - {"float32"}:
-            return f"the network computes in {', '.join(sorted(predictor.network.policies - {'float32'}))}"
+        if predictor.network.other_arithmetic:
+            return predictor.network.other_arithmetic
         if not certify.reproduces(predictor.network, setting.images[:_CHECKED], setting.clean_logits[:_CHECKED]):
             return f"{predictor.name} does not compute what its layers compute"
         return ""

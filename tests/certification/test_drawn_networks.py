@@ -1,0 +1,103 @@
+"""Bounds hold in the arithmetic of the deployed model: casts, policies, and weights near the ends of float32."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from oracles import drawn_networks
+from tfrobust.certification import certify
+from tfrobust.certification.network import NoBoundsError, walk
+
+LAYERS = keras.layers
+SHAPE = (2, 2, 1)
+
+
+@pytest.mark.parametrize("count", [pytest.param(8, marks=pytest.mark.first), pytest.param(300, marks=pytest.mark.rest)])
+def test_no_point_inside_the_ball_contradicts_a_bound(count):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of weights that overflow, which is meant
+        outcomes, contradictions = drawn_networks.examine_all(count, seed=count)
+    assert contradictions == []
+    assert outcomes["certified"] >= count // 4 and outcomes["refused"] + outcomes["none"] > 0
+
+
+def dense(image, *policies):
+    hidden = LAYERS.Flatten()(image)
+    for policy in policies:
+        hidden = LAYERS.Dense(2, activation="relu", dtype=policy, name=f"in_{policy}")(hidden)
+    return keras.Model(image, LAYERS.Dense(2)(hidden), name="whole")
+
+
+def quantized():
+    model = dense(keras.Input(SHAPE), "float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.quantize("int8")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (
+            lambda: dense(keras.Input(SHAPE, dtype="int32", name="pixels")),
+            "pixels of type InputLayer casts pixels to int32",
+        ),
+        (
+            lambda: dense(keras.Input(SHAPE, dtype="float16", name="half")),
+            "half of type InputLayer casts pixels to float16",
+        ),
+        (lambda: keras.Sequential([keras.Input(SHAPE, dtype="uint8", name="i"), dense(keras.Input(SHAPE))]), "uint8"),
+        (lambda: dense(keras.Input(SHAPE), "mixed_float16"), "in_mixed_float16 of type Dense computes in float16"),
+        (lambda: dense(keras.Input(SHAPE), "bfloat16"), "in_bfloat16 of type Dense computes in bfloat16"),
+        (lambda: dense(keras.Input(SHAPE), "float64"), "in_float64 of type Dense computes in float64"),
+        (quantized, "quantized|has the policy int8"),
+    ],
+)
+def test_casts_are_refused_by_name(make, named):
+    with pytest.raises(NoBoundsError, match=named):
+        certify.certified_margins(make(), np.zeros((1, *SHAPE)), np.zeros(1), epsilon=0.1)
+
+
+def test_calls_with_arguments_are_refused():
+    image = keras.Input(SHAPE)
+    hidden = LAYERS.BatchNormalization(name="norm")(image, training=True)
+    model = keras.Model(image, LAYERS.Dense(2)(LAYERS.Flatten()(hidden)))
+    with pytest.raises(NoBoundsError, match="norm of type BatchNormalization .called with arguments"):
+        walk(model)
+
+
+def chain(*weights):
+    """Return a network of one value between its layers: ReLU(w x + b), and at the end logits (b_0, w x + b_1)."""
+    model = keras.Sequential([keras.Input((1,))])
+    for weight, offset in weights[:-1]:
+        model.add(LAYERS.Dense(1, activation="relu"))
+        model.layers[-1].set_weights([np.array([[weight]]), np.array([offset])])
+    model.add(LAYERS.Dense(2))
+    weight, *offsets = weights[-1]
+    model.layers[-1].set_weights([np.array([[0.0, weight]]), np.array(offsets)])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "flipped"),
+    [
+        # 1e30 * 0.049 * 1e10 overflows; in float64 the second logit stays below 5.
+        (lambda: chain((1e30, -0.5e30), (1e10, 0.0), (1e-38, 50.0, 0.0)), True),
+        # The sum of the first layer overflows.
+        (lambda: chain((3.3e38, 3e38), (1e-38, 0.0), (1e-3, 50.0, 0.0)), True),
+        # A weight below 2^-126 counts as 0, so that the second logit is positive.
+        (lambda: chain((1e29, 0.0), (-1e-39, 0.0, 1e-12)), True),
+        (lambda: chain((1.0, 0.0), (1e30, 0.0), (-1e-30, 0.0, -1.0)), False),
+    ],
+)
+def test_what_float32_cannot_hold_is_not_certified(model, flipped):
+    model, images = model(), np.array([[0.5]], np.float32)
+    moved = model(np.linspace(0.45, 0.55, 21, dtype=np.float32)[:, None], training=False).numpy()
+    correct = np.isfinite(moved).all(1) & (moved[:, 0] > moved[:, 1])
+    assert correct.all() != flipped
+    for method in certify.METHODS:
+        margin = certify.certified_margins(model, images, np.array([0]), epsilon=0.05, method=method)
+        assert certify.certified(margin)[0] == (not flipped)

@@ -1,0 +1,209 @@
+"""Small networks drawn by Hypothesis, with casts, policies, huge and tiny weights, and what they do inside a ball."""
+
+import collections
+import dataclasses
+
+import hypothesis
+import keras
+import numpy as np
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from tfrobust.certification import certify
+from tfrobust.certification.network import NoBoundsError, walk
+
+LAYERS = keras.layers
+# Powers of ten that the weights of a layer are multiplied by; those of float32 end at -45 and 38.
+POWERS = (0,) * 12 + (-1, 1, 3, -3, 10, -10, 20, -20, 30, -30, 37, -38, -42)
+POLICIES = ("float32",) * 120 + ("float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16")
+INPUTS = ("float32",) * 30 + ("int32", "uint8", "float16", "bfloat16", "float64")
+ACTIVATIONS = ("relu",) * 4 + (None, "leaky_relu", "elu", "tanh", "sigmoid", "softplus")
+KINDS = ("dense", "convolution", "normalization", "activation", "maximum", "average", "rescaling", "constants", "sum")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One layer of a drawn network."""
+
+    kind: str
+    power: int
+    policy: str
+    activation: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A network as it was drawn, and a ball."""
+
+    seed: int
+    shape: tuple
+    input: str
+    steps: tuple
+    last: Step
+    softmax: bool
+    quantized: bool
+    power: float
+
+    @property
+    def epsilon(self) -> float:
+        """The radius."""
+        return 10.0**self.power
+
+
+def networks():
+    """Return the strategy of `Drawn`."""
+
+    def step(kind):
+        return st.builds(Step, kind, st.sampled_from(POWERS), st.sampled_from(POLICIES), st.sampled_from(ACTIVATIONS))
+
+    return st.builds(
+        Drawn,
+        seed=st.integers(0, 2**32 - 1),
+        shape=st.sampled_from(((2, 2, 1), (3, 3, 1), (4, 3, 2))),
+        input=st.sampled_from(INPUTS),
+        steps=st.lists(step(st.sampled_from(KINDS)), max_size=4).map(tuple),
+        last=step(st.just("dense")),
+        softmax=st.sampled_from((False, False, False, True)),
+        quantized=st.sampled_from((False,) * 29 + (True,)),
+        power=st.floats(-7.0, -0.3),
+    )
+
+
+def build(drawn: Drawn) -> keras.Model:
+    """Return the Keras model of a drawn network."""
+    generator = np.random.default_rng(drawn.seed)
+    image = keras.Input(drawn.shape, dtype=drawn.input)
+    hidden = image
+    for step in drawn.steps:
+        hidden = _applied(step, hidden, generator)
+    last = LAYERS.Dense(3, activation="softmax" if drawn.softmax else None, dtype=drawn.last.policy)
+    model = keras.Model(image, last(LAYERS.Flatten()(hidden)))
+    powers = iter([step.power for step in drawn.steps if step.kind in ("dense", "convolution", "normalization", "sum")])
+    for layer in model.layers:
+        if layer.weights:
+            _fill(layer, drawn.last.power if layer is last else next(powers), generator)
+    if drawn.quantized:
+        model.quantize("int8")
+    return model
+
+
+def _applied(step: Step, hidden, generator):
+    options = {"dtype": step.policy}
+    if step.kind == "dense":
+        return LAYERS.Dense(4, activation=step.activation, **options)(hidden)
+    if step.kind == "convolution":
+        strides = int(generator.integers(1, 3))
+        return LAYERS.Conv2D(3, 2, strides, "same", activation=step.activation, **options)(hidden)
+    if step.kind == "normalization":
+        return LAYERS.BatchNormalization(epsilon=float(generator.choice([1e-3, 1e-5, 1e-12])), **options)(hidden)
+    if step.kind == "activation":
+        return LAYERS.Activation(step.activation or "linear", **options)(hidden)
+    if step.kind in ("maximum", "average"):
+        kind = LAYERS.MaxPooling2D if step.kind == "maximum" else LAYERS.AveragePooling2D
+        return kind(2, 1, "same", **options)(hidden)
+    factor = np.float64(10.0**step.power)
+    if step.kind == "rescaling":
+        return LAYERS.Rescaling(factor, offset=-0.3 * factor, **options)(hidden)
+    if step.kind == "constants":
+        variance = np.clip(factor**2, 1e-40, 1e37)
+        return LAYERS.Normalization(mean=0.5, variance=variance, **options)(hidden)
+    return LAYERS.Add(**options)([hidden, LAYERS.Dense(hidden.shape[-1], **options)(hidden)])
+
+
+def _fill(layer, power: int, generator) -> None:
+    values = []
+    for weight in layer.weights:
+        value = generator.normal(size=weight.shape) * generator.choice([0.3, 1.0])
+        name = weight.path.rsplit("/", 1)[-1]
+        if "variance" in name:
+            value = np.abs(value) * 10.0 ** generator.choice([0, 0, -6, 6, -30, 30])
+        elif name in ("kernel", "gamma") or generator.random() < 0.3:
+            # Some weights of a layer alone are huge or tiny.
+            some = generator.random(weight.shape) < generator.choice([0.2, 1.0])
+            value = np.where(some, value * 10.0**power, value)
+        values.append(np.clip(value, -3e38, 3e38).astype(np.float32))
+    layer.set_weights(values)
+
+
+def points(model, image: np.ndarray, label: int, epsilon: float, generator, count: int = 160) -> np.ndarray:
+    """Return images inside the ball: corners, some of them along the gradient, single pixels, and uniform ones."""
+    signs = generator.choice([-1.0, 1.0], size=(count, *image.shape))
+    inner = generator.uniform(-1.0, 1.0, size=(count // 4, *image.shape))
+    single = np.eye(image.size).reshape(-1, *image.shape)
+    moves = np.concatenate([signs, inner, single, -single, _ascending(model, image, label)])
+    moved = image + (epsilon * moves).astype(np.float32)
+    return np.clip(moved, np.maximum(image - np.float32(epsilon), 0), np.minimum(image + np.float32(epsilon), 1))
+
+
+def _ascending(model, image: np.ndarray, label: int) -> np.ndarray:
+    """Return the two signs of the gradient of each other logit less the label's."""
+    point = tf.constant(image[None])
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        tape.watch(point)
+        logits = tf.cast(model(point, training=False), tf.float32)
+        margins = [logits[:, other] - logits[:, label] for other in range(3) if other != label]
+    found = [tape.gradient(margin, point) for margin in margins]
+    signs = [np.nan_to_num(np.sign(gradient.numpy())) for gradient in found if gradient is not None]
+    return np.concatenate([sign * each for each in signs for sign in (1, -1)] or [np.zeros((0, *image.shape))])
+
+
+def examine_all(count: int, seed: int) -> tuple[collections.Counter, list[str]]:
+    """Draw different networks and examine them; return their number by the outcome, and all contradictions."""
+    outcomes, contradictions, examined = collections.Counter(), [], set()
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=3 * count,
+        deadline=None,
+        database=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(networks())
+    def run(drawn):
+        if len(examined) >= count or drawn in examined:
+            return
+        examined.add(drawn)
+        outcome, contradiction = examine(drawn)
+        outcomes[outcome] += 1
+        contradictions.extend([contradiction] if contradiction else [])
+        if len(examined) % 100 == 0:
+            keras.backend.clear_session(free_memory=False)
+
+    run()
+    return outcomes, contradictions
+
+
+def examine(drawn: Drawn) -> tuple[str, str]:
+    """Compare the bounds of a drawn network with what the model does inside the ball.
+
+    Returns:
+        ("no model", "refused", "none", "bounded" or "certified"; what contradicts a bound, or "").
+    """
+    generator = np.random.default_rng(drawn.seed + 1)
+    image = generator.choice([generator.uniform(size=drawn.shape), generator.integers(0, 2, drawn.shape)])
+    image = image.astype(np.float32)
+    try:
+        model = build(drawn)
+        label = int(np.nan_to_num(_outputs(model, image[None]))[0].argmax())
+    except (ValueError, tf.errors.InvalidArgumentError):
+        return "no model", ""  # such as an average of whole numbers
+    try:
+        # The larger one of both bounds.
+        options = {"epsilon": drawn.epsilon, "method": "crown_ibp"}
+        margin = certify.certified_margins(walk(model), image[None], np.array([label]), **options)[0]
+    except NoBoundsError:
+        return "refused", ""
+    outputs = _outputs(model, points(model, image, label, drawn.epsilon, generator))
+    others = np.delete(outputs, label, axis=1).max(1)
+    correct = np.isfinite(outputs).all(1) & (outputs[:, label] > others)
+    if certify.certified(margin) and not correct.all():
+        return "certified", f"{(~correct).sum()} images in the certified ball of {drawn} are misclassified"
+    if np.isfinite(margin) and not drawn.softmax and not (outputs[:, label] - others >= margin).all():
+        return "bounded", f"{margin} is no bound of the margin of {drawn}"
+    return ("certified" if certify.certified(margin) else "bounded" if margin > -np.inf else "none"), ""
+
+
+def _outputs(model, images: np.ndarray) -> np.ndarray:
+    """Return the outputs of the model as it is deployed, in float64."""
+    return np.asarray(tf.cast(model(images, training=False), tf.float32), np.float64)
