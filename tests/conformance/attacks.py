@@ -87,6 +87,8 @@ OPTIMAL = [pytest.param(row, kind, id=f"{row.label}-{kind}") for row in ATTACKS 
 
 # Of its last row, which restarts where there is one that does. A transfer attack tries points at other steps.
 ONE_OF_EACH_MODULE = list({type(row.make(ThreatModel(epsilon=0.2))).__module__: row for row in ATTACKS[:-1]}.values())
+# Attacks of training: in what they return, every NaN is seen.
+FIRST_OVERFLOWS = (("fgsm", "linf"), ("apgd_ce", "l2"), ("fab_t", "linf"))
 
 
 def examples(count=24, low=0.36, high=0.64, seed=0):
@@ -214,6 +216,37 @@ def test_stays_inside_and_raises_the_objective(row, kind):
     np.testing.assert_array_equal(points, perturb(tf.constant([1, 2])))
     if kind != "l1":  # where a few large steps lead all examples to one corner
         assert bool(np.any(points != perturb(tf.constant([7, 2])))) == row.random
+
+
+def overflowing(images):
+    """Two classes, of which the second is infinite, and its gradient NaN, where the first pixel is above 0.534."""
+    hidden = 1e10 * tf.nn.relu(1e30 * images[:, 0, 0, 0] - 0.5e30)
+    return tf.stack([1.0 + tf.reduce_mean(images, [1, 2, 3]), 1e-38 * hidden * tf.exp(1e-30 * hidden)], axis=-1)
+
+
+@pytest.mark.parametrize(
+    "row,kind",
+    [
+        pytest.param(
+            row, kind, id=f"{row.label}-{kind}", marks=() if (row.label, kind) in FIRST_OVERFLOWS else pytest.mark.rest
+        )
+        for row in ATTACKS
+        for kind in row.kinds
+    ],
+)
+def test_returns_images_of_the_threat_set_for_a_model_that_overflows(row, kind):
+    threat = ThreatModel(norm=kind, epsilon={"linf": 0.05, "l2": 0.2, "l1": 0.3}[kind])
+    images, attack = examples(6, 0.3, 0.53), row.make(threat)
+    found = runner.run_attack(attack, overflowing, images, np.zeros(6, np.int32)).adversarial
+    results = [found]
+    if row.trains:
+        objective = objectives.cross_entropy(overflowing, np.zeros(6, np.int32))
+        results.append(attack.perturb(objective, tf.constant(images), tf.constant([1, 2])).numpy())
+    for points in results:
+        assert np.isfinite(points).all() and points.min() >= 0 and points.max() <= 1
+        assert attack.minimal or np.all(
+            threat.distance(tf.constant(images), points) <= threat.epsilon * (1 + 1e-4) + 1e-6
+        )
 
 
 @pytest.mark.parametrize("row", ATTACKS, ids=lambda row: row.label)

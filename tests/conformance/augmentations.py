@@ -160,6 +160,26 @@ def check_config_round_trip(case):
     assert revived == case.augmentation
 
 
+def check_whole_numbers_are_numbers(case):
+    """Settings of 0 or 1 give the same images as whole numbers and as floats."""
+    whole = floats = case.augmentation
+    for field in dataclasses.fields(whole):
+        value = getattr(whole, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        if not any(isinstance(part, float) for part in parts):
+            continue
+        for number in (0, 1):
+            numbers = (number,) * len(parts) if isinstance(value, tuple) else number
+            same = tuple(map(float, numbers)) if isinstance(value, tuple) else float(number)
+            try:
+                whole = dataclasses.replace(whole, **{field.name: numbers})
+            except ValueError:  # out of range
+                continue
+            floats = dataclasses.replace(floats, **{field.name: same})
+            break
+    assert np.array_equal(whole(images_of(), keys_of(SHAPE[0])), floats(images_of(), keys_of(SHAPE[0])))
+
+
 CHECKS = [
     check_range_and_shape,
     check_identity_draw,
@@ -168,4 +188,5 @@ CHECKS = [
     check_example_keys_ignore_the_batch,
     check_eager_is_data_of_an_unknown_batch_size,
     check_config_round_trip,
+    check_whole_numbers_are_numbers,
 ]

@@ -201,7 +201,7 @@ def test_last_points_are_those_of_each_batch(model):
     shapes = []
 
     class Darkening(FGSM):
-        def perturb(self, objective, images, keys):
+        def maximize(self, objective, images, keys):
             shapes.append(tuple(images.shape))
             return 0.5 * images
 

@@ -8,9 +8,12 @@ import tensorflow as tf
 from oracles import contrastive as oracle
 from oracles import tiny_network
 from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.losses.gradient_alignment import GradAlign
 from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.methods.supervised import Supervised
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.models.shared.normalization import BranchedBatchNormalization
+from tfrobust.ops import gradients
 from tfrobust.structs import PairMasks
 
 COUNT, PIXELS = 6, 4
@@ -274,3 +277,76 @@ def test_a_view_that_does_not_exist_is_named():
     batch, _ = tiny_network.batch()
     with pytest.raises(ValueError, match=r"no views \['view_1'\].*\['images'\]"):
         method.train_step((batch.images, batch.labels))
+
+
+# ------------------------------------------------------------------------------------- weights of normalizations
+
+NORMALIZATIONS = {
+    "batch": lambda: keras.layers.BatchNormalization(dtype="float64"),
+    "layer": lambda: keras.layers.LayerNormalization(dtype="float64"),
+    "group": lambda: keras.layers.GroupNormalization(2, dtype="float64"),
+    "branched": lambda: BranchedBatchNormalization(dtype="float64"),
+}
+PENALTIES = {
+    "tikhonov": Tikhonov(),
+    "tikhonov_a": LayerWiseTikhonov(betas={"a": 1.0}),
+    "grad_align": GradAlign(epsilon=0.3, of=("a",)),
+}
+
+
+@pytest.mark.parametrize("term", PENALTIES)
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_weights_get_the_gradient_of_the_penalty_through_batch_statistics(normalization, term):
+    """In float64, against central differences of the term by the entries of a kernel in front of the normalization."""
+    images = tf.constant(drawn(5, 3, 3, 2))
+    kernel, layer = tf.Variable(drawn(2, 4, seed=1)), NORMALIZATIONS[normalization]()
+    last = tf.constant(drawn(4, seed=2))
+
+    def evaluate(views):
+        hidden = layer(tf.tensordot(views["images"], kernel, 1), training=True)
+        return {"a": tf.reduce_sum(tf.sin(tf.tensordot(hidden, last, 1)), [1, 2])}, None
+
+    def value():
+        arguments = ("images",), lambda name: tf.constant(1.0, tf.float64), tf.constant([1, 2])
+        return tf.reduce_sum(PENALTIES[term](evaluate, {"images": images}, *arguments)[0][term])
+
+    if term == "grad_align":  # its first gradient is a constant
+        first = gradients.directions(tf.reshape(_input_gradient(evaluate, images), [5, -1]))[0]
+        noise = PENALTIES[term]._noise(tf.constant([1, 2]), "images", images)
+
+        def value_to_differ():
+            moved = _input_gradient(evaluate, images + tf.cast(noise, tf.float64))
+            return -tf.reduce_sum(first * gradients.directions(tf.reshape(moved, [5, -1]))[0])
+    else:
+        value_to_differ = value
+    with tf.GradientTape() as tape:
+        total = value()
+    found, start, step = tape.gradient(total, kernel).numpy(), kernel.numpy(), 1e-5
+    expected = np.zeros_like(start)
+    for place in np.ndindex(start.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = start.copy()
+            moved[place] += sign * step
+            kernel.assign(moved)
+            ends.append(float(value_to_differ()))
+        expected[place] = (ends[0] - ends[1]) / (2 * step)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def _input_gradient(evaluate, images):
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        total = tf.reduce_sum(evaluate({"images": images})[0]["a"])
+    return tape.gradient(total, images)
+
+
+def test_moments_are_tensorflow_s_again_afterwards():
+    before, hidden = tf.nn.moments, tf.constant(drawn(5, 4), tf.float16)
+    with gradients.twice_differentiable(), gradients.twice_differentiable():
+        assert tf.nn.moments is not before
+        inside = tf.nn.moments(hidden, [0], keepdims=True)
+    assert tf.nn.moments is before
+    for ours, theirs in zip(inside, before(hidden, [0], keepdims=True), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        np.testing.assert_array_equal(ours, theirs)

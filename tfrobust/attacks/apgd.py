@@ -71,7 +71,7 @@ class APGD(base.Attack):
             name, norm = type(self).__name__, self.threat.norm
             raise InputError(f"{name}.large_radii is a schedule for norm 'l1'; the threat has {norm!r}.")
 
-    def perturb(self, objective: Callable, inputs, key: tf.Tensor):
+    def maximize(self, objective: Callable, inputs, key: tf.Tensor):
         """Maximize the objective and return the point where it was largest; see `Attack.perturb`."""
         if not isinstance(inputs, tf.Tensor):
             raise InputError(
@@ -88,7 +88,7 @@ class APGD(base.Attack):
         state = self._enter(inputs, start)
         state = self._search(inputs, evaluate, state, self.steps)
         last = tf.cast(objective(state["point"]), tf.float32)
-        return tf.stop_gradient(select(last > state["best_loss"], state["point"], state["best_point"]))
+        return select(last > state["best_loss"], state["point"], state["best_point"])
 
     def rounds(self, class_count: int) -> int:
         """Return the number of restarts."""

@@ -29,7 +29,7 @@ class _Cascade(base.Attack):
         """Return the rounds of all members, summed."""
         return sum(member.rounds(class_count) for member in self.members)
 
-    def perturb(self, objective: Callable, images, key):
+    def maximize(self, objective: Callable, images, key):
         """Raise NotImplementedError: ensembles are for evaluation."""
         raise NotImplementedError(f"{type(self).__name__} is for evaluation; train with one of its members.")
 

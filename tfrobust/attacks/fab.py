@@ -91,7 +91,7 @@ class FAB(base.Attack):
         self.beta = beta
         self._check()
 
-    def perturb(self, objective: Callable, inputs, key: tf.Tensor):
+    def maximize(self, objective: Callable, inputs, key: tf.Tensor):
         """Raise NotImplementedError: FAB maximizes no objective other than the class boundary's."""
         raise NotImplementedError(
             f"{type(self).__name__} searches for the boundary between classes and maximizes no other "

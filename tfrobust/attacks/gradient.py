@@ -87,7 +87,7 @@ class PGD(base.Attack):
         """Length of a step, also where `step_size` is None."""
         return 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
 
-    def perturb(self, objective: Callable, inputs, key: tf.Tensor):
+    def maximize(self, objective: Callable, inputs, key: tf.Tensor):
         """Maximize the objective and return the last iterate; see `Attack.perturb`."""
         checks.check_views(self, inputs)
         leaves = tf.nest.flatten(inputs)
@@ -98,7 +98,7 @@ class PGD(base.Attack):
 
         def body(step, points, memories):
             gradients, _, _ = self._gradient(of_leaves, leaves, points, memories)
-            steered = [self._steer(*pair) for pair in zip(gradients, memories, strict=True)]
+            steered = [self._steer(finite(slope), memory) for slope, memory in zip(gradients, memories, strict=True)]
             directions, memories = zip(*steered, strict=True)
             moved = map(self._move, leaves, points, directions)
             points = [tf.ensure_shape(new, old.shape) for new, old in zip(moved, leaves, strict=True)]
@@ -109,7 +109,7 @@ class PGD(base.Attack):
         _, ends, _ = tf.while_loop(
             lambda step, *_: step < self.steps, body, (tf.constant(0), starts, memories), parallel_iterations=1
         )
-        return tf.nest.pack_sequence_as(inputs, [tf.stop_gradient(end) for end in ends])
+        return tf.nest.pack_sequence_as(inputs, ends)
 
     def rounds(self, class_count: int) -> int:
         """Return the number of restarts."""

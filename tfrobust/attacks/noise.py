@@ -16,13 +16,13 @@ from tfrobust.ops.shapes import shape_of
 class _Noise(RandomSearch):
     """Best of several independent draws around the image; see `UniformNoise`."""
 
-    def perturb(self, objective, inputs, key):
+    def maximize(self, objective, inputs, key):
         """Return one draw per leaf, whatever the objective; otherwise as `Attack.perturb`."""
         checks.check_views(self, inputs)
         leaves = tf.nest.flatten(inputs)
         keys = [randomness.fold(key, "start", place) for place in range(len(leaves))]
         noisy = [tf.ensure_shape(self._noisy(*pair), pair[0].shape) for pair in zip(leaves, keys, strict=True)]
-        return tf.nest.pack_sequence_as(inputs, [tf.stop_gradient(leaf) for leaf in noisy])
+        return tf.nest.pack_sequence_as(inputs, noisy)
 
     def _first_point(self, inputs, keys):
         return tf.identity(inputs)

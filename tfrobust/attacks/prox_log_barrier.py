@@ -114,7 +114,7 @@ class ProxLogBarrier(base.Attack):
         self._check()
         self.steps = 2 * _START_STEPS + outer_steps * inner_steps
 
-    def perturb(self, objective, inputs, key):
+    def maximize(self, objective, inputs, key):
         """Raise NotImplementedError: the attack maximizes no objective in training."""
         raise NotImplementedError(
             "ProxLogBarrier searches for the nearest misclassified point, maximizing no objective; use PGD in training."

@@ -119,7 +119,7 @@ class Square(RandomSearch):
                 f"Square.initial_share is {initial_share!r}; it is a share of the pixels, above 0, up to 1."
             )
 
-    def perturb(self, objective, images, key):
+    def maximize(self, objective, images, key):
         """Raise NotImplementedError: Square uses logits only and is for evaluation."""
         raise NotImplementedError(
             "Square takes thousands of queries and uses logits only; it is for evaluation, not for training."

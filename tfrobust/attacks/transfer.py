@@ -63,7 +63,7 @@ class Transfer(base.Attack):
         """Return the same with another radius."""
         return type(self)(self.search.with_epsilon(epsilon))
 
-    def perturb(self, objective, inputs, key):
+    def maximize(self, objective, inputs, key):
         """Raise NotImplementedError: there is no surrogate in training."""
         raise NotImplementedError("Transfer is for evaluation; train with the attack itself.")
 

@@ -228,10 +228,11 @@ class ContrastiveViews(Augmentation):
         chances = draw_uniform(key, count, [5], "chances")
         flip, jitter, grey, blur, solarize = tf.unstack(chances, axis=-1)
         order = tf.argsort(draw_uniform(key, count, [4], "order"), axis=-1)
-        low = [max(0.0, 1 - strength) for strength in self.jitter[:3]] + [-self.jitter[3]]
-        high = [1 + strength for strength in self.jitter[:3]] + [self.jitter[3]]
+        strengths = tuple(map(float, self.jitter))
+        low = [max(0.0, 1 - strength) for strength in strengths[:3]] + [-strengths[3]]
+        high = [1 + strength for strength in strengths[:3]] + [strengths[3]]
         if self.colors == "additive":
-            low[0] = 1 - self.jitter[0]
+            low[0] = 1 - strengths[0]
         share = draw_uniform(key, count, [4], "amount")
         sigma = 0.1 + 1.9 * draw_uniform(key, count, [1], "sigma")[:, 0]
         return {

@@ -77,7 +77,8 @@ def smoothed_certificates(
 
     Args:
         model: float32 [b, ...] -> logits [b, k]; a Keras model runs in inference mode.
-        images: float [n, ...].
+        images: float [n, ...]; it abstains where a pixel is not finite, or beyond 8, so that sums with the noise are
+            not exact.
         sigma: standard deviation of the noise in pixel units, in (0, 2].
         noise: "gaussian", which certifies in L2; "uniform", which certifies in L1.
         selection: draws that choose the class, >= 1; the paper has 100.
@@ -206,7 +207,7 @@ class Voting:
         return first, self.count(image, randomness.fold(key, "estimation"), draws)
 
     def count(self, image: np.ndarray, key: tf.Tensor, draws: int) -> np.ndarray:
-        """Return the number of votes for each class, int64 [k]; an output with NaN is no vote."""
+        """Return the number of votes for each class, int64 [k]; see `count_votes`."""
         passes, start, step, votes = -(-draws // self.copies), 0, 1, 0
         image = tf.constant(image, tf.float32)
         while start < passes:  # whole numbers are added, so their sum does not depend on the clock
@@ -234,14 +235,15 @@ def count_votes(
         k: number of classes.
 
     Returns:
-        int64 [k]; an output with NaN is no vote.
+        int64 [k]. An output that is not finite is no vote. There are none at all for an image whose sums with noise are
+        not exact: a pixel that is not finite, or beyond 8.
     """
-    steps = noise.onto_grid(image)
+    steps, exact = noise.onto_grid(image), noise.is_exact(image)
 
     def add(number, votes):
         own = tf.random.experimental.stateless_fold_in(key, number, alg=ALGORITHM)
         logits = predict(noise.noisy(steps, own, copies))
-        valid = (number * copies + tf.range(copies) < draws) & ~tf.reduce_any(tf.math.is_nan(logits), axis=-1)
+        valid = exact & (number * copies + tf.range(copies) < draws) & tf.reduce_all(tf.math.is_finite(logits), axis=-1)
         cast = tf.one_hot(tf.argmax(logits, axis=-1), k, on_value=True, off_value=False) & valid[:, None]
         return number + 1, votes + tf.reduce_sum(tf.cast(cast, tf.int64), axis=0)
 
@@ -263,7 +265,7 @@ def certificates(
     Args:
         selection: integer [n, k], votes that choose the class.
         estimation: integer [n, k], votes of other draws, at most `draws` for each image.
-        draws: number of draws of the estimation; those that gave NaN are no votes.
+        draws: number of draws of the estimation; those that gave no finite output are no votes.
         noise: of the draws.
         alpha: probability of a wrong certificate, in (0, 0.5).
         values: number of values of an image.

@@ -26,8 +26,9 @@ from tfrobust.errors import InputError
 
 # The generator of all draws: it is the same on every device.
 ALGORITHM = "philox"
-# Sums of images and noise stay below this, so that they are exact in float32 on every grid here.
+# Up to both, sums of images and noise have at most 24 bits on every grid here, so that they are exact in float32.
 _LARGEST_SIGMA = 2.0
+_LARGEST_PIXEL = 8.0
 # Relative error of the normal quantile function in float64; about ten times what is measured.
 _QUANTILE_ERROR = 4e-15
 
@@ -55,6 +56,10 @@ class GridNoise(abc.ABC):
     def onto_grid(self, images: tf.Tensor) -> tf.Tensor:
         """Return images, float [...], as numbers of steps, whole float64 [...]."""
         return tf.round(tf.cast(images, tf.float64) * self.grid)
+
+    def is_exact(self, image: tf.Tensor) -> tf.Tensor:
+        """Return True, a scalar, if all sums of the image and noise are exact in float32; False for NaN."""
+        return tf.reduce_all(tf.abs(image) <= _LARGEST_PIXEL)
 
     def noisy(self, steps: tf.Tensor, key: tf.Tensor, draws: int) -> tf.Tensor:
         """Return an image, as numbers of steps [h, w, c], with noise: float32 [draws, h, w, c] from a key int32 [2]."""

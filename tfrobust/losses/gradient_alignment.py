@@ -76,20 +76,20 @@ class GradAlign(GradientPenalty):
     def add(self, evaluate, watched, weight_of, key):
         """Add the term `grad_align`; see `GradientPenalty.add`."""
         here, (values, auxiliary) = self._gradient(evaluate, watched)
-        moved = {
-            name: view + norms.random_in_ball(randomness.fold(key, "grad_align", name), view, "linf", self.epsilon)
-            for name, view in watched.items()
-        }
+        moved = {name: view + tf.cast(self._noise(key, name, view), view.dtype) for name, view in watched.items()}
         with keras.StatelessScope():  # batch norm has already been updated with this batch
             there, _ = self._gradient(evaluate, moved)
         first, known = gradients.directions(tf.stop_gradient(here))
         second, also_known = gradients.directions(there)
-        counted = tf.cast(known & also_known, tf.float32)
+        counted = tf.cast(known & also_known, second.dtype)
         # The mean over the global batch is then the mean over the images with both gradients.
         all_of_them = distribution.global_sum(tf.reduce_sum(tf.ones_like(counted)))
         share = all_of_them / tf.maximum(distribution.global_sum(tf.reduce_sum(counted)), 1.0)
         term = share * counted * (1.0 - tf.reduce_sum(first * second, axis=1))
         return {**values, "grad_align": term}, auxiliary
+
+    def _noise(self, key: tf.Tensor, name: str, view: tf.Tensor) -> tf.Tensor:
+        return norms.random_in_ball(randomness.fold(key, "grad_align", name), view, "linf", self.epsilon)
 
     def _gradient(self, evaluate, views: dict) -> tuple:
         """Return the gradient of the summed terms by all views, [b, n], and the output of `evaluate`."""

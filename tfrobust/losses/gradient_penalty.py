@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
-from tfrobust.ops import distribution
+from tfrobust.ops import distribution, gradients
 from tfrobust.ops.shapes import by_example
 
 FORMS = ("example", "batch", "released")
@@ -19,6 +19,8 @@ MODES = ("exact", "finite_difference")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradientPenalty(Configured):
     """Base of gradient penalties, a method's `penalty`: additional terms, from the input gradients of its terms.
+
+    The weights are differentiated through these gradients, also through the batch statistics of normalization layers.
 
     Attributes:
         on: names of the views to differentiate with respect to; None for the method's `differentiable_views`.
@@ -73,7 +75,8 @@ class GradientPenalty(Configured):
         if missing:
             raise InputError(f"{type(self).__name__} has no views {missing} to differentiate by, only {sorted(views)}.")
         watched = {name: views[name] for name in names}
-        return self.add(lambda changed: evaluate({**views, **changed}), watched, weight_of, key)
+        with gradients.twice_differentiable():
+            return self.add(lambda changed: evaluate({**views, **changed}), watched, weight_of, key)
 
     def add(self, evaluate: Callable, watched: dict, weight_of: Callable, key: tf.Tensor | None) -> tuple:
         """Compute `__call__` for the differentiated views alone."""
@@ -272,5 +275,5 @@ def _squared_norm(gradient: dict) -> tf.Tensor:
 
 
 def _global_count(values: tf.Tensor) -> tf.Tensor:
-    """Return the number of examples on all replicas, float32."""
-    return tf.cast(tf.shape(values)[0] * distribution.replica()[0], tf.float32)
+    """Return the number of examples on all replicas, in the dtype of their values [b]."""
+    return tf.cast(tf.shape(values)[0] * distribution.replica()[0], values.dtype)

@@ -5,19 +5,26 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import modes
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
+from tfrobust.losses.classification import cross_entropy
 from tfrobust.losses.consistency import mixture_cross_entropy
 from tfrobust.methods.shared.adversary import Adversary, of_method
 from tfrobust.methods.shared.noisy_copies import NoisyCopiesMethod
 from tfrobust.ops import randomness
 
+AVERAGED = ("losses", "probabilities")
+
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class SmoothAdv(NoisyCopiesMethod):
-    """Cross-entropy of the mean prediction over noisy copies of an adversarial example of that mean prediction.
+    """Cross-entropy of noisy copies of an adversarial example of their mean prediction.
 
-    L = ce_adv = -log( 1/m sum_i h_y(x^a + sigma n_i) ), and x^a maximizes the same within the attack's threat model.
-    The m draws n_i are the same throughout the attack and in the loss.
+    "losses":         ce_adv = 1/m sum_i -log h_y(x^a + sigma n_i), the mean over the copies
+    "probabilities":  ce_adv = -log( 1/m sum_i h_y(x^a + sigma n_i) ), that of the mean prediction
+
+    In both cases x^a maximizes the latter, within the attack's threat model. The m draws n_i are the same throughout
+    the attack and in the loss.
 
     Terms: `ce_adv`. Needs: labels.
 
@@ -38,21 +45,34 @@ class SmoothAdv(NoisyCopiesMethod):
         adversary: attack and mode of batch norm that find x^a, for the objective above. The authors' attack is PGD in
             L2 with 10 steps of 2 epsilon / 10, and no random start.
         attack: the attack of an adversary without further settings, in place of `adversary`.
+        averaged: what the loss averages over the copies, "losses" or "probabilities".
         **kwargs: as in `NoisyCopiesMethod`: sigma, copies, forward.
 
     Raises:
-        ValueError: an adversary with another objective than "cross_entropy".
+        ValueError: an adversary with another objective than "cross_entropy", or an unknown `averaged`.
 
     Source:
-        Salman et al. 2019, https://arxiv.org/abs/1906.04584, eqs 5 to 7; Hadisalman/smoothing-adversarial @ cff781d5.
-        The released code raises epsilon over the first 10 epochs, and clips to the pixel box before it projects onto
-        the ball. Here epsilon is constant, and the projection onto both is exact.
+        Salman et al. 2019, https://arxiv.org/abs/1906.04584, eqs 5 to 7; Hadisalman/smoothing-adversarial @ cff781d5,
+        whose training program is that of the paper's tables. It averages the losses (with --train-multi-noise, else it
+        trains on the first copy alone); that of the mean prediction is the attack's. It raises epsilon over the first
+        10 epochs, and clips to the pixel box before it projects onto the ball. Here epsilon is constant, and the
+        projection onto both is exact.
     """
 
     terms = ("ce_adv",)
 
-    def __init__(self, encoder, head, *, adversary: Adversary | None = None, attack: Attack | None = None, **kwargs):
+    def __init__(
+        self,
+        encoder,
+        head,
+        *,
+        adversary: Adversary | None = None,
+        attack: Attack | None = None,
+        averaged: str = "losses",
+        **kwargs,
+    ):
         super().__init__(encoder, head, **kwargs)
+        self.averaged = require_choice(averaged, "SmoothAdv.averaged", AVERAGED)
         self.adversary = of_method("SmoothAdv", adversary, attack, "cross_entropy")
         if self.adversary.objective != "cross_entropy":
             raise InputError(
@@ -80,9 +100,11 @@ class SmoothAdv(NoisyCopiesMethod):
         return {f"copy_{number}": adversarial + noise for number, noise in enumerate(noises)}
 
     def loss_terms(self, views, batch, context):
-        """Compute the cross-entropy of the mean prediction, and the logits of the first copy."""
+        """Compute the cross-entropy of the copies or of their mean prediction, and the logits of the first copy."""
         logits = self.logits_of_copies(views)
-        return {"ce_adv": mixture_cross_entropy(logits, batch.labels)}, logits[0]
+        if self.averaged == "probabilities":
+            return {"ce_adv": mixture_cross_entropy(logits, batch.labels)}, logits[0]
+        return {"ce_adv": tf.add_n([cross_entropy(one, batch.labels) for one in logits]) / self.copies}, logits[0]
 
     def _logits(self, images, training):
         return self.propagate(images, training=training)[1]

@@ -1,7 +1,9 @@
 """Input gradients: the single use of a gradient tape for attacks, penalties and sensitivities."""
 
+import contextlib
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -39,6 +41,52 @@ def input_gradient(objective: Callable, inputs, *, has_auxiliary: bool = False):
     if any(leaf is None for leaf in tf.nest.flatten(gradient)):
         raise InputError("The objective does not depend on the inputs by differentiable operations: no input gradient.")
     return (values, gradient, auxiliary) if has_auxiliary else (values, gradient)
+
+
+@contextlib.contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """Within it, `tf.nn.moments` has a right second derivative.
+
+    TensorFlow's own stops the gradient of the mean inside the variance. The first derivative of that part is 0, the
+    second one is not. Keras's batch, layer and group normalization use these moments, so whatever differentiates an
+    input gradient by the weights is traced in this context.
+    """
+    _Moments.enter()
+    try:
+        yield
+    finally:
+        _Moments.leave()
+
+
+class _Moments:
+    """Replaces `tf.nn.moments` while any thread, such as that of a replica, is inside `twice_differentiable`."""
+
+    original, depth, lock = staticmethod(tf.nn.moments), 0, threading.Lock()
+
+    @classmethod
+    def enter(cls) -> None:
+        """Replace the function, if this is the first thread."""
+        with cls.lock:
+            cls.depth += 1
+            tf.nn.moments = cls.exact
+
+    @classmethod
+    def leave(cls) -> None:
+        """Put TensorFlow's function back after the last thread."""
+        with cls.lock:
+            cls.depth -= 1
+            if not cls.depth:
+                tf.nn.moments = cls.original
+
+    @staticmethod
+    def exact(x, axes, shift=None, keepdims=False, name=None):
+        """Return mean and biased variance, as `tf.nn.moments` does."""
+        y = tf.cast(x, tf.float32) if x.dtype == tf.float16 else x
+        mean = tf.reduce_mean(y, axes, keepdims=True)
+        variance = tf.reduce_mean(tf.math.squared_difference(y, mean), axes, keepdims=True)
+        if not keepdims:
+            mean, variance = (tf.squeeze(value, axes) for value in (mean, variance))
+        return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
 
 
 def finite(gradient: tf.Tensor) -> tf.Tensor:

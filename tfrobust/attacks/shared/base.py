@@ -12,13 +12,15 @@ from tfrobust.attacks.shared.threat import USUAL_RADII, ThreatModel
 from tfrobust.common.configured import Configured, constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.ops.norms import KINDS
+from tfrobust.ops.shapes import select
 from tfrobust.structs import AttackResult
 
 
 class Attack(Configured):
     """Interface of an attack: a search within a threat set.
 
-    Training: `perturb(objective, inputs, key)` maximizes any objective and returns the last point.
+    Training: `perturb(objective, inputs, key)` maximizes any objective and returns the last point. Subclasses define
+    `maximize`.
 
     Evaluation: an attack consists of *rounds* (restarts, targets) of `steps` steps each. A round is `start` ->
     `advance` ... -> `candidate` on a state, which is a dict of tensors [b, ...]. A runner can therefore stop after any
@@ -60,8 +62,12 @@ class Attack(Configured):
         """Attacks of an ensemble, which run one after the other on the remaining examples; () for a single one."""
         return ()
 
+    @final
     def perturb(self, objective: Callable, inputs, key: tf.Tensor):
-        """Return adversarial examples for training, which maximize the objective.
+        """Return adversarial examples for training, which maximize the objective: `maximize`, inside the threat set.
+
+        An example for which `maximize` returns a point that is not finite, or outside of the threat set, is returned
+        as it is.
 
         Args:
             objective: inputs -> float [b], larger = worse for the model. It gets the same nest as `inputs`.
@@ -75,6 +81,11 @@ class Attack(Configured):
         Raises:
             ValueError: (outside of a tf.function, where values are known) bytes, or pixels out of the bounds.
         """
+        points = self.maximize(objective, inputs, key)
+        return tf.nest.map_structure(lambda *pair: tf.stop_gradient(self.restored(*pair)), inputs, points)
+
+    def maximize(self, objective: Callable, inputs, key: tf.Tensor):
+        """Return points that maximize the objective; arguments as in `perturb`, which checks them."""
         raise NotImplementedError
 
     def rounds(self, class_count: int) -> int:
@@ -121,6 +132,15 @@ class Attack(Configured):
         if self.minimal:
             return tf.clip_by_value(candidate, *self.threat.bounds)
         return self.threat.project(inputs, candidate)
+
+    @final
+    def restored(self, inputs: tf.Tensor, points: tf.Tensor) -> tf.Tensor:
+        """Return the points [b, ...], and the input itself where a point is not finite or not in the threat set.
+
+        A minimal-norm attack's points need only lie in the pixel box.
+        """
+        valid = self.threat.in_box(points) if self.minimal else self.threat.contains(inputs, points)
+        return select(valid, points, inputs)
 
     @final
     def attack(self, predict, inputs, labels, key: tf.Tensor, *, targets=None) -> AttackResult:

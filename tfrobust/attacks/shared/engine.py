@@ -158,7 +158,7 @@ def onto_grid(inputs, points, gap: float, bounds: tuple[float, float]):
 
 
 def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate, grid: float = 0.0):
-    """Verify a candidate: project it again and predict it again.
+    """Verify a candidate: project it again and predict it again; one that cannot be projected counts as the input.
 
     Args:
         attack: the attack, whose `project` defines where its candidates must lie.
@@ -176,6 +176,7 @@ def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate, gri
     projected = attack.project(inputs, select(finite, candidate, inputs))
     if grid:
         projected = onto_grid(inputs, projected, grid, attack.threat.bounds)
+    projected = attack.restored(inputs, projected)
     logits = predict(projected)
     reached = goal.reached(logits)
     adversarial = select(reached, projected, inputs)

@@ -22,8 +22,8 @@ class Goal(NamedTuple):
     def reached(self, logits: tf.Tensor) -> tf.Tensor:
         """Return where the logits reach the goal.
 
-        The predicted class is the first among equal largest logits. Logits that contain NaN count as misclassified,
-        although argmax would return class 0, and never as a target.
+        The predicted class is the first among equal largest logits. Logits that are not all finite count as
+        misclassified, and never as a target.
 
         Args:
             logits: float32 [b, k].
@@ -32,7 +32,7 @@ class Goal(NamedTuple):
             bool [b].
         """
         predicted = tf.argmax(logits, axis=-1, output_type=self.labels.dtype)
-        broken = tf.reduce_any(tf.math.is_nan(logits), axis=-1)
+        broken = ~tf.reduce_all(tf.math.is_finite(logits), axis=-1)
         if self.targets is None:
             return (predicted != self.labels) | broken
         return (predicted == self.targets) & ~broken

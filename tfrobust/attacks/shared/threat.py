@@ -274,11 +274,14 @@ class ThreatModel(Configured):
             return norms.norm(candidate - inputs, self.norm)
         return tf.reduce_max(frames.by_frame(norms.norm(frames.split(candidate - inputs), self.norm), inputs), axis=1)
 
+    def in_box(self, points: tf.Tensor) -> tf.Tensor:
+        """Return which points [b, ...] lie in the pixel box, bool [b]; False for NaN."""
+        low, high = self.bounds
+        return tf.reduce_all((points >= low) & (points <= high), axis=list(range(1, points.shape.rank)))
+
     def contains(self, inputs: tf.Tensor, points: tf.Tensor) -> tf.Tensor:
         """Return which points lie in the set, up to rounding of the radius; bool [b], False for NaN."""
-        low, high = self.bounds
-        inside = tf.reduce_all((points >= low) & (points <= high), axis=list(range(1, points.shape.rank)))
-        inside &= self.distance(inputs, points) <= self.epsilon * (1 + 1e-4) + 1e-6
+        inside = self.in_box(points) & (self.distance(inputs, points) <= self.epsilon * (1 + 1e-4) + 1e-6)
         if self.max_frames is None:
             return inside
         count = tf.reduce_sum(tf.cast(frames.changed(points, inputs), tf.int32), axis=1)

@@ -132,7 +132,7 @@ def _compared(setting: Setting) -> Comparison:
 
     def correct(pixels: np.ndarray) -> np.ndarray:
         logits = in_batches(setting.predictor.compiled_logits, np.float32(pixels), setting.batch_size)
-        return (logits.argmax(axis=-1) == labels) & ~np.isnan(logits).any(axis=-1)
+        return (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
 
     given = correct(images)
     if np.sum(~given) < max(_FEWEST, _SOME * len(given)):

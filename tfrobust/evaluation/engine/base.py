@@ -142,8 +142,8 @@ class Setting:
 
     @functools.cached_property
     def clean_correct(self) -> np.ndarray:
-        """Correctly classified clean images, bool [n]; logits with NaN count as wrong, as in attacks."""
-        return (self.clean_logits.argmax(axis=-1) == self.labels) & ~np.isnan(self.clean_logits).any(axis=-1)
+        """Correctly classified clean images, bool [n]; logits that are not all finite count as wrong, as in attacks."""
+        return (self.clean_logits.argmax(axis=-1) == self.labels) & np.isfinite(self.clean_logits).all(axis=-1)
 
     @functools.cached_property
     def validation_logits(self) -> np.ndarray:

@@ -89,7 +89,7 @@ class Corrupted:
         for images, logits in predictions(self._setting, batches, size):
             rows = slice(len(found) * size, len(found) * size + len(images))
             clean += int(self._is_clean(images, rows).sum())
-            found.append((logits.argmax(axis=-1) == self._labels[rows]) & ~np.isnan(logits).any(axis=-1))
+            found.append((logits.argmax(axis=-1) == self._labels[rows]) & np.isfinite(logits).all(axis=-1))
         self._check_copies(clean, f"{name} at severity {severity}")
         return np.concatenate(found)
 

@@ -240,7 +240,7 @@ class Calibration(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure the calibration."""
         logits, labels, settings = self._answers(setting)
-        correct = (logits.argmax(axis=-1) == labels) & ~np.isnan(logits).any(axis=-1)
+        correct = (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
         one_per_class = setting.predictor.one_per_class
         if one_per_class:
             settings = {**settings, "probabilities": "one per class"}

@@ -215,7 +215,7 @@ class Generated:
     def correct(self, name: str, severity: int) -> np.ndarray:
         """Return which images are correctly classified under one corruption, bool [m]."""
         logits = self.logits(name, severity)
-        return (logits.argmax(axis=-1) == self._setting.labels[self._positions]) & ~np.isnan(logits).any(axis=-1)
+        return (logits.argmax(axis=-1) == self._setting.labels[self._positions]) & np.isfinite(logits).all(axis=-1)
 
     def logits(self, name: str, severity: int) -> np.ndarray:
         """Return the logits of the images under one corruption, float32 [m, k]."""

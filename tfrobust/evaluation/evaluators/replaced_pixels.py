@@ -175,7 +175,7 @@ class ReplacedPixels(Evaluator):
 
     def _accuracy(self, setting: Setting, name: str, images: np.ndarray) -> Measurement:
         logits = setting.predict(images, f"{name} noise")
-        correct = (logits.argmax(axis=-1) == setting.labels) & ~np.isnan(logits).any(axis=-1)
+        correct = (logits.argmax(axis=-1) == setting.labels) & np.isfinite(logits).all(axis=-1)
         return accuracy(f"noise.{name}.accuracy", correct, {**self._choices, "seed": setting.seed})
 
     @property

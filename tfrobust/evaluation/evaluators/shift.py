@@ -64,7 +64,7 @@ class ShiftAccuracy(Evaluator):
             if setting.progress is not None:
                 setting.progress(self.source.title, done, len(positions))
         logits = np.concatenate(logits)
-        correct = (kept[logits.argmax(axis=-1)] == opened.labels[positions]) & ~np.isnan(logits).any(axis=-1)
+        correct = (kept[logits.argmax(axis=-1)] == opened.labels[positions]) & np.isfinite(logits).all(axis=-1)
         logarithms = calibration.log_probabilities(logits, setting.predictor.one_per_class)
         confidence = np.exp(logarithms.max(axis=-1))
         settings = {**opened.notes, "classes": f"{len(kept)} of {setting.predictor.class_count}"}

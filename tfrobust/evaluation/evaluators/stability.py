@@ -53,10 +53,10 @@ class Stability(Evaluator):
     The means are `stability.mean.flip_probability` and `stability.mfr`. The sequences are generated here
     (`corruptions.sequence`, level 1), or read from a published set; the settings state which. With f(x_j) the
     prediction on frame j of an image, FP = mean over images and over j = 1, 2, ... of [f(x_j) != f(reference)]. The
-    reference is frame j - 1, or frame 0 for noise, whose frames are independent. A prediction from logits with NaN
-    differs from every other. The flip rate is FP divided by the baseline's, which is taken as exact. `stability.mfr` is
-    its mean over the benchmark's ten types, if all were requested; `stability.mean.flip_probability` is the mean of FP
-    over all requested types.
+    reference is frame j - 1, or frame 0 for noise, whose frames are independent. A prediction from logits that are not
+    all finite differs from every other. The flip rate is FP divided by the baseline's, which is taken as exact.
+    `stability.mfr` is its mean over the benchmark's ten types, if all were requested; `stability.mean.flip_probability`
+    is the mean of FP over all requested types.
 
     Attributes:
         names: some of `corruptions.SEQUENCES` or `corruptions.EXTRA_SEQUENCES`. Public numbers on CIFAR-P have spatter
@@ -156,7 +156,7 @@ class Stability(Evaluator):
         for part in source.sequences(self.names[place]):
             frames = part.reshape(-1, *part.shape[2:])
             logits = in_batches(setting.predictor.compiled_logits, frames, setting.batch_size)
-            classes = np.where(np.isnan(logits).any(axis=-1), np.nan, logits.argmax(axis=-1))
+            classes = np.where(np.isfinite(logits).all(axis=-1), logits.argmax(axis=-1), np.nan)
             found.append(classes.reshape(part.shape[:2])[: source.count * (place + 1) - done])
             done += len(found[-1])
             if setting.progress is not None:

@@ -11,7 +11,7 @@ from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.ops import norms, randomness
-from tfrobust.ops.gradients import input_gradient
+from tfrobust.ops.gradients import finite, input_gradient
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -82,6 +82,6 @@ class FastAdversary(Adversary):
             )
             start = tf.clip_by_value(images + drawn, *threat.bounds)
         _, gradient = input_gradient(self.objective_on(predict, images, labels), start)
-        moved = threat.step(start, gradient, self.step * threat.epsilon)
+        moved = threat.step(start, finite(gradient), self.step * threat.epsilon)
         moved = threat.project(images, moved) if self.projected else tf.clip_by_value(moved, *threat.bounds)
         return tf.stop_gradient(moved)

@@ -13,25 +13,36 @@ _TOLERANCE = 0.5
 
 
 def initialize(network: Network, seed: int) -> None:
-    """Draw all kernels but the last from N(0, sqrt(2 pi) / fan_in), half of that after a residual sum.
+    """Draw all kernels but the last from N(0, sqrt(2 pi) / fan_in), half of that behind a residual sum.
 
-    With this deviation the mean width of the bounds is the same before and after a layer with ReLU.
+    With this deviation the mean width of the bounds is the same before and after a layer with ReLU. A layer is behind a
+    sum if it takes the sum itself, or what one operation, such as ReLU, makes of it.
 
     Args:
         network: whose variables are assigned.
         seed: seed of the draws.
 
     Source:
-        Shi et al. 2021, https://arxiv.org/abs/2103.17268, section 3.2.
+        Shi et al. 2021, https://arxiv.org/abs/2103.17268, section 3.2; shizhouxing/Fast-Certified-Robust-Training @
+        557797bd, which halves behind one operation and not at the sum itself.
     """
     dense = [(operation, places) for operation, places in network.nodes if isinstance(operation, Dense)]
     for number, (operation, (place,)) in enumerate(dense[:-1]):
         deviation = math.sqrt(2 * math.pi) / operation.summands
-        if place and isinstance(network.nodes[place - 1][0], Sum):
+        if _is_behind_sum(network, place):
             deviation /= 2
         kernel = operation.layer.kernel
         key = randomness.make_key(seed, "interval initialization", number)
         kernel.assign(tf.random.stateless_normal(kernel.shape, key, stddev=deviation, dtype=kernel.dtype))
+
+
+def _is_behind_sum(network: Network, place: int) -> bool:
+    """Return True if the value of a place is a sum, or one operation of a sum."""
+    if not place:
+        return False
+    operation, places = network.nodes[place - 1]
+    before = network.nodes[places[0] - 1][0] if places[0] else None
+    return isinstance(operation, Sum) or isinstance(before, Sum)
 
 
 def regularizers(network: Network, boxes: list[Box]) -> tuple[tf.Tensor, tf.Tensor]:
