@@ -244,3 +244,26 @@ def test_wrong_arguments_are_named(options, words):
 def test_an_output_that_is_no_batch_of_logits_is_refused():
     with pytest.raises(ValueError, match="votes need logits"):
         smoothing.smoothed_certificates(lambda images: tf.reduce_sum(images), POINT, sigma=0.5)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "uniform"])
+def test_pixels_whose_sums_with_noise_are_not_exact_give_no_certificate(noise):
+    images = np.stack([POINT[0], POINT[0] + 8.5, POINT[0] * np.nan, POINT[0] - np.inf])
+    found = smoothing.smoothed_certificates(linear, images, sigma=0.25, noise=noise, draws=500)
+    assert found.classes.tolist() == [1, -1, -1, -1] and found.radii[0] > 0 and not found.radii[1:].any()
+    assert smoothing.smoothed_predictions(linear, images, sigma=0.25, noise=noise).tolist() == [1, -1, -1, -1]
+    # Up to the limit a step of the grid remains one.
+    grid = make_noise(noise, 2.0)
+    steps = grid.onto_grid(tf.constant(8.0 + np.array([0.0, 1.0]) / grid.grid, tf.float64))
+    key = tf.constant([1, 2])
+    one, next_one = (grid.noisy(steps[place], key, 5000) for place in (0, 1))
+    np.testing.assert_array_equal((next_one - one) * grid.grid, np.ones(5000))
+
+
+def test_outputs_that_are_not_finite_are_no_votes():
+    def broken(images):
+        logits = linear(images)
+        return logits + tf.where(images[:, :1, 0, 0] > 1.0, np.inf, 0.0)
+
+    found = smoothing.smoothed_certificates(broken, POINT, sigma=0.25, draws=1000)
+    assert found.probabilities[0] < 0.55

@@ -219,9 +219,11 @@ def test_stays_inside_and_raises_the_objective(row, kind):
 
 
 def overflowing(images):
-    """Two classes, of which the second is infinite, and its gradient NaN, where the first pixel is above 0.534."""
-    hidden = 1e10 * tf.nn.relu(1e30 * images[:, 0, 0, 0] - 0.5e30)
-    return tf.stack([1.0 + tf.reduce_mean(images, [1, 2, 3]), 1e-38 * hidden * tf.exp(1e-30 * hidden)], axis=-1)
+    """Two classes. The second is infinite where the first pixel is above 0.534; its gradient is NaN where below 0.5."""
+    first = images[:, 0, 0, 0]
+    hidden = 1e10 * tf.nn.relu(1e30 * first - 0.5e30)
+    second = 5.0 * first + tf.sqrt(tf.nn.relu(first - 0.5)) + 1e-38 * hidden
+    return tf.stack([4.0 + tf.zeros_like(first), second], axis=-1)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,23 @@ def test_the_regularizers_are_those_of_a_loop():
         assert expected[0] > 0  # this layer widens the box
 
 
+def test_kernels_behind_a_residual_sum_are_drawn_half_as_large():
+    layers = keras.layers
+    image = keras.Input((40,))
+    plain = layers.Dense(40, name="plain")(image)
+    total = layers.Add()([image, plain])
+    direct = layers.Dense(40, name="half_1")(total)
+    activated = layers.Dense(40, name="half_2")(layers.ReLU()(total))
+    farther = layers.Dense(40, name="plain_2")(layers.ReLU()(layers.BatchNormalization()(total)))
+    end = layers.Dense(40, name="half_3", activation="relu")(layers.Add()([direct, activated, farther]))
+    model = keras.Model(image, layers.Dense(3)(layers.Dense(40, name="plain_3")(end)))
+    interval_training.initialize(walk(model), seed=1)
+    for layer in model.layers:
+        if layer.name.startswith(("plain", "half")):
+            expected = np.sqrt(2 * np.pi) / 40 / (2 if layer.name.startswith("half") else 1)
+            assert layer.kernel.numpy().std() == pytest.approx(expected, rel=0.08), layer.name
+
+
 def test_new_kernels_but_the_last_are_drawn_for_intervals():
     keras.utils.set_random_seed(0)
     parts = lambda: (CNN(((64,), (64,)), dense=()), LinearHead(10, kernel_initializer="zeros"))  # noqa: E731

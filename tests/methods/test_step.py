@@ -80,3 +80,15 @@ def test_a_frozen_encoder_runs_as_it_will_be_served():
     encoder.trainable = True
     assert np.abs(method.propagate(images)[1] - served).max() > 0.01
     assert np.abs(method(images, training=False) - served).max() > 1e-4  # the statistics have moved
+
+
+def test_a_step_inside_of_a_function_of_the_user_gives_no_warning(caplog):
+    method, (batch, _) = tiny_network.build(Supervised), tiny_network.batch()
+    method.compile("sgd", jit_compile=False)
+    tf.get_logger().propagate = True
+    try:
+        for step in (method.train_step, method.test_step):
+            tf.function(step)((batch.images, batch.labels))
+    finally:
+        tf.get_logger().propagate = False
+    assert "AutoGraph" not in caplog.text

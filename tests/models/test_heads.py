@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.heads.prototypes import Prototypes
+from tfrobust.models.heads.prototypes import LENGTHS, Prototypes
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 EMBEDDING = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
@@ -194,7 +194,18 @@ def test_gelu_is_exact():
     np.testing.assert_allclose(head(EMBEDDING), (hidden * (1 + erf) / 2) @ outer + bias, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("lengths", ["projected", "weight_norm", "trained"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("policy", ["mixed_float16", "float16", "bfloat16", "float64"])
+def test_scores_of_prototypes_are_float32_under_any_policy(policy, lengths):
+    layer, plain = (Prototypes(4, lengths=lengths, dtype=dtype) for dtype in (policy, "float32"))
+    scores = layer(EMBEDDING)
+    plain.build((None, EMBEDDING.shape[1]))
+    plain.set_weights([np.asarray(weight, np.float32) for weight in layer.get_weights()])
+    assert scores.dtype == tf.float32
+    np.testing.assert_allclose(scores, plain(EMBEDDING), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
 def test_prototypes_are_directions(lengths):
     layer = Prototypes(4, lengths=lengths)
     layer.build((None, 5))

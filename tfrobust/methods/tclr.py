@@ -33,7 +33,9 @@ class TCLR(SelfSupervised):
                           the mean over the four pairs of augmentations
 
     L is the sum of these terms and `probe`. The released code has the weights instance_dense = 2 (2n - 1),
-    local_local = videos in the batch, and global_local = 4n: set them by `term_weights`.
+    local_local = videos in the batch, and global_local = 4n: set them by `term_weights`. By default all clips of
+    a batch pass the encoder together, so that batch norm uses their joint statistics; the released code has a pass, and
+    statistics, for each set of clips (forward="separate").
 
     Terms: the four above and `probe`. Observed: `embedding_deviation`. Needs: no labels with probe=False.
 

@@ -435,7 +435,8 @@ class AveragedWeights(keras.callbacks.Callback):
         decay: decay of the exponential average, in [0, 1).
         start_epoch: the first epoch (counted from 1) whose weights enter the average; before it the average equals the
             weights.
-        ramp: True: the decay of the t-th average, t from 0 on, is min(decay, (1 + t) / (10 + t)).
+        ramp: True: the decay of the t-th average, t from 0 on, is min(decay, (1 + t) / (10 + t)), so that the first one
+            is 1/10. The code of Rade counts from 1: its first decay is 2/11, and every later one that of the next t.
         statistics: of batch norm, and other variables that are not trained: "averaged", or "copied" from the weights.
 
     Raises:

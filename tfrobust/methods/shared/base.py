@@ -392,6 +392,8 @@ class Method(Configured, keras.Model):
 
     # ----------------------------------------------------------------------------------------------- step
 
+    # As `fit` and the training loop call it. AutoGraph would warn about hooks without a body.
+    @tf.autograph.experimental.do_not_convert
     def train_step(self, data):
         """Run one update.
 
@@ -472,6 +474,7 @@ class Method(Configured, keras.Model):
         count = updates.batches_per_update(getattr(self, "optimizer", None))
         return tf.convert_to_tensor(self.step) if count == 1 else tf.convert_to_tensor(self.step) // count
 
+    @tf.autograph.experimental.do_not_convert
     def test_step(self, data):
         """Evaluate the deployed path on clean examples.
 

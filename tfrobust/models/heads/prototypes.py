@@ -44,9 +44,10 @@ class Prototypes(Configured, keras.layers.Layer):
     def build(self, input_shape):
         """Create the kernel [d, k]."""
         uniform = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
-        self.kernel = self.add_weight(name="kernel", shape=(int(input_shape[-1]), self.count), initializer=uniform)
+        shape = (int(input_shape[-1]), self.count)
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer=uniform, autocast=False)
         if self.lengths == "trained":
-            self.scale = self.add_weight(name="scale", shape=(1, self.count), initializer="ones")
+            self.scale = self.add_weight(name="scale", shape=(1, self.count), initializer="ones", autocast=False)
         if self.lengths == "projected":
             self.project()
 
@@ -56,11 +57,11 @@ class Prototypes(Configured, keras.layers.Layer):
 
     def call(self, embedding):
         """Compute the scores [b, k] of embeddings [b, d]."""
-        kernel = tf.convert_to_tensor(self.kernel)
+        kernel = tf.cast(self.kernel, tf.float32)
         if self.lengths != "projected":
             kernel = _unit(kernel)
         scores = tf.matmul(similarity.normalize(embedding), kernel)
-        return scores * self.scale if self.lengths == "trained" else scores
+        return scores * tf.cast(self.scale, tf.float32) if self.lengths == "trained" else scores
 
     def project(self) -> None:
         """Set the lengths of the kernel's columns to 1."""
