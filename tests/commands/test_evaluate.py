@@ -3,12 +3,15 @@
 import json
 import pathlib
 
+import gin
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfrobust.commands import evaluate
+from tfrobust.commands.run import prepare
+from tfrobust.errors import InputError
 from tfrobust.security import rehearsal
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -164,3 +167,32 @@ def test_refused_in_one_line_with_nothing_written(place, tmp_path, capfd, monkey
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert part in line and len(line) <= 300
     assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "configuration", "expected"),
+    [
+        ("FashionMnist", "DATA = @FashionMnist()\nEPSILON = 0.1\nEVAL_EPSILON = %EPSILON\nNORM = 'l2'\n", (0.1, "l2")),
+        ("Mnist", "\nEPSILON = 0.3\nEVAL_EPSILON = 0.25\nNORM = 'linf'\nSTEPS = 4\n", (0.25, "linf")),
+        ("Idx", "\nNORM = 'linf'\nEPSILON = @PGD()\n", None),
+        ("Digits", "\nEPSILON = 0.1\n", (0.2, "linf")),
+        ("Npz", "\nEPSILON = 0.1\n", None),
+    ],
+)
+def test_data_with_a_usual_radius_are_attacked_within_that_of_the_model(tmp_path, data, configuration, expected):
+    """The default of 0.2 is that of the embedded digits; None: EPSILON must be set."""
+    source = {"registered_name": f"tfrobust>{data}"}
+    document = {"data": {"source": source}, "configuration": configuration}
+    (tmp_path / "robustness_report.json").write_text(json.dumps(document))
+    arguments = [f"--model={tmp_path}", "--gin_file=gin/eval/quick.gin"]
+    flags = evaluate.parser().parse_args(arguments)
+    if expected is None:
+        with pytest.raises(InputError, match="EPSILON has no default"):
+            prepare(flags, "evaluate", *evaluate._radius(flags))
+        return
+    for more, epsilon in (([], expected[0]), (["--gin_param=EPSILON=0.01", "--gin_param=EVAL_EPSILON=0.01"], 0.01)):
+        flags = evaluate.parser().parse_args([*arguments, *more])
+        prepare(flags, "evaluate", *evaluate._radius(flags))
+        evaluators = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)["evaluators"]
+        threats = [one.attack.threat for one in evaluators if hasattr(one, "attack")]
+        assert {(threat.epsilon, threat.norm) for threat in threats} == {(epsilon, expected[1])}

@@ -50,6 +50,7 @@ def test_weights_are_judged_with_their_network(tmp_path, capsys, monkeypatch):
     other = (tmp_path / "weights.pth", *given[1:])
     for arguments, more, message in (
         (given, [], "holds only weights: name the network, such as by --gin_file=gin/models/resnet18.gin"),
+        (given, ["--gin_file=gin/models/gowal_small.gin"], "CNN is not supported: "),
         (given, network[:1], "weights.npz is no WideResNet (depth=28, width=10): "),
         (other, network, "weights.pth is a pickle, which can run code; convert it"),
     ):

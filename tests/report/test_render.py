@@ -1,6 +1,7 @@
 """Console, Markdown and HTML renderings: whole, self-contained, aligned, and deaf to hostile text."""
 
 import dataclasses
+import functools
 import hashlib
 import html.parser
 import re
@@ -12,6 +13,9 @@ from report.synthetic import CONFIGURATION, attack, classes, examples, make_repo
 from tfrobust.common.kinds import worded
 from tfrobust.report import Report, not_measured, reading, sections, threat_statement, write_report
 from tfrobust.report.blocks import Figure, Table
+from tfrobust.report.comparison import reports as compare
+from tfrobust.report.comparison import views
+from tfrobust.report.renderers import card
 from tfrobust.report.renderers.console import console_table
 from tfrobust.report.renderers.html import render as render_html
 from tfrobust.report.renderers.markdown import render as markdown
@@ -54,6 +58,31 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         self.text.append(data)
+
+
+def compared(view):
+    return lambda report: view(compare.arrange([("report.json", report)]))
+
+
+@pytest.mark.parametrize(
+    "render",
+    [
+        console_table,
+        functools.partial(console_table, short=True),
+        markdown,
+        render_html,
+        functools.partial(card.render, repo="me/it", version=1, shape=(8, 8, 1)),
+        *map(compared, (views.table, views.markdown, views.html)),
+    ],
+)
+def test_a_number_that_was_not_possible_is_named_with_its_reason(render):
+    """Without that line, a certified accuracy that is missing looks like one that was not requested."""
+    report, reason = make_report(), "layer 3 has no sound bound"
+    impossible = Measurement("certified.linf_0.2.accuracy", None, settings={"method": "ibp", "reason": reason})
+    line = f"not measured(?: for [^:]+)?: Certified accuracy, L\\S+ \\S+ = 0.2: {reason}"
+    assert not re.search(line, render(report), re.IGNORECASE)
+    shown = render(dataclasses.replace(report, measurements=(*report.measurements, impossible)))
+    assert re.search(line, shown, re.IGNORECASE)
 
 
 @pytest.fixture(scope="module")

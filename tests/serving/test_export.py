@@ -22,6 +22,13 @@ def signatures(attached):
     del loaded  # its variables live as long as it does
 
 
+def test_each_variable_is_stored_once(exported, parts):
+    """Keras would store its own variable next to the one that it wraps, and double the size of every export."""
+    stored = tf.train.list_variables(str(exported / "1" / "variables" / "variables"))
+    shapes = [tuple(variable.shape) for part in parts for variable in part.variables]
+    assert sorted(tuple(shape) for name, shape in stored if not name.startswith("_CHECK")) == sorted(shapes)
+
+
 @pytest.mark.parametrize("batch", [1, 7])
 def test_outputs_are_those_of_the_live_model(signatures, parts, batch):
     encoder, head = parts

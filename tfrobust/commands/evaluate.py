@@ -5,6 +5,7 @@ import functools
 import math
 import os
 import pathlib
+import re
 import sys
 
 from tfrobust.commands import failures
@@ -14,6 +15,9 @@ from tfrobust.commands.run import call, operative_text, prepare
 from tfrobust.common.files import read_bounded
 from tfrobust.errors import InputError
 from tfrobust.serving import hub
+
+# The knobs of a threat in the configuration of a report, as they stand in its JSON, where line breaks are escaped.
+_KNOBS = re.compile(rb"\\n((?:EVAL_)?(?:EPSILON|NORM)) = ([0-9.e-]+|'l(?:inf|2|1)')(?=\\n)")
 
 
 def parser() -> Parser:
@@ -53,7 +57,7 @@ def run(flags: argparse.Namespace):
     """Configure and start the evaluation; return its report."""
     if flags.attach and flags.model.startswith(hub.SCHEME):
         raise InputError(f"--attach publishes beside an export on this machine, and {flags.model[:100]} is on the Hub.")
-    prepare(flags, "evaluate", _own_data(flags))
+    prepare(flags, "evaluate", *_radius(flags))
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
     return call(
@@ -105,17 +109,30 @@ def _bounds(text: str) -> tuple[float, float]:
     return low, high
 
 
-def _own_data(flags: argparse.Namespace) -> str:
-    """Return the flag that names data for which EPSILON has no default: any but those embedded here; "" if none."""
+def _radius(flags: argparse.Namespace) -> tuple[str, list[str]]:
+    """Return where EPSILON and NORM come from if the default of the embedded data means nothing.
+
+    Returns:
+        The flag that names data for which EPSILON must be set, "" if it need not be; and the settings of the model's
+        own report, for data sets that have a usual radius.
+    """
     if flags.data is not None:
-        return "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
+        return "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}", []
     from tfrobust.report.comparison.reports import find_report  # imports NumPy, which --help does not need
 
     # A file without a report is evaluated on the data of its surrogate.
     report = find_report(hub.local(flags.model)) or (flags.surrogate and find_report(flags.surrogate))
     document = read_bounded(report) if report else b""
-    named = any(b"tfrobust>" + kind in document for kind in (b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar"))
-    return f"--model={shown(flags.model, 40, quote=False)}" if named else ""
+
+    def names(*kinds: bytes) -> bool:
+        return any(b"tfrobust>" + kind in document for kind in kinds)
+
+    knobs = {}
+    if names(b"FashionMnist", b"Mnist", b"Idx"):
+        knobs = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(document)}
+    is_open = names(b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar", b"FashionMnist", b"Mnist", b"Idx")
+    place = f"--model={shown(flags.model, 40, quote=False)}" if is_open and "EPSILON" not in knobs else ""
+    return place, [f"{knob}={value}" for knob, value in knobs.items()]
 
 
 def _source(text: str):

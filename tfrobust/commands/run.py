@@ -19,18 +19,20 @@ _registry: registry.Registry | None = None
 _bindings: list[files.Binding] = []
 
 
-def prepare(flags: argparse.Namespace, command: str, own_data: str = "") -> None:
+def prepare(flags: argparse.Namespace, command: str, own_data: str = "", reported=()) -> None:
     """Read, check and bind the gin configuration that the flags name.
 
     Args:
         flags: with `gin_file`, `gin_param`, `gin_import`.
         command: as in `configure`.
         own_data: as in `configure`.
+        reported: as in `configure`.
 
     Raises:
         InputError: any mistake in it.
     """
-    configure(flags.gin_file, flags.gin_param, flags.gin_import, command=command, own_data=own_data)
+    named = flags.gin_file, flags.gin_param, flags.gin_import
+    configure(*named, command=command, own_data=own_data, reported=reported)
 
 
 def configure(
@@ -42,6 +44,7 @@ def configure(
     partial: bool = False,
     defaults: bool = True,
     own_data: str = "",
+    reported=(),
 ) -> None:
     """Read, check and bind the gin configuration of lists of files and parameters.
 
@@ -56,12 +59,14 @@ def configure(
             may come from others.
         defaults: True to read the knobs' defaults first.
         own_data: the flag that names data for which the default of EPSILON means nothing; "" if none does.
+        reported: "EPSILON=0.1" and the like from the report of a model, in place of the knobs' defaults.
 
     Raises:
         InputError: any mistake in it.
     """
     global _registry, _bindings
     bindings = files.read([], (), KNOBS_FILE if defaults else None)
+    bindings += files.read([], reported)
     knobs = list(bindings)
     bindings += [binding.required("EPSILON", own_data)] if own_data else []
     bindings += files.read(paths, params)

@@ -254,10 +254,21 @@ def place(identity: str) -> tuple[int, int]:
 def in_order(report: Report) -> list[Measurement]:
     """Return all measurements except costs: clean, attacks, corruptions, stability, noise, shifts, calibration, ...
 
-    Those that were not possible are not among them either: `threat.not_measured` gives their reasons.
+    Those that were not possible are not among them either: `unmeasured` gives their reasons.
     """
     found = (m for m in report.measurements if not m.id.startswith("cost.") and "reason" not in m.settings)
     return sorted(found, key=lambda m: place(m.id))
+
+
+def unmeasured(report: Report) -> list[tuple[str, str]]:
+    """Return the name of each measurement that was requested and not possible, and the reason."""
+    found = (m for m in report.measurements if isinstance(m.settings.get("reason"), str))
+    return [(label(m), m.settings["reason"]) for m in sorted(found, key=lambda m: place(m.id))]
+
+
+def not_measured_lines(report: Report) -> list[str]:
+    """Return a line for each measurement that was requested and not possible."""
+    return [f"not measured: {name}: {reason}" for name, reason in unmeasured(report)]
 
 
 def main_measurements(report: Report) -> list[Measurement]:

@@ -443,7 +443,7 @@ def _predictor(
     if encoder is None:
         raise InputError(
             f"{weight_files.shown(model)} holds only weights: name the network, such as by "
-            "--gin_file=gin/models/resnet18.gin."
+            "--gin_file=gin/models/resnet18.gin. Build other networks in Keras, copy the arrays, and save a .keras."
         )
     network, loaded = checkpoints.classifier(encoder(), model)
     print(f"{weight_files.shown(model)}: {loaded}")

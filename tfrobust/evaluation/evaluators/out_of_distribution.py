@@ -221,7 +221,10 @@ class OutOfDistribution(Evaluator):
         settings = settings | {"score": score, "test_images": len(inside)}
         settings |= {} if score == "max_softmax" else {"temperature": self.temperature}
         if any(np.isnan(values).any() for values in (inside, *outside.values())):
-            unknown = [Measurement(f"{self._id}.{score}.{what}", None, "fraction", count) for what in _NUMBERS]
+            why = {"reason": "the logits of some images are not finite"}
+            unknown = [
+                Measurement(f"{self._id}.{score}.{what}", None, "fraction", count, settings=why) for what in _NUMBERS
+            ]
             return unknown, [None] * len(outside)
         placed = [placements(inside, values) for values in outside.values()]
         each = [float(inner.mean()) for inner, _ in placed]

@@ -236,6 +236,7 @@ def _mean(name: str, values: list[float], settings: dict) -> Measurement:
         # A map of zeros, such as a vanished gradient, has no concentration or rank.
         settings["images_with_constant_maps"] = len(values) - len(known)
     if not len(known):
+        settings["reason"] = f"the maps of all {len(values)} images are constant"
         return Measurement(f"sensitivity.{name}", None, "ratio", 0, settings=settings)
     low, high = statistics.mean_interval(known)
     least = -1.0 if name == "agreement" else 0.0

@@ -215,6 +215,7 @@ def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict,
     count = len(flips)
     settings = {**settings, "interval": _INTERVAL}
     if not all(others):
+        settings["reason"] = "the baseline never changes its prediction, and a ratio to it has no value"
         return Measurement(identity, None, unit, count, settings=settings)
     each = np.mean(flips.reshape(count, -1) / np.array(others), axis=1)
     largest = float(np.mean(1 / np.array(others)))

@@ -93,6 +93,7 @@ class TokenSensitivity(Evaluator):
             "interval": "95 % over sentences, normal",
         }
         if not len(known):
+            settings["reason"] = f"no sentence has {_LEAST_TOKENS} scored tokens of different sensitivity and strength"
             return Measurement("sensitivity.tokens.correlation", None, "ratio", 0, settings=settings)
         low, high = statistics.mean_interval(known)
         bounds = (max(-1.0, low), min(1.0, high))
@@ -106,6 +107,8 @@ class TokenSensitivity(Evaluator):
         settings = self._settings(scored) | {"interval": f"95 % over sentences, bootstrap of {self.resamples}"}
         words = randomness.make_key(setting.seed, "evaluation", "token sensitivity").numpy().astype(np.uint32)
         bounds = (None, None)
+        if value is None:
+            settings["reason"] = "the scored tokens have one sensitivity or one strength"
         if value is not None and len(pairs) > 1:
             bounds = _bootstrap(pairs, self.resamples, np.random.default_rng(words))
         identity = "sensitivity.tokens.pooled_correlation"

@@ -197,7 +197,8 @@ def _build(encoder, head) -> None:
     if not known and not residual_names.is_residual(encoder):
         raise _refused(
             f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
-            "PreActResNet18, WideResNet, ViT, R2Plus1D18 and R3D18 with PyTorch-compatible settings."
+            "PreActResNet18, WideResNet, ViT, R2Plus1D18 and R3D18 with PyTorch-compatible settings. Build other "
+            "networks in Keras, copy the arrays, and save a .keras file."
         )
     if not encoder.built:
         encoder.build((*[None] * (encoder.input_rank - 1), 3))

@@ -159,10 +159,21 @@ def _tables(comparison: Comparison, short: bool = False) -> list[tuple[str, list
         remarks = [f"{_FARTHER_END} 95 % interval, {kinds}" if short else f"95 % intervals {kinds}"]
     if grouped:
         remarks.append("SD: standard deviation over seeds")
+    remarks += _unmeasured(comparison)
     found = [("Measurements", rows, remarks)]
     if comparison.reference is not None:
         found.append(_differences(comparison, headings, short))
     return found
+
+
+def _unmeasured(comparison: Comparison) -> list[str]:
+    """Return a line for each measurement that was requested and not possible, with the models and the reason."""
+    models: dict[tuple[str, str], list[str]] = {}
+    for name, report in comparison.named:
+        runs = [report] if comparison.groups is None else comparison.groups[name].values()
+        for missing in dict.fromkeys(one for run in runs for one in reading.unmeasured(run)):
+            models.setdefault(missing, []).append(name)
+    return [f"not measured for {', '.join(names)}: {label}: {reason}" for (label, reason), names in models.items()]
 
 
 def _is_fraction(comparison: Comparison, identity: str) -> bool:

@@ -111,6 +111,7 @@ def _body(report: Report, main: list[Measurement], repo: str, version: int, shap
         "## Results",
         markdown.table(rows, right=(1, 2, 3)),
         *([markdown.paragraph(f"95 % intervals {kinds}.")] if kinds else []),
+        *markdown.unmeasured(report),
         f"All numbers, plots and settings are in the report: [HTML]({extras}.html), [Markdown]({extras}.md), "
         f"[JSON]({extras}.json).",
         *(["## Limits"] if report.not_measured or found else []),

@@ -23,7 +23,8 @@ def console_table(report: Report, *, short: bool = False) -> str:
         short: True for only the numbers that models are compared by, and the verdict.
 
     Returns:
-        Aligned lines without a trailing line break; relative drops are on the line of their accuracies.
+        Aligned lines without a trailing line break; relative drops are on the line of their accuracies. Below the
+        numbers, a line for each that was requested and not possible, with its reason.
     """
     blocks = [] if short else [block for section in sections.build(report) for block in section.content]
     grids = [block for block in blocks if isinstance(block, Grid) and block.measurements]
@@ -31,6 +32,7 @@ def console_table(report: Report, *, short: bool = False) -> str:
     listed = reading.main_measurements(report) if short else reading.in_order(report)
     listed = [m for m in listed if m.id not in apart]
     lines = [f"{reading.title(report)}, evaluated on {report.data['name']}", *_numbers(report, listed)]
+    lines += reading.not_measured_lines(report)
     for grid in grids:
         rows = [grid.header, *([plain(cell) for cell in row] for row in grid.rows)]
         lines += ["", f"{grid.title}. {grid.note}".strip(), *align(rows, tuple(range(grid.texts, len(grid.header))))]

@@ -60,6 +60,7 @@ def render(report: Report) -> str:
         f"<h1>{text(report.model['name'])}{small}</h1>",
         f'<p class="summary">{text(_summary(report))}</p>',
         _tiles(report),
+        *(f'<p class="lead">{text(line[:1].upper() + line[1:])}.</p>' for line in reading.not_measured_lines(report)),
     ]
     body = [
         f'<div class="report"><header>{"".join(head)}</header>',

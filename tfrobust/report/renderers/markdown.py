@@ -17,12 +17,19 @@ def render(report: Report) -> str:
     parts = [f"# {safe(reading.title(report))}: robustness report", paragraph(summary)]
     headlines = reading.main_measurements(report)
     parts += write(Numbers(headlines)) if headlines else []
+    parts += unmeasured(report)
     for section in sections.build(report):
         parts += [f"## {section.heading}", *([f"**{safe(section.sentence)}**"] if section.sentence else [])]
         parts += [paragraph(section.introduction)] if section.introduction else []
         parts += [part for block in section.content for part in write(block)]
     parts.append(paragraph(reading.footer(report)))
     return "\n\n".join(parts) + "\n"
+
+
+def unmeasured(report: Report) -> list[str]:
+    """Return a list of what was requested and not possible, with the reasons, as at most one block of Markdown."""
+    lines = reading.not_measured_lines(report)
+    return [listing([f"{line[:1].upper()}{line[1:]}." for line in lines])] if lines else []
 
 
 def write(block: Block) -> list[str]:

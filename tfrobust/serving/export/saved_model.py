@@ -165,13 +165,13 @@ def read_vocabulary(directory) -> tuple[str, ...]:
 
 def _track(archive, parts, *, is_text: bool) -> None:
     """Register the variables of encoder and head with the archive."""
-    if not is_text:
-        for part in parts:
-            archive.track(part)
-        return
-    # Registers what `track` would. `track` also searches for lookup tables, for which it traces the encoder on floats.
+    # `track` also searches for lookup tables, for which it traces the encoder on floats, and those of text take none.
+    for part in () if is_text else parts:
+        archive.track(part)
+    # In place of Keras's variables, which would be stored next to the ones that they wrap.
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
-        archive.add_variable_collection(name, [variable for part in parts for variable in getattr(part, name)])
+        wrapped = [variable.value for part in parts for variable in getattr(part, name)]
+        setattr(archive._tf_trackable, name, wrapped)
 
 
 def _add_smoothed(archive, from_seed: Callable, image_shape: tuple[int, ...]) -> None:
