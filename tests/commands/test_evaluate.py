@@ -190,7 +190,7 @@ def test_data_with_a_usual_radius_are_attacked_within_that_of_the_model(tmp_path
         with pytest.raises(InputError, match="EPSILON has no default"):
             prepare(flags, "evaluate", *evaluate._radius(flags))
         return
-    for more, epsilon in (([], expected[0]), (["--gin_param=EPSILON=0.01", "--gin_param=EVAL_EPSILON=0.01"], 0.01)):
+    for more, epsilon in (([], expected[0]), (["--gin_param=EPSILON=0.01"], 0.01)):
         flags = evaluate.parser().parse_args([*arguments, *more])
         prepare(flags, "evaluate", *evaluate._radius(flags))
         evaluators = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)["evaluators"]

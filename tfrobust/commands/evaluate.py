@@ -129,7 +129,9 @@ def _radius(flags: argparse.Namespace) -> tuple[str, list[str]]:
 
     knobs = {}
     if names(b"FashionMnist", b"Mnist", b"Idx"):
-        knobs = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(document)}
+        found = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(document)}
+        found = {knob: found.get(f"EVAL_{knob}", found.get(knob)) for knob in ("EPSILON", "NORM")}
+        knobs = {knob: value for knob, value in found.items() if value is not None}
     is_open = names(b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar", b"FashionMnist", b"Mnist", b"Idx")
     place = f"--model={shown(flags.model, 40, quote=False)}" if is_open and "EPSILON" not in knobs else ""
     return place, [f"{knob}={value}" for knob, value in knobs.items()]
