@@ -326,3 +326,25 @@ def test_a_recipe_without_validation_split_trains_reports_and_publishes(archives
     report = json.loads((tmp_path / "runs/cifar10_cnn_adv/robustness_report.json").read_text())
     assert report["data"]["validation_size"] == 0 and report["data"]["train_size"] == 20
     assert tf.saved_model.contains_saved_model(str(tmp_path / "exported/cifar10_cnn_adv/1"))
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(
+    not pathlib.Path(robust.data.FashionMnist.folders[0]).is_dir(),
+    reason="Fashion-MNIST is not installed: apt-get install dataset-fashion-mnist",
+)
+def test_real_images_are_trained_on_and_published(tmp_path, monkeypatch):
+    from tfrobust.commands import train
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    params = ["NAME='clothes'", "EPOCHS=1", "STEPS=1", "BATCH_SIZE=1000", "train.validation=None"]
+    params += ["apgd/AttackAccuracy.limit=20", "EVALUATORS=[@CleanAccuracy(), @apgd/AttackAccuracy()]"]
+    flags = ["--gin_file=gin/trades.gin", "--gin_file=gin/data/fashion_mnist.gin"]
+    assert train.main([*flags, *(f"--gin_param={param}" for param in params)]) == 0
+    report = json.loads((tmp_path / "runs/clothes/robustness_report.json").read_text())
+    found = {one["id"]: (one["value"], one["n"]) for one in report["measurements"]}
+    accuracy, count = found["accuracy.clean"]
+    assert accuracy > 0.4 and count == 10_000  # one in ten by chance
+    assert found["attack.apgd_linf_0.1.accuracy"][1] == 20
+    assert report["data"]["source"]["config"]["path"] is None and report["data"]["train_size"] == 55_000
