@@ -209,8 +209,10 @@ def _standardized(name: str, mean, std) -> PixelRange:
 def _wrapped(setting: Setting, pixel_range: PixelRange) -> str:
     bounds, wrap = pixel_range.bounds, "Wrap it"
     if bounds:
-        flag = bounds.replace(" ", "")
-        wrap = f"Pass bounds=({bounds}) (in the command --bounds={flag}), or wrap it"
+        wrap = f"Pass bounds=({bounds}) (in the command --bounds={bounds.replace(' ', '')})"
+        if setting.predictor.is_file:
+            return f"{wrap}."
+        wrap += ", or wrap it"
     if pixel_range.code.startswith("keras.layers."):
         shape = tuple(setting.images.shape[1:])
         return f"{wrap}: keras.Sequential([keras.Input({shape}), {pixel_range.code}, model])."

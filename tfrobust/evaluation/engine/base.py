@@ -62,6 +62,7 @@ class Setting:
             None.
         train_images: images of the training split, for evaluators that need them; or None.
         train_labels: labels of the training split; or None.
+        train_counts: integer [k], examples of each class in the training split; or None.
         validation_images: images of a split that neither training nor evaluation uses, for evaluators that calibrate on
             it; checked and rounded as `images`; or None.
         validation_labels: its labels; or None.
@@ -92,6 +93,7 @@ class Setting:
     progress: Callable | None = None
     train_images: np.ndarray | None = None
     train_labels: np.ndarray | None = None
+    train_counts: np.ndarray | None = None
     validation_images: np.ndarray | None = None
     validation_labels: np.ndarray | None = None
     pretraining_examples: Examples | None = None
@@ -282,7 +284,10 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
         raise InputError("There are no examples to evaluate on.")
     if (kind := kind_of(images.shape[1:])) is not predictor.kind:
         raise InputError(f"{predictor.name} takes {predictor.kind.layout}; the data are {kind.layout}.")
-    images = check_tokens(images, "the test split") if predictor.is_text else checks.check_images(images, 0.0, 1.0)
+    if predictor.is_text:
+        images = check_tokens(images, "the test split", predictor.vocabulary_size)
+    else:
+        images = checks.check_images(images, 0.0, 1.0)
     have, expected = images.shape[1:], tuple(predictor.image_shape)
     if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):
         remedy = arrays.channels_first(images.shape)
