@@ -30,6 +30,12 @@ class Entrances:
         super().compile(*arguments, **keywords)
         updates.check_accumulation(type(self).__name__, self.optimizer, self.no_accumulation)
 
+    def compile_from_config(self, config: dict):
+        """Compile a loaded method with its own optimizer, which Keras leaves out for a class with its own `compile`."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     @functools.wraps(keras.Model.fit)
     def fit(self, *arguments, **keywords):
         """Train as `keras.Model.fit`; failed checks of the data raise ValueError with one sentence.
