@@ -21,7 +21,7 @@ from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor import pixels as doctor_pixels
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import attacked, search
 from tfrobust.structs import Finding
 
@@ -180,7 +180,7 @@ def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
     """Check that the saved adversarial images lie in the threat set and are misclassified when predicted again."""
     positions, result = attacked(setting, attack, limit)
     images, threat = np.asarray(result.adversarial), attack.threat
-    fooled = setting.predict(images).argmax(axis=-1) != setting.labels[positions]
+    fooled = ~are_correct(setting.predict(images), setting.labels[positions])
     differ = int(np.sum(fooled != np.asarray(result.success)))
     inside = np.asarray(threat.contains(tf.constant(setting.images[positions]), tf.constant(images)))
     outside = int(np.sum(~inside))
@@ -199,11 +199,11 @@ def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
     """Check that the saved adversarial images are still misclassified as 8-bit images."""
     positions, result = attacked(setting, attack, limit)
     images, labels = np.asarray(result.adversarial), setting.labels[positions]
-    made = setting.clean_correct[positions] & (setting.predict(images).argmax(axis=-1) != labels)
+    made = setting.clean_correct[positions] & ~are_correct(setting.predict(images), labels)
     if not made.any():
         return Finding("rounding", "pass", "The attack caused no misclassification, so nothing was rounded.")
     rounded = np.round(images[made] * 255) / np.float32(255)
-    left = float(np.mean(setting.predict(rounded).argmax(axis=-1) != labels[made]))
+    left = float(np.mean(~are_correct(setting.predict(rounded), labels[made])))
     evidence = f"Of {made.sum()} adversarial images, {left:.1%} are still misclassified when rounded to 8 bits."
     if 1 - left <= _LOST:
         return Finding("rounding", "pass", evidence)

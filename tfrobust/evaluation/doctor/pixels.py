@@ -9,7 +9,7 @@ import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.base import Setting, are_correct
 from tfrobust.evaluation.engine.predictor import in_batches
 from tfrobust.structs import Finding
 
@@ -132,7 +132,7 @@ def _compared(setting: Setting) -> Comparison:
 
     def correct(pixels: np.ndarray) -> np.ndarray:
         logits = in_batches(setting.predictor.compiled_logits, np.float32(pixels), setting.batch_size)
-        return (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
+        return are_correct(logits, labels)
 
     given = correct(images)
     if np.sum(~given) < max(_FEWEST, _SOME * len(given)):

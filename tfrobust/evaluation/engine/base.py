@@ -28,6 +28,11 @@ from tfrobust.structs import Finding, Measurement, Series
 _VALIDATION = ("validation_images", "validation_labels")
 
 
+def are_correct(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return which rows of logits [n, k] are finite and largest at their labels [n], bool [n]."""
+    return (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
+
+
 @dataclasses.dataclass
 class Outcome:
     """Results of an evaluation: measurements, series and findings, in the order in which they were made."""
@@ -145,7 +150,7 @@ class Setting:
     @functools.cached_property
     def clean_correct(self) -> np.ndarray:
         """Correctly classified clean images, bool [n]; logits that are not all finite count as wrong, as in attacks."""
-        return (self.clean_logits.argmax(axis=-1) == self.labels) & np.isfinite(self.clean_logits).all(axis=-1)
+        return are_correct(self.clean_logits, self.labels)
 
     @functools.cached_property
     def validation_logits(self) -> np.ndarray:
