@@ -23,7 +23,7 @@ from tfrobust.evaluation.engine import keras_models, litert
 from tfrobust.evaluation.engine.normalization import first_normalization
 from tfrobust.models.shared import foreign
 from tfrobust.ops import probabilities
-from tfrobust.security import archives, litert_files, rehearsal, saved_models
+from tfrobust.security import keras_files, litert_files, rehearsal, saved_models
 from tfrobust.security.rehearsal import A_FEW, Use
 
 _SIGNATURE = "serving_default"
@@ -466,7 +466,7 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
 
     Args:
         path: a directory with saved_model.pb or model.tflite; or with numbered versions, of which the newest is loaded;
-            or a `.tflite` file; or a `.keras` file, loaded with safe_mode=True (import its own classes beforehand).
+            or a `.tflite` file; or a `.keras` file (import what defines its own classes beforehand).
         logits_output: as in `from_saved_model`.
         use: how it will be called, for its rehearsal in another process.
 
@@ -482,12 +482,8 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
         return from_saved_model(str(place), logits_output, use)
     if litert_files.is_litert(place):
         return from_litert(str(place), logits_output, use)
-    archives.check_zip(place)
-    try:
-        model = keras.saving.load_model(place, compile=False, safe_mode=True)
-    except Exception as error:  # noqa: BLE001 - a damaged or foreign file can raise anything in Keras
-        raise InputError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
-    return _from_keras(model, logits_output, _BY_FLAG)
+    use = dataclasses.replace(use, opener=_OPENER, options={"logits_output": logits_output})
+    return _from_keras(keras_files.load(place, compiled=False, use=use), logits_output, _BY_FLAG)
 
 
 def located(path: str) -> pathlib.Path:
