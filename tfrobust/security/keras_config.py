@@ -26,6 +26,7 @@ _MOST_DIMENSIONS = 32
 _KEYS = frozenset(
     "module class_name config registered_name name inbound_nodes build_config compile_config shared_object_id".split()
 )
+_FUNCTION_KEYS = frozenset("module class_name config registered_name shared_object_id".split())
 _MODEL_KEYS = {
     "Functional": frozenset("name trainable layers input_layers output_layers".split()),
     "Sequential": frozenset("name trainable dtype layers build_input_shape".split()),
@@ -256,7 +257,7 @@ class _Reader:
     def _function(self, value, argument: str, where: str) -> None:
         """Check a function: an activation of Keras by its name, or a function that the user's code registers."""
         name, module = value["config"], value.get("module")
-        if value.keys() - {"module", "class_name", "config", "registered_name"} or not isinstance(name, str):
+        if value.keys() - _FUNCTION_KEYS or not isinstance(name, str):
             raise _Refused(f"{where} is {_shown(value)}, no function")
         registered = keras.saving.get_registered_object(name)
         if registered is not None:
