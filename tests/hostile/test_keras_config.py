@@ -294,7 +294,7 @@ def test_every_listed_name_exists_in_keras():
 def test_no_listed_operation_takes_a_function():
     import inspect
 
-    for module, (role, listed) in keras_names.CLASSES.items():
+    for module, (_, listed) in keras_names.CLASSES.items():
         if module.startswith("keras.src.ops"):
             for name in listed:
                 operation = getattr(sys.modules[module], name)
@@ -310,7 +310,7 @@ def test_an_honest_file_loads_with_its_weights(name, tmp_path):
     saving.save(model, tmp_path / "model.keras")
     loaded = saving.load(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.compiled == model.compiled
-    for old, new in zip(model.variables, loaded.variables, strict=True):
+    for old, new in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(old.numpy(), new.numpy())
 
 

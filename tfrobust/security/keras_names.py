@@ -1,7 +1,7 @@
 """What a `.keras` file may name: classes and operations by module, and the words that their arguments may hold.
 
-A class, an operation or a word that is missing here is refused. Nothing in these lists opens a file, takes a function of
-the file's own, or builds a tensor of any size without an input.
+A class, an operation or a word that is missing here is refused. Nothing in these lists opens a file, takes a function
+of the file's own, or builds a tensor of any size without an input.
 """
 
 from __future__ import annotations
@@ -152,14 +152,12 @@ ACTIVATIONS = frozenset(
 NAMED = {
     INITIALIZER: frozenset(
         "constant glorot_normal glorot_uniform he_normal he_uniform identity lecun_normal lecun_uniform ones "
-        "orthogonal random_normal random_uniform truncated_normal uniform normal variance_scaling zeros one zero".split()
+        "orthogonal random_normal random_uniform truncated_normal uniform normal variance_scaling zeros".split()
     )
     | CLASSES["keras.initializers"][1],
     REGULARIZER: frozenset("l1 l2 l1_l2 L1 L2 L1L2 orthogonal_regularizer OrthogonalRegularizer".split()),
     CONSTRAINT: frozenset("max_norm min_max_norm non_neg unit_norm MaxNorm MinMaxNorm NonNeg UnitNorm".split()),
-    OPTIMIZER: frozenset(
-        {name.lower() for name in CLASSES["keras.optimizers"][1]} | CLASSES["keras.optimizers"][1]
-    ),
+    OPTIMIZER: frozenset({name.lower() for name in CLASSES["keras.optimizers"][1]} | CLASSES["keras.optimizers"][1]),
     LOSS: frozenset(_snake(_LOSSES)),
     METRIC: frozenset(_snake(_METRICS)),
 }
