@@ -8,6 +8,7 @@ import pathlib
 
 from tfrobust.common import files
 from tfrobust.errors import InputError
+from tfrobust.security import keras_config
 
 PRESET_CONFIG, PRESET_CONVERTER = "config.json", "image_converter.json"
 PRESET_WEIGHTS = "model.weights.h5"
@@ -80,6 +81,11 @@ def check_preset(folder) -> None:
             raise InputError(f"{name} of {str(folder)[-160:]} is no configuration of KerasHub.") from error
         if not str(registered).startswith("keras_hub>"):
             raise InputError(f"{name} of {str(folder)[-160:]} names {str(registered)[:60]!r}, no class of KerasHub.")
+        if name == PRESET_CONFIG:
+            try:
+                keras_config.check(config)
+            except InputError as error:
+                raise InputError(f"{name} of {str(folder)[-60:]} is not read: {error}"[:300]) from None
     check_hdf5(folder / PRESET_WEIGHTS)
 
 
