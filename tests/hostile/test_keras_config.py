@@ -202,7 +202,10 @@ HOSTILE = {
     "wide": (_sequential(_described("Flatten"), _described("Dense", units=2**40)), "more than the file has weights"),
     "table": (_sequential(_described("Embedding", input_dim=2**40, output_dim=1)), "more than the file has weights"),
     "sum": (_dense() | {"config": {"layers": [_described("Dense", units=300)] * 9 + [1]}}, "layer 9"),
-    "many": (_sequential(*[_described("ReLU")] * 5000), "more than 2500 layers"),
+    "many": (_functional(*[_layer(_described("ReLU"), f"r{number}", ([_tensor("i")], {})) for number in range(5000)]),
+             "more than 2500 layers"),
+    "long": (_sequential(*[_described("ReLU")] * 250), "too many layers in a row"),
+    "long_twice": (_sequential(*[_sequential(*[_described("ReLU")] * 140)] * 3), "too many layers in a row"),
     "deep": (_ours("WideResNet", depth=100_000, width=1), "more than 1000"),
     "many_blocks": (_described("ViTBackbone", "keras_hub.src.models.vit", "keras_hub>ViTBackbone", num_layers=10**6),
                     "more than 1000"),  # fmt: skip

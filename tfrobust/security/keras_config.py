@@ -18,6 +18,8 @@ from tfrobust.security import keras_values as values
 
 _MOST_LAYERS = 2_500
 _MOST_CALLS = 10_000  # of layers, those of nested models counted for each call of the model
+# Keras builds a Sequential again for each of its layers: 250 layers take 12 s.
+_MOST_REBUILT = 40_000
 _MOST_OBJECTS = 100_000
 _DEEPEST = 60
 _LONGEST_TEXT = 2**16  # in an argument of the user's own class
@@ -90,7 +92,7 @@ class _Class:
 class _Reader:
     def __init__(self, largest_size: int):
         self._largest_size = largest_size
-        self._objects = 0
+        self._objects = self._rebuilt = 0
         self._shared: dict[int, tuple] = {}
         self.layers = 0
         self.modules: set[str] = set()
@@ -189,7 +191,7 @@ class _Reader:
 
     def _config(self, cls: _Class, config, where: str, depth: int) -> int:
         if config is None:
-            return 1
+            return int(cls.is_layer)
         if not isinstance(config, dict):
             raise values.Refused(f"{where} has {values.shown(config)} as its config")
         if cls.role == names.MODEL and cls.owner == "keras":
@@ -198,8 +200,8 @@ class _Reader:
             return self._free(config, where, depth)
         if cls.role == names.POLICY:
             self._policy(config, where, depth)
-            return 1
-        calls = 1
+            return 0
+        calls = int(cls.is_layer)
         for argument, value in config.items():
             if not isinstance(argument, str) or not argument.isidentifier():
                 raise values.Refused(f"{where} has an argument {values.shown(argument)}")
@@ -399,6 +401,11 @@ class _Reader:
             calls = self._graph(graph, costs, config, where)
         else:
             calls = sum(costs)
+            self._rebuilt += len(layers) * calls
+        if self._rebuilt > _MOST_REBUILT:
+            raise values.Refused(
+                f"{where} has too many layers in a row, which Keras builds again for each; nest models"
+            )
         if calls > _MOST_CALLS:
             raise values.Refused(f"{where} calls more than {_MOST_CALLS} layers")
         return calls
