@@ -59,7 +59,7 @@ AREAS = {
     "selections": Area(("pairs",)),
 }
 # The facade's own functions, beside its modules.
-TOP = Area(("saving", "evaluation.summary", "evaluation.own_gradient"))
+TOP = Area(("saving", "evaluation.summary"))
 # Names that say too little, or clash, outside their module.
 _NAMES = {
     "adapters.layers.AugMixLayer": "AugMix",

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from tfrobust import keras as robust
-from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.standard import RandomShift
@@ -34,12 +34,19 @@ METHODS = {
 OF_KERAS = ("name", "dtype", "trainable")
 WITHOUT_EFFECT = {
     ("FreeAdversarialTraining", "seed"): "nothing in its step is random",
+    **{
+        (
+            name,
+            "examples",
+        ): "the size of the table of IFND's pseudo-labels, which a run sets; without it IFND is refused"
+        for name in ("ACL", "CVRL", "LayerWiseContrastive", "MoCoV3", "RoCL", "SimCLR", "SupCon")
+    },
 }
 BATCH = 4
 # Steps after which an argument shows: those of momentum networks and queues need more than one.
-STEPS = {"BYOL": 2, "DINO": 2, "MoCoV3": 2, "SwAV": 3}
-# In the first tier; the others cost seconds each.
-SAMPLE = ("MART", "Mixup")
+STEPS = {"BYOL": 2, "DINO": 2, "Mixup": 2, "MoCoV3": 2, "PuzzleMix": 2, "SwAV": 3}
+# In the first tier; each of the others costs seconds.
+SAMPLE = ("Mixup",)
 
 
 def pgd(epsilon=0.1, **own):
@@ -76,7 +83,7 @@ BASES = {
     "MoCoV3": VIEWS | {"target_rate": 0.5},
     "NFM": {"mixing": MIXING, "stages": (0, 1, 2)},
     "NoisyMix": {"augmentation": battery.SHIFT, "mixing": MIXING, "stages": (0, 1, 2)},
-    "PuzzleMix": {"mixing": MIXING, "puzzle": M.Puzzle(blocks=(2,))},
+    "PuzzleMix": {"mixing": M.Mixing(group=4), "puzzle": M.Puzzle(blocks=(4,))},
     "RoCL": VIEWS | ADVERSARIAL,
     "SimCLR": VIEWS,
     "SmoothAdv": ADVERSARIAL,
@@ -131,7 +138,7 @@ OTHER = {
     "probe": False,
     "projection": LinearProjection(3),
     "prototypes": Prototypes(5),
-    "puzzle": M.Puzzle(blocks=(4,)),
+    "puzzle": M.Puzzle(blocks=(2,)),
     "queue_length": 8,
     "queue_start": 2,
     "ramp": None,
@@ -166,6 +173,8 @@ OWN = {
     ("NFM", "noise"): M.FeatureNoise(additive=2.0),
     ("NoisyMix", "branches"): M.Branches(strengths=(3.0, 3.0, 3.0)),
     ("NoisyMix", "noise"): M.FeatureNoise(additive=2.0),
+    ("NFM", "stages"): (0,),
+    ("PuzzleMix", "mixing"): M.Mixing(group=4, alpha=0.0),
     ("PuzzleMix", "objective"): "binary_cross_entropy",
     ("RoCL", "adversary"): InstanceAdversary(attack=pgd(0.3)),
     ("RoCL", "detached_keys"): True,
@@ -179,17 +188,19 @@ OWN = {
 WITH = {
     "clip_each": {"clip_norm": 1e-3},
     "combine": {"teacher": lambda images, labels: images},
-    "examples": {"false_negatives": M.IFND(clusters=2, every=1)},
 }
 CLIPS = ("CVRL", "TCLR")
+
+
+def network(name: str) -> keras.Model:
+    return battery.StagedClips() if name in CLIPS else battery.encoder(branches=1 + (name == "ACL"))
 
 
 def outcome(name: str, keywords: dict) -> dict[str, np.ndarray]:
     """The logs of a few eager steps and all variables, by name."""
     keras.utils.set_random_seed(1)
-    encoder = battery.StagedClips() if name in CLIPS else battery.encoder(branches=1 + (name == "ACL"))
     keywords = {key: fresh(value) for key, value in keywords.items()}
-    method = METHODS[name](encoder, LinearHead(3), **keywords)
+    method = METHODS[name](network(name), LinearHead(3), **keywords)
     method.compile(keras.optimizers.SGD(0.1), jit_compile=False, run_eagerly=True)
     images, labels = battery.data(BATCH, "cvrl" if name in CLIPS else "supervised")
     results = {}
@@ -237,7 +248,7 @@ def test_every_argument_has_an_effect(name):
         value = other(name, argument, base.get(argument, parameter.default))
         keywords = base | together | {argument: value}
         if argument == "term_weights":
-            keywords["term_weights"] = dict.fromkeys(kind(battery.encoder(), LinearHead(3), **base).terms, 0.3)
+            keywords["term_weights"] = dict.fromkeys(kind(network(name), LinearHead(3), **base).terms, 0.3)
         if argument == "adversary":
             keywords.pop("attack", None)
         try:
@@ -245,4 +256,122 @@ def test_every_argument_has_an_effect(name):
                 silent.append(argument)
         except InputError:
             continue
+    assert not silent, f"{name}: without effect: {silent}"
+
+
+# -------------------------------------------------------------------------------------------- parts of the methods
+
+# What the host is built with besides, so that each argument of the part can matter.
+HOSTS = {"Branches": {"mixing": M.Mixing(group=2, alpha=0.0)}}
+NO_TRAINING = "it is of evaluation alone; a training takes one start"
+# Host, its argument, the part, what the part is built with, and another value of each of its arguments.
+PARTS = {
+    "Adversary": ("TRADES", "adversary", {"attack": pgd()}, {"objective": "cross_entropy", "mode": "batch"}),
+    "FastAdversary": (
+        "AdversarialTraining",
+        "adversary",
+        {"attack": FGSM(ThreatModel(epsilon=0.1))},
+        {"attack": FGSM(ThreatModel(epsilon=0.3)), "noise": 0.2, "step": 0.5, "projected": False}
+        | {"objective": "kl", "mode": "batch"},
+    ),
+    "InstanceAdversary": (
+        "RoCL",
+        "adversary",
+        {"attack": pgd()},
+        {"mode": "batch", "negatives": "moving", "group": ({"negatives": "moving"}, 2)},
+    ),
+    "Contrast": (
+        "ASCL",
+        "contrast",
+        {},
+        {
+            "selection": M.HardSelection(),
+            "temperature": 0.5,
+            "similarity": "linf",
+            "normalized": ({"similarity": "linf"}, True),
+            "scale": "code",
+        },
+    ),
+    "TwoTransforms": ("ASCL", "transforms", {}, {"augmentation": RandomShift(fraction=0.4), "combine": "by_kind"}),
+    "WeightPerturbation": ("TRADES", "weight_perturbation", {}, {"gamma": 0.3}),
+    "Mixing": ("Mixup", "mixing", {"group": 4}, {"alpha": 8.0, "group": 1, "per_example": True}),
+    "FeatureNoise": (
+        "NFM",
+        "noise",
+        {},
+        {"additive": 1.0, "multiplicative": 1.0, "sparsity": 0.5, "scale": None},
+    ),
+    "Branches": (
+        "NoisyMix",
+        "branches",
+        {},
+        {"strengths": (3.0, 3.0, 3.0), "noise": "shared", "noise_without_mixing": False},
+    ),
+    "Tikhonov": (
+        "Supervised",
+        "penalty",
+        {"weight": 0.5},
+        {"weight": 5.0, "on": ("noisy",), "form": "batch", "mode": "finite_difference"}
+        | {"of": ({"on": ("images", "noisy")}, ("ce",)), "step": ({"mode": "finite_difference"}, 1.0)},
+    ),
+    "GradAlign": (
+        "AdversarialTraining",
+        "penalty",
+        {"epsilon": 0.1},
+        {"epsilon": 0.5, "weight": 5.0, "of": ("ce_adv",), "on": ("adversarial",)},
+    ),
+    "FeatureContrast": ("FCL", "objective", {}, {"scale": "sum", "temperature": 1.0}),
+    "FeatureMargin": ("FCL", "objective", {}, {"scale": "sum", "margin": 5.0, "form": "inside"}),
+    "AdaptiveFNC": (
+        "SimCLR",
+        "false_negatives",
+        {"threshold": 0.9},
+        {"threshold": -1.0, "key_views": "all", "features": "embedding"},
+    ),
+    "FNC": (
+        "SimCLR",
+        "false_negatives",
+        {"threshold": 0.0, "top_k": 2},
+        {"threshold": 0.99, "top_k": 1, "combine": "union", "action": "cancel", "features": "embedding"},
+    ),
+    "PGD": (
+        "TRADES",
+        "attack",
+        {"threat": ThreatModel(epsilon=0.1), "steps": 2},
+        {"steps": 1, "step_size": 0.02, "random_start": "none", "start_scale": 0.1, "restarts": NO_TRAINING},
+    ),
+    "ThreatModel": (
+        "FreeAdversarialTraining",
+        "threat",
+        {"epsilon": 0.1},
+        {"norm": "l2", "epsilon": 0.3, "bounds": (0.2, 0.8), "l1_share": "only in L1, which this method refuses"}
+        | {"per_frame": True, "max_frames": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "Mixing" else pytest.mark.rest) for name in PARTS]
+)
+def test_every_argument_of_a_part_has_an_effect(name):
+    host, place, base, others = PARTS[name]
+    kind = getattr(M, name, None) or getattr(robust.attacks, name)
+    replaced = {place, "attack"} if place == "adversary" else {place}
+    rest = {key: value for key, value in BASES.get(host, {}).items() if key not in replaced} | HOSTS.get(name, {})
+    described = set(constructor_arguments(kind)) - set(OF_KERAS)
+    assert described - set(others) <= {"attack", "threat"}, "an argument without another value"
+    plain, silent = {}, []
+    for argument, value in others.items():
+        if isinstance(value, str) and " " in value:
+            continue  # the reason for which it has no effect here
+        together, value = value if isinstance(value, tuple) and isinstance(value[0], dict) else ({}, value)
+        try:
+            changed = outcome(host, rest | {place: kind(**base | together | {argument: value})})
+        except InputError:
+            continue
+        key = tuple(together)
+        if key not in plain:
+            plain[key] = outcome(host, rest | {place: kind(**base | together)})
+        if not differ(plain[key], changed):
+            silent.append(argument)
     assert not silent, f"{name}: without effect: {silent}"

@@ -174,6 +174,23 @@ def test_wrong_averages_are_named(keywords, part):
         AveragedWeights(**keywords)
 
 
+def test_averages_count_updates_and_refuse_steps_that_they_do_not_see():
+    images, labels = np.linspace(0, 1, 8, dtype="float32")[:, None], np.arange(8) % 2
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def fit(average, **compiled):
+        model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), loss, **compiled)
+        model.fit(images, labels, batch_size=2, epochs=2, verbose=0, callbacks=[average])
+
+    for average in (AveragedWeights(decay=0.5), AveragedWeights(decay=0.5)):  # the second after earlier updates
+        fit(average, run_eagerly=True)
+        assert int(average.count.numpy()) == 4
+    with pytest.raises(ValueError, match="steps_per_execution=2 shows one of 2: compile with steps_per_execution=1"):
+        fit(AveragedWeights(decay=0.5), steps_per_execution=2)
+    fit(AveragedWeights(kind="swa"), steps_per_execution=2)
+
+
 def test_the_ramp_starts_with_the_weights_of_the_first_steps():
     model = Linear(np.zeros([4, 2], np.float32))
     average = AveragedWeights(decay=0.3, ramp=True)

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.common import arrays, files, fingerprint
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
@@ -27,15 +26,12 @@ from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.ops import finite
 from tfrobust.report import assembly
 from tfrobust.report.renderers import console, html
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 _DOCTOR_STEPS = 10
-# Queries of Square in place of a step of PGD, for a model without gradients.
-_QUERIES = 50
 _DOCTOR_LIMIT = 256
 
 
@@ -86,8 +82,8 @@ class Evaluation(Outcome):
 
 def evaluate(
     model,
-    images,
-    labels=None,
+    images: np.ndarray,
+    labels: np.ndarray,
     *,
     epsilon: float | None = None,
     norm: str = "linf",
@@ -112,13 +108,10 @@ def evaluate(
         ('attack.pgd_linf_0.1.accuracy', 16)
 
     Args:
-        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`. A
-            function that computes outside TensorFlow, such as scikit-learn's `predict_proba`, is a black box without
-            gradients; `with_gradient` adds its own.
+        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`.
             Logits are best; probabilities are detected and converted to logits: log(p) of a softmax, log(p / (1 - p))
             of sigmoids.
-        images: float [n, h, w, c] within `bounds`; or clips [n, t, h, w, c]; or, without `labels`, a finite
-            `tf.data.Dataset` or `keras.utils.PyDataset` of batches (images, labels).
+        images: float [n, h, w, c] within `bounds`; or clips [n, t, h, w, c].
         labels: integer [n] in [0, k), or one-hot [n, k].
         epsilon: radius of the attack in the pixels' units, > 0. In Linf and pixels of [0, 1], 8/255 is usual for
             photographs, 0.2 to 0.3 for gray digits.
@@ -126,8 +119,7 @@ def evaluate(
         threat: a threat model in place of `epsilon` and `norm`.
         bounds: (low, high) of the pixels that the model takes, such as (0, 255); `images` and `epsilon` are in the same
             pixels. The report scales both to [0, 1]. None for the bounds of `threat`, which are by default (0, 1).
-        steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start. A model without input gradients is
-            attacked by Square instead, with 50 queries for each step.
+        steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start.
         evaluators: evaluators to run instead of the default ones; their threat models are in pixels of [0, 1].
         validation: further images and labels, like `images` and `labels`, which training did not use; for evaluators
             that calibrate on them, such as PredictionSets.
@@ -144,12 +136,7 @@ def evaluate(
             another range than `bounds`.
     """
     started = time.monotonic()
-    images, labels = finite.arrays_of(images, labels, "evaluate")
-    if images.ndim == 2 and images.dtype.kind == "f":
-        raise InputError(
-            f"images are a table {list(images.shape)} of floats; evaluate takes images, clips or tokens (integers). "
-            "For tables there is robust.attacks.run_attack."
-        )
+    images = np.asarray(images)
     low, high = bounds = _bounds(threat, bounds)
     predictor = as_predictor(model, images.shape[1:]).on_unit_pixels(low, high)
     if not predictor.is_text:
@@ -159,7 +146,8 @@ def evaluate(
         more, of_more = validation
         more = np.asarray(more) if predictor.is_text else _to_unit(np.asarray(more), low, high)
         held_out = {"validation_images": more, "validation_labels": of_more}
-    unit = None if evaluators is not None else _scaled(_threat(epsilon, norm, threat, bounds))
+    if evaluators is None:
+        evaluators = _evaluators(_scaled(_threat(epsilon, norm, threat, bounds)), steps)
     setting = Setting(
         predictor=predictor,
         images=images,
@@ -171,8 +159,6 @@ def evaluate(
     )
     if bounds == (0.0, 1.0):
         refuse_other_range(setting)
-    if evaluators is None:
-        evaluators = _evaluators(unit, steps, setting.predictor.differentiable)
     outcome = run_evaluation(evaluators, setting)
     return Evaluation(**vars(outcome), report=_report(outcome, setting, time.monotonic() - started))
 
@@ -181,7 +167,7 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
     """Make a predictor from any kind of model that `evaluate` accepts.
 
     Raises:
-        InputError: another type.
+        TypeError: another type.
     """
     if isinstance(model, Predictor):
         return model
@@ -191,10 +177,7 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
         return predictors.from_keras(model)
     if callable(model):
         return predictors.from_function(model, image_shape=image_shape)
-    raise InputError(
-        f"The model, the first argument, is a {type(model).__name__}, not a Keras model, a path, a function or a "
-        "Predictor."
-    )
+    raise TypeError(f"A model is a Keras model, a path, a function or a Predictor, not {type(model).__name__}.")
 
 
 def _bounds(threat: ThreatModel | None, bounds: tuple[float, float] | None) -> tuple[float, float]:
@@ -272,13 +255,11 @@ def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
     )
 
 
-def _evaluators(threat: ThreatModel, steps: int, differentiable: bool) -> tuple[Evaluator, ...]:
-    attacks = (FGSM(threat=threat), PGD(threat=threat, steps=steps))
-    if not differentiable and threat.norm in Square.norms:
-        attacks = (Square(threat=threat, steps=_QUERIES * steps),)
+def _evaluators(threat: ThreatModel, steps: int) -> tuple[Evaluator, ...]:
     return (
         CleanAccuracy(),
-        *(AttackAccuracy(attack=attack) for attack in attacks),
+        AttackAccuracy(attack=FGSM(threat=threat)),
+        AttackAccuracy(attack=PGD(threat=threat, steps=steps)),
         Calibration(),
         Doctor(attack=PGD(threat=threat, steps=min(steps, _DOCTOR_STEPS)), limit=_DOCTOR_LIMIT),
     )

@@ -75,7 +75,7 @@ class IBP(Method):
         super().__init__(encoder, head, **kwargs)
         if epsilon is None:
             raise InputError(f"{type(self).__name__}.epsilon is not set, and no radius fits all data; {USUAL_RADII}.")
-        self.norm = require_choice(norm, f"{type(self).__name__}.norm", ("linf",))
+        require_choice(norm, f"{type(self).__name__}.norm", ("linf",))  # no attribute: it is always the same
         if not epsilon > 0 or not enlargement >= 1 or not 0 <= kappa <= 1 or not regularization >= 0:
             raise InputError(
                 f"{type(self).__name__} has epsilon {epsilon} (> 0), enlargement {enlargement} (>= 1), kappa {kappa} "

@@ -16,7 +16,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.base import Method
-from tfrobust.ops import finite, geometry, gradients, overfitting, probabilities, randomness
+from tfrobust.ops import geometry, gradients, overfitting, probabilities, randomness
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.training.checkpoint import CheckpointStore
 
@@ -46,8 +46,8 @@ class RobustAccuracy(keras.callbacks.Callback):
         True
 
     Args:
-        images: float [n, h, w, c] in the bounds of the attack, [0, 1] by default; or a finite `tf.data.Dataset`
-            or `keras.utils.PyDataset` of batches (images, labels), or of dicts with `images` and `labels`.
+        images: float [n, h, w, c] in the bounds of the attack, [0, 1] by default; or a finite `tf.data.Dataset` of
+            batches (images, labels).
         labels: int [n], or one-hot [n, k]; None with a dataset.
         attack: the attack, single or an ensemble, with its radius; PGD with 10 steps is usual.
         every: number of epochs between evaluations; the first is after the `every`-th epoch.
@@ -57,9 +57,9 @@ class RobustAccuracy(keras.callbacks.Callback):
             sigmoids as log(p / (1 - p)).
 
     Raises:
-        ValueError: a data set that never ends; the images are empty, not floats, or out of bounds, or the labels are
-            neither ids nor one-hot. When training begins (at the first evaluation if the model is not built yet): the
-            model's output contradicts `from_logits`, or the model has no class for a label.
+        ValueError: the images are empty, not floats, or out of bounds, or the labels are neither ids nor one-hot. When
+            training begins (at the first evaluation if the model is not built yet): the model's output contradicts
+            `from_logits`, or the model has no class for a label.
     """
 
     def __init__(
@@ -76,7 +76,9 @@ class RobustAccuracy(keras.callbacks.Callback):
         super().__init__()
         if every < 1:
             raise InputError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
-        images, labels = finite.arrays_of(images, labels, type(self).__name__)
+        if isinstance(images, tf.data.Dataset):
+            batches = [batch[:2] for batch in images.as_numpy_iterator()]
+            images, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
         self.attack = required_attack(attack, type(self).__name__)
         self.images = checks.check_images(images, *self.attack.threat.bounds)
         self.labels = checks.label_ids(labels, len(self.images))
@@ -465,17 +467,15 @@ class AveragedWeights(keras.callbacks.Callback):
         self.kind, self.decay, self.start_epoch, self.ramp = kind, decay, start_epoch, ramp
         self.statistics = require_choice(statistics, "AveragedWeights.statistics", ("averaged", "copied"))
         self.variables: list = []
-        self._updates = 0
 
     def on_train_begin(self, logs=None):
-        """Refuse a model whose steps are not all visible, and record how many updates there have been."""
+        """Refuse a model whose steps are not all visible."""
         steps = getattr(self.model, "steps_per_execution", 1)
         if self.kind == "ema" and steps != 1:
             raise InputError(
                 f"AveragedWeights(kind='ema') averages after every step, and steps_per_execution={steps} shows one of "
                 f"{steps}: compile with steps_per_execution=1, or take kind='swa'."
             )
-        self._updated()
 
     def set_model(self, model):
         """Attach the model, and start the average if the model is built."""
@@ -517,10 +517,8 @@ class AveragedWeights(keras.callbacks.Callback):
     def _updated(self) -> bool:
         """Return False if the last step only accumulated gradients."""
         optimizer = getattr(self.model, "optimizer", None)
-        if updates.batches_per_update(optimizer) == 1:
-            return True
-        before, self._updates = self._updates, int(updates.inner(optimizer).iterations)
-        return self._updates != before
+        batches = updates.batches_per_update(optimizer)
+        return batches == 1 or int(updates.inner(optimizer)._iterations) % batches == 0
 
     def _begin(self):
         if self.variables:

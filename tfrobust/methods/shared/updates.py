@@ -36,8 +36,11 @@ def check_accumulation(owner: str, optimizer: keras.optimizers.Optimizer, refusa
 
 def completes_update(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     """Return whether the next application of gradients updates the weights; bool scalar."""
+    batches = batches_per_update(optimizer)
+    if batches == 1:
+        return tf.constant(True)
     count = tf.cast(tf.convert_to_tensor(inner(optimizer)._iterations), tf.int64)
-    return tf.equal((count + 1) % batches_per_update(optimizer), 0)
+    return tf.equal((count + 1) % batches, 0)
 
 
 def after(method, updated: tf.Tensor) -> None:

@@ -1,0 +1,151 @@
+"""Accumulated gradients are one update, losses of all passes count, and ignored settings of Keras are refused."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from conformance import methods as battery
+from oracles import tiny_network as tiny
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.methods.adversarial_training import AdversarialTraining
+from tfrobust.methods.byol import BYOL
+from tfrobust.methods.dino import DINO
+from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
+from tfrobust.methods.moco_v3 import MoCoV3
+from tfrobust.methods.simclr import SimCLR
+from tfrobust.methods.supervised import Supervised
+from tfrobust.methods.swav import SwAV
+from tfrobust.methods.trades import TRADES
+from tfrobust.models.cnn import DigitsCNN
+from tfrobust.models.heads.linear import LinearHead, LinearProjection
+from tfrobust.models.heads.prototypes import Prototypes
+
+ATTACK = PGD(ThreatModel(epsilon=0.1), steps=1)
+RAMP = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 4.0)
+VIEWS = {"views": battery.SHIFT, "projection": LinearProjection(4)}
+
+
+def optimizer(count: int, rate: float = 0.1, **keywords):
+    return keras.optimizers.SGD(rate, gradient_accumulation_steps=None if count == 1 else count, **keywords)
+
+
+def trained(kind, count: int, **keywords) -> np.ndarray:
+    """The weights after 16 examples, passed `count` times as many batches."""
+    method = tiny.build(kind, **keywords)
+    method.compile(optimizer(count), jit_compile=False)
+    images, labels = tiny.batch(16)[0][:2]
+    for start in range(0, 16, 16 // count):
+        method.train_step((images[start : start + 16 // count], labels[start : start + 16 // count]))
+    return np.concatenate([np.ravel(variable) for variable in method.trainable_variables])
+
+
+@pytest.mark.parametrize("clips", [{}, {"clip_norm": 0.05}, {"clip_norm": 0.05, "clip_each": True}])
+def test_accumulated_batches_are_one_batch(clips):
+    together, apart = trained(Supervised, 1, **clips), trained(Supervised, 4, **clips)
+    np.testing.assert_allclose(together, apart, atol=1e-6)
+    if clips:
+        assert np.abs(together - trained(Supervised, 1)).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [BYOL, MoCoV3])
+def test_a_momentum_network_moves_once_per_update(kind):
+    method = kind(*tiny.parts(), target_rate=0.1, views=lambda images, key: images, projection=LinearProjection(4))
+    method.build((None, *tiny.SHAPE))
+    method.compile(optimizer(2, rate=0.0), jit_compile=False)
+    online, target = method._weights()[0]
+    target.assign(online.value + 1.0)
+    images, labels = tiny.batch(4)[0][:2]
+    for step, distance in enumerate((1.0, 0.9, 0.9, 0.81)):
+        method.train_step((images, labels))
+        assert float(np.mean(target.numpy() - online.numpy())) == pytest.approx(distance, abs=1e-5), step
+
+
+def test_schedules_follow_the_updates():
+    method = tiny.build(TRADES, term_weights={"kl": RAMP})
+    method.compile(optimizer(2), jit_compile=False)
+    images, labels = tiny.batch(4)[0][:2]
+    weights = []
+    for _ in range(5):
+        weights.append(float(method._weight("kl")))
+        method.train_step((images, labels))
+    assert weights == [0.0, 0.0, 1.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("method", "compiled", "said"),
+    [
+        (lambda: DINO(*tiny.parts(), prototypes=Prototypes(3), **VIEWS), {"optimizer": optimizer(2)}, "its center"),
+        (
+            lambda: SwAV(*tiny.parts(), prototypes=Prototypes(3), queue_length=4, **VIEWS),
+            {"optimizer": optimizer(2)},
+            "moves its queue with every batch: leave SGD.gradient_accumulation_steps out",
+        ),
+        (
+            lambda: FreeAdversarialTraining(*tiny.parts(), threat=ATTACK.threat),
+            {"optimizer": optimizer(2)},
+            "in every replay of a batch",
+        ),
+        (lambda: TRADES(*tiny.parts(), attack=ATTACK), {"loss_weights": {"kl": 0.0}}, "term_weights={'ce': 0.5}"),
+        *(
+            (lambda: TRADES(*tiny.parts(), attack=ATTACK), {kind: metrics}, f"name '{name}', under which TRADES")
+            for name in ("ce", "loss")
+            for kind, metrics in (
+                ("metrics", [keras.metrics.SparseCategoricalAccuracy(name=name)]),
+                ("weighted_metrics", {"a": [[keras.metrics.SparseCategoricalAccuracy(name=name)]]}),
+            )
+        ),
+    ],
+)
+def test_what_would_be_ignored_is_refused(method, compiled, said):
+    with pytest.raises(ValueError, match=said):
+        method().compile(**compiled)
+
+
+class One(keras.layers.Layer):
+    """Adds 1 to the loss in each of its passes."""
+
+    def call(self, images):
+        self.add_loss(tf.reduce_sum(tf.zeros_like(images)) + 1.0)
+        return images
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords", "passes"),
+    [
+        (Supervised, {}, 1),
+        (AdversarialTraining, {"attack": ATTACK}, 2),
+        (AdversarialTraining, {"attack": ATTACK, "forward": "joint"}, 1),
+        (SimCLR, {"forward": "joint"} | VIEWS, 1),
+        (SimCLR, {"forward": "separate"} | VIEWS, 2),
+    ],
+)
+def test_losses_of_layers_count_for_every_pass(kind, keywords, passes):
+    layers = [keras.Input(battery.IMAGE_SHAPE), One(), keras.layers.Flatten(), keras.layers.Dense(4)]
+    method = kind(keras.Sequential(layers), LinearHead(3), **keywords)
+    method.compile(keras.optimizers.SGD(0.0), jit_compile=False)
+    images, labels = battery.data(4)
+    logs = method.train_step((tf.constant(images), tf.constant(labels)))
+    terms = sum(float(method._weight(name)) * float(logs[name]) for name in method.all_terms)
+    assert float(logs["loss"]) - terms == pytest.approx(passes, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", [DINO, SwAV, FreeAdversarialTraining])
+def test_the_state_of_a_loss_or_an_attack_is_float32_in_pure_16_bits(kind):
+    keras.config.set_dtype_policy("bfloat16")
+    own = {"prototypes": Prototypes(3), **({"queue_length": 4} if kind is SwAV else {}), **VIEWS}
+    own["projection"] = LinearProjection(4)
+    method = kind(battery.encoder(), LinearHead(3), **({"threat": ATTACK.threat} if kind.__name__[0] == "F" else own))
+    method.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+    images, labels = battery.data(4)
+    assert np.isfinite(float(method.train_step((tf.constant(images), tf.constant(labels)))["loss"]))
+
+
+def test_channels_first_is_refused():
+    keras.config.set_image_data_format("channels_first")
+    try:
+        with pytest.raises(ValueError, match="DigitsCNN takes images .*set_image_data_format"):
+            DigitsCNN()
+    finally:
+        keras.config.set_image_data_format("channels_last")
