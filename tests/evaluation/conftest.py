@@ -1,5 +1,7 @@
 """Fixtures of the tests of features."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,14 @@ import tensorflow as tf
 from oracles import linear_model
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.security import rehearsal
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_rehearsals():
+    """The tests have written their models themselves; a process for each takes seconds."""
+    with mock.patch.object(rehearsal, "run", lambda *_: ""):
+        yield
 
 
 @pytest.fixture(scope="module")

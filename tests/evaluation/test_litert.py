@@ -158,6 +158,25 @@ def test_the_newest_version_of_an_export_is_loaded(tmp_path):
     assert found.weights_sha256 == predictor.load(str(tmp_path / "net-int8" / "9" / "model.tflite")).weights_sha256
 
 
+@pytest.mark.parametrize(
+    "function, part",
+    [
+        (
+            lambda images: tf.concat([network(images), network(images)[:1]], 0),
+            r"\(3, 4\) for 2 examples; logits have one",
+        ),
+        (lambda images: network(images)[1:], r"\(1, 4\) for 2 examples; logits have one row"),
+        (lambda images: network(images)[..., None], r"\(2, 4, 1\) for 2 examples; logits are"),
+        (lambda images: tf.reduce_sum(images, [1, 2, 3]), r"\(2,\) for 2 examples; logits are"),
+        (lambda images: tf.tile(network(images), [1, 2**18 + 1]), r"2 to 1048576 classes"),
+    ],
+    ids=["one row more", "one row fewer", "rank 3", "rank 1", "a million classes"],
+)
+def test_outputs_that_are_no_logits_are_refused(loaded, function, part):
+    with pytest.raises(InputError, match=part):
+        loaded(kind="float32", function=function)
+
+
 def test_what_is_no_classifier_of_images_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "model.tflite"
     path.write_bytes(litert_files.converted({"a": network, "b": network}, IMAGES))

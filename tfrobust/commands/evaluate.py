@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-from tfrobust.commands import failures
+from tfrobust.commands import failures, supervised
 from tfrobust.commands.configuration.files import joined_stems, shown
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, operative_text, prepare
@@ -57,6 +57,7 @@ def run(flags: argparse.Namespace):
     """Configure and start the evaluation; return its report."""
     if flags.attach and flags.model.startswith(hub.SCHEME):
         raise InputError(f"--attach publishes beside an export on this machine, and {flags.model[:100]} is on the Hub.")
+    supervised.continue_in_child(flags.model)
     prepare(flags, "evaluate", *_radius(flags))
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}

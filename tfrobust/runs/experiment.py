@@ -38,7 +38,7 @@ from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.plan import Plan
 from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.runs.stage import Stage
-from tfrobust.security import memory, rehearsal, saved_models
+from tfrobust.security import rehearsal, saved_models
 from tfrobust.security.rehearsal import Use
 from tfrobust.serving.export import publish
 from tfrobust.serving.export.smoothed import ServedSmoothing
@@ -350,9 +350,10 @@ def _limited(model: str, use: Use, predictor: predictors.Predictor) -> contextli
     Raises:
         InputError: its outputs alone would take more.
     """
-    if weight_files.is_weights(model) or tf.config.list_physical_devices("GPU"):
-        return contextlib.nullcontext()  # the code is that of tfrobust; or the driver maps memory of its own
-    growth = rehearsal.memory_limit(predictors.located(model), use)
+    if weight_files.is_weights(model):
+        return contextlib.nullcontext()  # the code is that of tfrobust
+    place = predictors.located(model)
+    growth = rehearsal.memory_limit(place, use)
     logits = 4 * predictor.class_count * min(use.batch_size, len(use.examples))
     if _TIMES_LOGITS * logits > growth:
         raise InputError(
@@ -360,7 +361,7 @@ def _limited(model: str, use: Use, predictor: predictors.Predictor) -> contextli
             "much for the memory that it may take: set a smaller evaluate.batch_size."[:300]
         )
     outputs = 4 * predictor.class_count * len(use.examples)
-    return memory.limited(memory.bounded(growth + _TIMES_DATA * (use.examples.nbytes + outputs)))
+    return rehearsal.limited(place, use, _TIMES_DATA * (use.examples.nbytes + outputs))
 
 
 def _check_data(dataset: Dataset, batch_size: int, evaluators: tuple) -> None:

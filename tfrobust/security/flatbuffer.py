@@ -14,6 +14,9 @@ import numpy as np
 
 MOST_TABLES = 1_000_000
 MOST_NUMBERS = 50_000_000  # in the vectors of all tables, bytes excepted
+# A file may name one part in many places. What is read must not be much more than the file: each table takes at least 8
+# bytes, and texts and vectors count as often as they are named.
+_TABLE_BYTES, _MOST_TIMES = 8, 2
 _SIZES = {kind: struct.calcsize(kind) for kind in "?bBhHiIqQf"}
 _TABLE_START = 4  # bytes of the offset to the table of field positions
 
@@ -37,7 +40,7 @@ class Reader:
 
     def __init__(self, content: bytes, schema: Mapping[str, Mapping[str, str]]):
         self._content, self._schema = content, schema
-        self._tables = self._numbers = 0
+        self._tables = self._numbers = self._bytes = 0
 
     def root(self, name: str) -> dict:
         """Return the root table as in `table`."""
@@ -55,6 +58,7 @@ class Reader:
         self._tables += 1
         if self._tables > MOST_TABLES:
             raise Damaged(f"has more than {MOST_TABLES} parts")
+        self._count(_TABLE_BYTES)
         fields = self._schema[name]
         positions, size = self._layout(at)
         kinds = [*fields.items(), *((f"number {n}", "") for n in range(len(fields), len(positions)))]
@@ -87,7 +91,9 @@ class Reader:
         if kind == "@":
             return at
         if kind == "str":
-            return bytes(self._vector("B", at)).decode(errors="replace")
+            text = self._vector("B", at)
+            self._count(len(text))
+            return bytes(text).decode(errors="replace")
         if not kind.startswith("["):
             return self.table(kind, at)
         inner = kind[1:-1]
@@ -97,6 +103,11 @@ class Reader:
         if len(offsets) > MOST_TABLES:
             raise Damaged(f"has more than {MOST_TABLES} parts")
         return [self.table(inner, at + 4 + 4 * i + offset) for i, offset in enumerate(offsets)]
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > _MOST_TIMES * len(self._content):
+            raise Damaged("names its parts so often that reading it takes more than its size")
 
     def _number(self, kind: str, at: int):
         if at < 0 or at + _SIZES[kind] > len(self._content) or at % _SIZES[kind]:
@@ -108,6 +119,7 @@ class Reader:
         if at + 4 + count * width > len(self._content) or (at + 4) % width:
             raise Damaged("has a vector that ends outside of the file")
         self._numbers += count * (width > 1)
+        self._count(count * width * (width > 1))
         if self._numbers > MOST_NUMBERS:
             raise Damaged(f"has more than {MOST_NUMBERS} numbers in its vectors")
         return np.frombuffer(self._content, np.dtype(kind).newbyteorder("<"), count, at + 4)

@@ -27,6 +27,7 @@ LARGEST = 2**29  # bytes of a file
 MOST_SUBGRAPHS = 100
 MOST_TENSORS = 200_000  # of all subgraphs, and as many operators
 MOST_DIMENSIONS = 8
+MOST_AT_A_TIME = 4096  # examples of a fixed number
 LARGEST_TENSORS = 2**31  # bytes of all tensors that are not constant, in their declared shapes
 _IDENTIFIER, _VERSION = b"TFL3", 3
 _AGAIN = "Convert the model again, or get an unchanged copy."
@@ -176,6 +177,8 @@ def _check_tensors(tensors: list[dict], buffers: list[dict], most: int) -> int:
         signature = _shape(tensor["shape_signature"], -1, what)
         if signature and len(signature) != len(shape):
             _refuse(f"{what} has two shapes of different lengths", _AGAIN)
+        if any(size not in (-1, other) for size, other in zip(signature, shape, strict=False)):
+            _refuse(f"{what} has the shapes {shown(shape)} and {shown(signature)}, which differ", _AGAIN)
         _check_indices([tensor["buffer"]], len(buffers), f"buffer of {what}")
         size, stored = math.prod(shape) * TYPES[kind], _length(buffers[tensor["buffer"]]["data"])
         if stored and stored != size:
@@ -215,6 +218,9 @@ def _check_operators(reader: Reader, graph: dict, names: list[str], buffers: lis
     constant = {number for number, each in enumerate(tensors) if _length(buffers[each["buffer"]]["data"])}
     inputs, outputs = _listed(graph["inputs"]), _listed(graph["outputs"])
     _check_indices(inputs + outputs, len(tensors), "tensor of an input or output")
+    largest = max((int(tensors[place]["shape"][0]) for place in inputs if _length(tensors[place]["shape"])), default=0)
+    if largest > MOST_AT_A_TIME:
+        _refuse(f"it takes {largest} examples at a time, more than {MOST_AT_A_TIME}", "Convert it for any number.")
     known = set(inputs) | constant
     if len(set(inputs)) < len(inputs) or constant & set(inputs):
         _refuse("an input of it occurs twice, or is a constant", _AGAIN)

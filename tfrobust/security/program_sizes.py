@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from tensorflow.core.framework import node_def_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_object_graph_pb2
 
-from tfrobust.security.program_files import finding, shown
+from tfrobust.security.program_files import count_messages, finding, shown
 from tfrobust.structs import Finding
 
 LARGEST_CONSTANTS = 2**31  # bytes in total; a few bytes in a file can represent any number of equal values
@@ -22,6 +22,8 @@ MOST_ELEMENTS = 2**40
 _MOST_OPERATIONS = 10_000_000
 _MOST_CALLS_DEEP = 200
 _MOST_OBJECTS = 200_000
+# Parts of the nested arguments and outputs of one function, and of all.
+MOST_STRUCTURE, MOST_STRUCTURES = 10_000, 500_000
 _MOST_OBJECTS_DEEP = 200
 # Bytes in memory of one element of a type without a fixed size.
 _ELEMENT_SIZES = {types_pb2.DT_STRING: 24, types_pb2.DT_RESOURCE: 256, types_pb2.DT_VARIANT: 256}
@@ -41,7 +43,12 @@ def findings(graph: meta_graph_pb2.MetaGraphDef, calls: Mapping, main) -> list[F
     Returns:
         The findings of the first check that fails; [] if none does.
     """
-    return _tensor_findings(graph) or _call_findings(graph, calls, main) or _object_findings(graph.object_graph_def)
+    return (
+        _structure_findings(graph.object_graph_def)
+        or _tensor_findings(graph)
+        or _call_findings(graph, calls, main)
+        or _object_findings(graph.object_graph_def)
+    )
 
 
 # ---------------------------------------------------------------------------------------- constants and shapes
@@ -145,7 +152,22 @@ def _where(path: tuple) -> str:
     return f"the field {'.'.join(reversed(fields))}"
 
 
-# --------------------------------------------------------------------------------------------- calls and objects
+# -------------------------------------------------------------------------------- structures, calls and objects
+
+
+def _structure_findings(graph: saved_object_graph_pb2.SavedObjectGraph) -> list[Finding]:
+    """Reject nested arguments and outputs of functions that are too many: a loader decodes them slowly."""
+    total = 0
+    for name, function in graph.concrete_functions.items():
+        found = 0
+        for part in (function.canonicalized_input_signature, function.output_signature):
+            found += count_messages(part.SerializeToString(), part.DESCRIPTOR, MOST_STRUCTURE)
+        total += found
+        if found > MOST_STRUCTURE or total > MOST_STRUCTURES:
+            most = MOST_STRUCTURE if found > MOST_STRUCTURE else MOST_STRUCTURES
+            evidence = f"arguments and outputs of function {shown(name, 50)} have too many parts, more than {most}"
+            return [finding(evidence, "Export a function of fewer outputs.")]
+    return []
 
 
 def _call_findings(graph: meta_graph_pb2.MetaGraphDef, calls: Mapping, main) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -13,6 +14,7 @@ import sys
 import tempfile
 
 import numpy as np
+import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.security import memory, own_models, rehearsal_process
@@ -130,6 +132,16 @@ def memory_limit(model, use: Use = A_FEW) -> int:
     batch = 0 if use.examples is None else 4 * use.batch_size * math.prod(use.examples.shape[1:])
     growth = LARGEST + _TIMES_FILES * sum(stored.values()) + _TIMES_BATCH * batch
     return memory.bounded(growth + _PER_PROCESSOR * (os.cpu_count() or 1))
+
+
+def limited(model, use: Use = A_FEW, more: int = 0) -> contextlib.AbstractContextManager:
+    """Limit the memory of this process to `memory_limit` and `more` bytes while it calls a model.
+
+    With a GPU there is no limit, because its driver maps memory of its own.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return contextlib.nullcontext()
+    return memory.limited(memory.bounded(memory_limit(model, use) + more))
 
 
 def named(directory) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.data.checks import MOST_CLASSES
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.litert_graph import Copy, Graph
 from tfrobust.evaluation.engine.litert_operators import UncoveredError
@@ -77,6 +78,9 @@ class File:
         padded = np.concatenate([images, np.repeat(images[:1], -len(images) % step, axis=0)])
         stored = self.graph.tensors[self._input].stored(padded)
         parts = [self._run(stored[start : start + step], place) for start in range(0, len(stored), step)]
+        shapes = {part.shape for part in parts}
+        if any(shape[:1] != (step,) for shape in shapes):
+            raise InputError(f"{self.name} returns {min(shapes)} for {step} examples; logits have one row for each.")
         return self.graph.tensors[place].real(np.concatenate(parts)[: len(images)])
 
     def output(self, images: tf.Tensor, place: int) -> tf.Tensor:
@@ -121,6 +125,7 @@ class Logits:
         self._file, self._place = file, file.graph.outputs[output]
         maker = file.graph.maker(self._place)
         self.inverse = _PROBABILITIES.get(maker.name, "") if maker else ""
+        self._require_logits()
         self._smallest = _SMALLEST
         tensor = file.graph.tensors[maker.outputs[0]] if self.inverse else None
         if tensor is not None and tensor.quantized:
@@ -131,6 +136,18 @@ class Logits:
             self._copy, self.fault = None, f"its differentiable copy does not cover {error}"
         else:
             self.fault = self._compared()
+
+    def _require_logits(self) -> None:
+        gray = np.full([2, *(size or _PROBE_SIZE for size in self._file.image_shape)], 0.5, np.float32)
+        shape = self._file.run(gray, self._place).shape
+        declared = self._file.graph.tensors[self._place].shape
+        if len(shape) != 2 or not 2 <= shape[1] <= MOST_CLASSES:
+            fault = f"logits are [b, k] with 2 to {MOST_CLASSES} classes"
+        elif len(declared) != 2 or declared[1] not in (None, shape[1]):
+            fault = f"the file declares {declared}"
+        else:
+            return
+        raise InputError(f"{self._file.name} returns shape {shape} for 2 examples; {fault}."[:300])
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         """Return the logits, float32 [b, k], of images float32 [b, h, w, c]."""

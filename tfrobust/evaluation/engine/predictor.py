@@ -351,7 +351,7 @@ def from_saved_model(directory: str, logits_output: str | None = None, use: Use 
     place = pathlib.Path(directory).resolve()
     name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
     loaded = saved_models.load(directory, use)
-    with saved_models.answering(name, (Exception,)):
+    with rehearsal.limited(directory, use), saved_models.answering(name, (Exception,)):
         return _from_loaded(loaded, directory, name, logits_output)
 
 
@@ -419,6 +419,11 @@ def from_litert(path: str, logits_output: str | None = None, use: Use = A_FEW) -
     name = "/".join(parts[-3:-1]) if parts[-2].isdecimal() else parts[-1]
     opening = {"opener": _OPENER, "options": {"logits_output": logits_output}}
     content = litert_files.load(path, dataclasses.replace(use, **opening))
+    with rehearsal.limited(path, use), saved_models.answering(name, (Exception,)):
+        return _from_litert(content, name, logits_output)
+
+
+def _from_litert(content: bytes, name: str, logits_output: str | None) -> Predictor:
     file = litert.File(content, name)
     output = _output_name(list(file.graph.outputs), logits_output, name)
     logits = litert.Logits(file, output)

@@ -1,0 +1,110 @@
+"""What a model may not do while it is rehearsed: the hook of Python's, and the kernel's rules."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import tfrobust
+from tfrobust.security import walls
+
+# Event -> (its arguments, what is refused); "" where nothing is. IN and OUT are files, TEMPORARY is a folder.
+EVENTS = {
+    "the model is read": ("open", ("IN", "r", os.O_RDONLY), ""),
+    "a file is read": ("open", ("OUT", "r", os.O_RDONLY), "it reads OUT"),
+    "a way out is read": ("open", ("IN/../../OUT", "r", os.O_RDONLY), "it reads IN/../../OUT"),
+    "a link is read": ("open", ("LINK", "r", os.O_RDONLY), "it reads LINK"),
+    "the model is written": ("open", ("IN", "w", os.O_WRONLY | os.O_CREAT), "it writes to IN"),
+    "a temporary file is written": ("open", ("TEMPORARY/a", "w", os.O_WRONLY | os.O_CREAT), ""),
+    "an open file is read": ("open", (3, "r", os.O_RDONLY), ""),
+    "Python is read": ("open", (os.__file__, "r", os.O_RDONLY), ""),
+    "a library is loaded": ("ctypes.dlopen", ("libc.so.6",), ""),
+    "a library elsewhere is loaded": ("ctypes.dlopen", ("OUT",), "it reads OUT"),
+    "a file is removed": ("os.remove", ("OUT", -1), "it writes to OUT"),
+    "a file is moved": ("os.rename", ("TEMPORARY/a", "OUT", -1, -1), "it writes to OUT"),
+    "a folder is made": ("os.mkdir", ("OUT", 0o777, -1), "it writes to OUT"),
+    "a connection": ("socket.connect", (None, ("127.0.0.1", 1)), "it calls socket.connect"),
+    "a name is looked up": ("socket.getaddrinfo", ("a", 1, 0, 0, 0), "it calls socket.getaddrinfo"),
+    "an address is read": ("urllib.Request", ("http://a", None, {}, "GET"), "it calls urllib.Request"),
+    "a process": ("subprocess.Popen", ("true", ["true"], None, None), "it calls subprocess.Popen"),
+    "a shell": ("os.system", ("true",), "it calls os.system"),
+    "a copy": ("os.fork", (), "it calls os.fork"),
+    "a module": ("import", ("json", None, None, None, None), ""),
+}
+
+
+@pytest.mark.first
+@pytest.mark.parametrize("name", EVENTS)
+def test_the_hook(tmp_path, name):
+    places = {"IN": tmp_path / "model" / "file", "OUT": tmp_path / "out", "LINK": tmp_path / "model" / "link"}
+    places["TEMPORARY"] = tmp_path / "temporary"
+    (tmp_path / "model").mkdir()
+    for file in ("IN", "OUT"):
+        places[file].write_text("")
+    places["LINK"].symlink_to(places["OUT"])
+    event, arguments, fault = EVENTS[name]
+
+    def put(text):
+        for key, place in places.items():
+            text = text.replace(key, str(place))
+        return text
+
+    hook = walls.Hook([tmp_path / "model", *walls.installation()], [places["TEMPORARY"]])
+    arguments = tuple(put(each) if isinstance(each, str) else each for each in arguments)
+    if not fault:
+        hook(event, arguments)
+        assert hook.refused == []
+        return
+    with pytest.raises(PermissionError, match="^it "):
+        hook(event, arguments)
+    verb = fault.rpartition(" ")[0]
+    assert hook.refused == [put(fault) if len(put(fault)) < 60 else f"{verb} {put(fault.rpartition(' ')[2])[-60:]}"]
+
+
+_PROGRAM = """
+import ctypes, json, os, sys
+sys.path.append(sys.argv[1])
+from tfrobust.security import walls
+model, temporary, out = sys.argv[2:]
+hook = walls.raise_walls(model, temporary)
+c = ctypes.CDLL(None)
+done = {}
+for name, attempt in {
+    "read": lambda: open(out).read(),
+    "write": lambda: open(out, "w"),
+    "model": lambda: open(model + "/file").read(),
+    "temporary": lambda: open(temporary + "/a", "w").write("a"),
+    "import": lambda: __import__("xml.dom.minidom"),
+}.items():
+    try:
+        attempt()
+        done[name] = True
+    except PermissionError:
+        done[name] = False
+# Calls of the C library cause no events, as those of TensorFlow cause none.
+done["C reads"] = c.open(out.encode(), os.O_RDONLY) >= 0
+done["C reads the model"] = c.open((model + "/file").encode(), os.O_RDONLY) >= 0
+done["C writes"] = c.open((out + "2").encode(), os.O_WRONLY | os.O_CREAT, 0o600) >= 0
+done["C runs"] = c.system(b"true") == 0
+print(json.dumps([done, hook.refused]))
+"""
+
+
+@pytest.mark.first
+def test_the_walls_of_a_process(tmp_path):
+    for folder in ("model", "temporary"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "model" / "file").write_text("")
+    (tmp_path / "out").write_text("")
+    root = pathlib.Path(tfrobust.__file__).parents[1]
+    arguments = [str(root), *(str(tmp_path / name) for name in ("model", "temporary", "out"))]
+    ran = subprocess.run([sys.executable, "-P", "-c", _PROGRAM, *arguments], capture_output=True, timeout=60, cwd=root)
+    done, refused = json.loads(ran.stdout)
+    kernel = walls.landlock_version() > 0
+    expected = {"read": False, "write": False, "model": True, "temporary": True, "import": True}
+    expected |= {"C reads": not kernel, "C reads the model": True, "C writes": not kernel, "C runs": not kernel}
+    assert done == expected
+    assert [each.rpartition(" ")[0] for each in refused] == ["it reads", "it writes to"]
