@@ -163,23 +163,8 @@ def many_graphs(directory) -> None:
     write(directory, program)
 
 
-def _outputs(graph, count: int, functions: int = 1) -> None:
-    """Let functions return so many values."""
-    for name in list(graph.object_graph_def.concrete_functions)[:functions]:
-        values = graph.object_graph_def.concrete_functions[name].output_signature.list_value.values
-        for _ in range(count):
-            values.add().none_value.SetInParent()
-
-
-def _many_functions(graph) -> None:
-    held = graph.object_graph_def.concrete_functions
-    for number in range(200):
-        held[f"more{number}"].CopyFrom(_held(graph))
-    _outputs(graph, 3_000, 200)
-
-
-CASES.graphs(
-    "too many parts",
-    structure_of_100_000_outputs=lambda graph: _outputs(graph, 100_000),
-    structures_of_many_functions=_many_functions,
-)
+@CASES.graph("too many parts")
+def structure_of_100_000_outputs(graph) -> None:
+    values = _held(graph).output_signature.list_value.values
+    for _ in range(100_000):
+        values.add().none_value.SetInParent()

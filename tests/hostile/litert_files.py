@@ -146,7 +146,7 @@ CASES = {
     "unknown type": (_sets(_tensor, type=100), "type 100"),
     "variable": (_sets(_tensor, isVariable=True), "is a variable"),
     "sparse": (_sets(_constant, sparsity=schema.SparsityParametersT()), "field sparsity"),
-    "2^40 elements": (_sets(_tensor, shape=[1, 2**20, 2**20, 1]), "more than 2147483648 bytes"),
+    "2^40 elements": (_sets(_tensor, shape=[1, 2**20, 2**20, 1], shapeSignature=None), "more than 2147483648 bytes"),
     "negative size": (_sets(_tensor, shape=[1, -8, 8, 1]), "(1, -8, 8, 1)"),
     "nine dimensions": (_sets(_tensor, shape=[1] * 9), "9 dimensions"),
     "two shapes": (_sets(_tensor, shapeSignature=[-1, 8]), "two shapes"),

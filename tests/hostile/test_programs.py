@@ -111,6 +111,9 @@ def test_a_program_too_large_is_not_read(export_copy, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr("tfrobust.security.program_graph._MOST_NODES", 3)
     assert "more than 3" in scan.scan(export_copy)[0].evidence
+    monkeypatch.undo()
+    monkeypatch.setattr("tfrobust.security.program_sizes.MOST_STRUCTURES", 3)
+    assert "too many parts, more than 3" in scan.scan(export_copy)[0].evidence
     monkeypatch.setattr("tfrobust.security.program_files._MOST_FILES", 1)
     assert "more than 1 files" in scan.scan(export_copy)[0].evidence
 

@@ -52,7 +52,7 @@ def read_bounded(path, most: int = LARGEST_TEXT) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise InputError(f"{path} has {size} bytes; at most {most} are read."[-300:])
-        return file.read(most)
+        return file.read(size)  # with `most`, Python would allocate that much
 
 
 def check_writable(folder, what: str) -> None:
