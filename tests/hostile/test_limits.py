@@ -124,7 +124,6 @@ def test_a_process_is_limited_while_it_evaluates():
             bytearray(2**30)
         bytearray(2**20)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    bytearray(2**30)
 
 
 @pytest.mark.parametrize("free, most", [(2**40, 2**30), (2**20, int(0.9 * 2**20)), (None, 2**30)])
@@ -162,9 +161,10 @@ def test_the_command_says_how_it_will_call_the_model(
 
     monkeypatch.setattr(rehearsal, "run", run)
     programs.changed(lambda graph: programs.new_node(graph.graph_def.node, "more", "NoOp"))(export_copy)
-    (tmp_path / "clean.gin").write_text("include 'base/evaluation.gin'\nEVALUATORS = [@CleanAccuracy()]\n")
+    (tmp_path / "clean.gin").write_text("evaluate.evaluators = [@CleanAccuracy()]\n")
     flags = evaluate_flags(export_copy)
-    flags[2] = "--gin_file=gin/eval/pgd.gin" if attack == "pgd" else f"--gin_file={tmp_path / 'clean.gin'}"
+    if attack == "clean":
+        flags[2:4] = [f"--gin_file={tmp_path / 'clean.gin'}"]
     assert evaluate.main(flags) == 2
     ((use, growth),) = asked
     with np.load(flags[1].partition("=")[2]) as data:
