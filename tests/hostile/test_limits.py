@@ -105,8 +105,9 @@ def _saved(function, path):
 @pytest.mark.rest
 @pytest.mark.parametrize("name", KINDS)
 def test_what_one_gray_image_does_not_show(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(rehearsal, "SECONDS", 40)
     function, part = KINDS[name]
+    # Only calls without end need a limit; on a busy machine, TensorFlow alone takes half a minute to import.
+    monkeypatch.setattr(rehearsal, "SECONDS", 40 if HANG in part else 250)
     model = _saved(function, tmp_path / "model")
     assert saved_models.scan(model) == []
     examples = np.random.default_rng(0).uniform(0.6, 0.9, (20, 8, 8, 1)).astype(np.float32)
