@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfrobust
 from tfrobust.common.files import replacing
 from tfrobust.errors import InputError
-from tfrobust.security import archives
+from tfrobust.security import keras_files, own_models
 from tfrobust.training.strategy import use_xla
 
 SUFFIX = ".keras"
@@ -56,6 +56,7 @@ def save(model: keras.Model, path) -> None:
         raise FileNotFoundError(f"{path.parent} is no folder, so {path.name} cannot be saved there.")
     with replacing(path) as temporary:
         keras.saving.save_model(model, temporary)
+    own_models.remember(path)
 
 
 def rehearsed(path) -> tuple:
@@ -87,21 +88,16 @@ def load(path) -> keras.Model:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file has another format, is damaged or unsafe (it holds code), or needs an unknown class.
+        ValueError: the file has another format, is damaged, or names what is not in `security.keras_names` and was not
+            registered by imported code.
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
         raise InputError(f"{path} is not read: only {SUFFIX} files are, because .h5 files and pickles can run code.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file; give the path of a {SUFFIX} file.")
-    archives.check_zip(path)
     import_all()
-    try:
-        model = keras.saving.load_model(path, safe_mode=True)
-    except Exception as error:
-        # Keras raises whatever the layer at fault raises; the user also needs the file's name.
-        reason = " ".join(str(error).split()).split(". ")[0]
-        raise InputError(f"{path} could not be loaded: {reason}"[:300]) from error
+    model = keras_files.load(path)
     if isinstance(model, keras.Model) and model.compiled:
         model.jit_compile = use_xla("auto", tf.distribute.get_strategy())
     return model

@@ -59,7 +59,7 @@ AREAS = {
     "selections": Area(("pairs",)),
 }
 # The facade's own functions, beside its modules.
-TOP = Area(("saving", "evaluation.summary"))
+TOP = Area(("saving", "evaluation.summary", "evaluation.own_gradient"))
 # Names that say too little, or clash, outside their module.
 _NAMES = {
     "adapters.layers.AugMixLayer": "AugMix",

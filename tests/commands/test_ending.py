@@ -246,3 +246,21 @@ def test_help_imports_nothing_beside_gin_and_the_standard_library(command):
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.splitlines()[-1] == "['gin', 'tfrobust']"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--gin_file=a.gin", "--epochs=3"], "there is no flag '--epochs': write --gin_param=\"EPOCHS=3\""),
+        (
+            ["--gin_file=a.gin", "--TRADES.beta=3"],
+            "there is no flag '--TRADES.beta': write --gin_param=\"TRADES.beta=3\"",
+        ),
+        (["my_run.gin"], "required: --gin_file; a file follows its flag: --gin_file=my_run.gin"),
+        (["--gin_file=a.gin", "my_run.gin"], "write --gin_file=my_run.gin"),
+    ],
+)
+def test_knobs_and_files_given_as_flags_are_named(arguments, said):
+    with pytest.raises(InputError) as caught:
+        train.parser().parse_args(arguments)
+    assert said in str(caught.value)

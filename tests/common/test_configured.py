@@ -1,10 +1,13 @@
 """Constructor argument = attribute = config key."""
 
+import copy
 import dataclasses
 
 import keras
+import pytest
 
 from tfrobust.common.configured import Configured, constructor_arguments, deserialize, identity, serialize
+from tfrobust.errors import InputError
 
 
 @keras.saving.register_keras_serializable(package="test_configured")
@@ -51,3 +54,47 @@ def test_an_identity_has_packages_in_place_of_modules(monkeypatch):
     monkeypatch.setattr(Part, "__module__", "another.package")
     assert identity(given) != before
     assert identity({"module": None, "size": 1}) == {"module": None, "size": 1}
+
+
+@keras.saving.register_keras_serializable(package="test_configured")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole(Configured):
+    part: Part
+    other: Part | keras.layers.Layer | None = None
+    share: float | Part = 0.5
+
+
+class Rule(Configured):
+    def __call__(self, images):
+        return images
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Called(Configured):
+    rule: Rule
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Called(rule="rule"), "Called.rule is 'rule'; it must be a Rule."),
+        (lambda: Whole(part=len), "Whole.part is of the type builtin_function_or_method; it must be a Part."),
+        (lambda: Whole(part=3), "Whole.part is 3; it must be a Part."),
+        (lambda: Whole(part=Part), "Whole.part is the class Part; it must be a Part."),
+        (lambda: Whole(part=None), "Whole.part is None; it must be a Part."),
+        (lambda: Whole(part=Part(), other=[1]), "Whole.other is of the type list; it must be a Part or Layer."),
+        (lambda: Whole(Part()), "Whole takes no arguments without a name; name them: part=, other=, share=."),
+        (lambda: Child(3, Part()), "Child takes 1 arguments without a name; name them: part=, name="),
+    ],
+)
+def test_an_argument_of_another_class_is_named(make, said):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert str(caught.value).startswith(said)
+
+
+def test_what_annotations_allow_is_accepted():
+    assert Called(rule=len).rule is len
+    for other in (None, Part(), keras.layers.Identity()):
+        assert Whole(part=Part(), other=other, share=1).other is other
+    assert copy.copy(Part(size=3)) == dataclasses.replace(Part(), size=3)

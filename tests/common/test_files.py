@@ -91,3 +91,12 @@ def test_an_evaluation_is_not_written_to_an_object_store(capsys):
 
     assert evaluate.main(["--model=x", "--gin_file=gin/eval/quick.gin", "--output=s3://bucket/x"]) == 2
     assert "--output is s3://bucket/x, but runs write to folders only" in capsys.readouterr().err
+
+
+def test_text_is_read_without_what_editors_on_windows_add(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_bytes("caf\u00e9\r\ntwo\n".encode("utf-8-sig"))
+    assert files.read_text(path) == "caf\u00e9\ntwo\n"
+    path.write_bytes(b"one\ncaf\xe9\n")
+    with pytest.raises(InputError, match=r"list.txt is no text in UTF-8: line 2 has the byte 0xe9; save it as UTF-8\."):
+        files.read_text(path)

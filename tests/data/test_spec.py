@@ -1,10 +1,13 @@
 import hashlib
 
 import numpy as np
+import PIL.Image
+import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset, FileExamples, decode_image, examine
+from tfrobust.security import picture_files
 
 GENERATOR = np.random.default_rng(0)
 BYTES = GENERATOR.integers(0, 256, (7, 5, 4, 3), np.uint8)
@@ -56,13 +59,55 @@ def test_decode_converts_and_stretches():
 
 
 def test_examine_finds_every_bad_file(files, tmp_path):
-    assert (examine(files.paths, 3) == (5, 4, 3)).all()
+    assert (examine(files.paths, 3) == (5, 4, 3, 1)).all()
     whole = (tmp_path / "4.png").read_bytes()
     for name, content in {"0": b"", "4": b"<html>not found</html>", "5": whole[: len(whole) // 2]}.items():
         (tmp_path / f"{name}.png").write_bytes(content)
     (tmp_path / "6.png").write_bytes(tf.io.encode_jpeg(np.zeros((8, 9, 1), np.uint8)).numpy())
-    gray = [0, 0, 0], [5, 4, 3], [5, 4, 3], [5, 4, 3], [0, 0, 0], [0, 0, 0], [8, 9, 1]
+    bad, good = [0, 0, 0, 0], [5, 4, 3, 1]
+    gray = bad, good, good, good, bad, bad, [8, 9, 1, 1]
     np.testing.assert_array_equal(examine(files.paths, 1), gray)
+
+
+# The sides of the upright picture at which the first row and the first column of the stored one lie (EXIF 2.32, 4.6.4).
+_SIDES = (
+    "top left",
+    "top right",
+    "bottom right",
+    "bottom left",
+    "left top",
+    "right top",
+    "right bottom",
+    "left bottom",
+)
+
+
+def _stored(upright, sides):
+    row, column = sides.split()
+    stored = upright if row in ("top", "bottom") else upright.swapaxes(0, 1)
+    stored = stored[::-1] if row in ("bottom", "right") else stored
+    return stored[:, ::-1] if column in ("bottom", "right") else stored
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photographs_are_turned_upright(orientation, tmp_path):
+    upright = np.kron(np.random.default_rng(0).integers(0, 256, (3, 2, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    tags = PIL.Image.Exif()
+    tags[0x010F], tags[0x0112] = "a maker", orientation
+    path = tmp_path / "lying.jpg"
+    PIL.Image.fromarray(_stored(upright, _SIDES[orientation - 1])).save(path, exif=tags, quality=95, subsampling=0)
+    read = FileExamples([str(path)], [0], (24, 16, 3)).arrays()[0][0]
+    assert np.abs(255 * read - upright).max() < 12
+    pillow = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(path)), np.float32)
+    assert np.abs(255 * read - pillow).max() < 6
+    assert examine([str(path)], 3).tolist() == [[24, 16, 3, orientation]]
+    whole = path.read_bytes()
+    as_stored = decode_image(whole, (24, 16, 3), upright=False)
+    assert np.allclose(as_stored, read) == (orientation == 1)
+    changed = whole.replace(b"\x01\x12\x00\x03", b"\x01\x12\x00\x04")  # no number of 16 bits: invalid
+    assert changed != whole
+    for broken in (changed, whole[:30], whole[:3], b"", b"\xff\xd8" + 100 * b"\xff\xe1\x00\x02"):
+        assert picture_files.orientation(tf.constant(broken)) == 1
 
 
 def test_fits_keep_the_proportions():

@@ -84,6 +84,14 @@ def test_an_exported_vocabulary_cuts_as_the_trained_one(tmp_path):
     np.testing.assert_array_equal(*tokens)
 
 
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_vocabularies_of_windows(tmp_path, codec, end):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("".join(f"{piece}{end}" for piece in ("[UNK]", "the", "film", "##s")).encode(codec))
+    assert WordPiece(vocabulary=str(path)).fitted(()).vocabulary == ("[PAD]", "[UNK]", "the", "film", "##s")
+
+
 def test_bad_files_and_sizes(file, tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file nowhere.txt"):
         WordPiece(vocabulary="nowhere.txt").fitted(())

@@ -415,6 +415,23 @@ def test_averaging_never_parts_images():
     assert doctor._small(first).shape == (50, 8 * 8 * 3) and np.all(small <= full)
 
 
+@pytest.mark.parametrize(
+    ("labels", "counts", "said"),
+    [
+        ([0, 1, 2], None, ""),
+        ([0, 1, 2], [4, 1, 1], ""),
+        ([0, 2, 2], [4, 1, 1], "Of 3 classes, test images: 1 of them without examples: bee."),
+        ([0, 1, 2], [4, 0, 0], "Of 3 classes, training images: 2 of them without examples: bee, cow."),
+    ],
+)
+def test_classes_without_images_are_named(labels, counts, said):
+    predictor = types.SimpleNamespace(class_count=3)
+    names = ("ant", "bee", "cow")
+    facts = {"labels": np.array(labels), "train_counts": counts, "class_names": names, "examples": "images"}
+    finding = doctor.check_classes(types.SimpleNamespace(predictor=predictor, **facts))
+    assert (finding.evidence if finding else "") == said and (not finding or finding.verdict == "warn")
+
+
 def test_without_training_images_nothing_is_said_of_duplicates():
     assert doctor.check_duplicates(_few()) is None
     assert doctor.check_duplicates(_few(train_images=np.zeros((3, 8, 8, 1)))) is None

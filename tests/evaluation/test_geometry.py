@@ -1,5 +1,7 @@
 """Divergences against the paper's sums written out, closed forms, and the two evaluators on a tiny model."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -90,3 +92,21 @@ def test_feature_map(setting):
     assert columns["adversarial"] == [0] * 20 + [1] * 8
     assert columns["label"][20:] == columns["label"][:8]
     assert 0 <= min(columns["entropy"]) and max(columns["entropy"]) <= np.log(2) + 1e-6
+
+
+def test_images_whose_features_overflow_are_left_out_of_the_map(setting):
+    bright = setting.images.max(axis=(1, 2, 3)) > np.median(setting.images.max(axis=(1, 2, 3)))
+
+    def embedding(images):
+        factor = tf.where(
+            tf.reduce_max(images, [1, 2, 3]) > np.median(setting.images.max(axis=(1, 2, 3))), np.inf, 1e25
+        )
+        return setting.predictor.embedding(images) * factor[:, None]
+
+    broken = dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, embedding=embedding))
+    (series,) = geometry.FeatureMap(natural=len(bright)).run(broken).series
+    assert len(series.columns["x"]) == len(bright) - bright.sum() and np.isfinite(series.columns["x"]).all()
+    everything = dataclasses.replace(
+        setting, predictor=dataclasses.replace(setting.predictor, embedding=lambda images: np.inf * embedding(images))
+    )
+    assert not geometry.FeatureMap(natural=20).run(everything).series

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
@@ -77,7 +78,7 @@ def test_pixels_of_other_bounds(outcome):
 def test_the_radius_is_in_the_same_pixels(monkeypatch):
     found = []
     monkeypatch.setattr(
-        "tfrobust.evaluation.summary._evaluators", lambda threat, _: found.append(threat) or (CleanAccuracy(),)
+        "tfrobust.evaluation.summary._evaluators", lambda threat, *_: found.append(threat) or (CleanAccuracy(),)
     )
     levels = np.float32(255) * IMAGES
     for given in (
@@ -114,3 +115,35 @@ def test_channels_that_come_first_are_named():
             [0, 1, 0, 1],
             epsilon=0.1,
         )
+
+
+def test_a_data_set_is_its_arrays(outcome):
+    stream = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(7)
+    assert evaluate(halves, stream, **FEW)["fgsm"] == outcome["fgsm"]
+    found = [
+        run_attack(FGSM(ThreatModel(epsilon=0.1)), halves, *data).success for data in ((IMAGES, LABELS), (stream,))
+    ]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_models_of_several_inputs_are_refused(count):
+    inputs = [keras.Input((4, 4, 1), name=f"part_{number}") for number in range(count)]
+    outputs = keras.layers.Dense(2)(keras.layers.Flatten()(keras.layers.Concatenate()(inputs)))
+    for structure in (inputs, {tensor.name: tensor for tensor in inputs}):
+        with pytest.raises(ValueError, match=r"takes the inputs \['part_0', 'part_1'.*only models of one image tensor"):
+            evaluate(keras.Model(structure, outputs), IMAGES, LABELS, **FEW)
+
+
+def test_remedies_can_be_followed():
+    inputs = keras.Input((4, 4, 1))
+    two = keras.Model(inputs, [keras.layers.Dense(2, name=name)(keras.layers.Flatten()(inputs)) for name in "ab"])
+    with pytest.raises(ValueError, match="keras.Model\\(model.inputs, {'logits': model.outputs\\[0\\]}\\)"):
+        evaluate(two, IMAGES, LABELS, **FEW)
+    assert evaluate(keras.Model(two.inputs, {"logits": two.outputs[0]}), IMAGES, LABELS, **FEW)["clean"].n == 40
+    with pytest.raises(ValueError, match="a table .* there is robust.attacks.run_attack"):
+        evaluate(halves, IMAGES.reshape(40, 16), LABELS, **FEW)
+    with pytest.raises(ValueError, match="the first argument, is a ndarray"):
+        evaluate(IMAGES, halves, LABELS, **FEW)
+    with pytest.raises(ValueError, match="The first argument of run_attack is an attack.* got a function first"):
+        run_attack(halves, FGSM(ThreatModel(epsilon=0.1)), IMAGES, LABELS)

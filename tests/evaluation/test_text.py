@@ -10,6 +10,7 @@ import tensorflow as tf
 from oracles.bag_of_words import BagOfWords
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import from_function, from_keras
@@ -121,3 +122,27 @@ def test_a_method_and_a_functional_model_of_tokens_are_judged():
         assert not setting.predictor.differentiable and "tokens" in setting.predictor.no_gradient
         np.testing.assert_allclose(setting.clean_logits, model(TOKENS.astype(np.int32)), rtol=1e-5, atol=1e-6)
         assert setting.embed(TOKENS.astype(np.int32)).shape[0] == 60
+
+
+def test_a_model_names_the_ids_of_its_vocabulary():
+    tokens = keras.Input((4,), dtype="int32")
+    table = keras.layers.Embedding(9, 3)(tokens) + keras.layers.Embedding(4, 3)(tf.range(4)[None])
+    model = keras.Model(tokens, keras.layers.Dense(2)(keras.layers.Flatten()(table)))
+    method = Supervised(keras.Model(tokens, keras.layers.Flatten()(table)), LinearHead(2))
+    method.compile("sgd")
+    method.build((None, 4))
+    good = np.array([[1, 8, 0, 0], [2, 3, 4, 5]])
+    for part in (model, method):
+        assert len(Setting(predictor=from_keras(part), images=good, labels=[0, 1]).images) == 2
+        with pytest.raises(InputError, match="token 9 at position 1 of sentence 0 is not in the vocabulary of 9"):
+            Setting(predictor=from_keras(part), images=good + (good == 8), labels=[0, 1])
+    for call in (method.fit, method.evaluate, lambda x, y, verbose: method.predict(x, verbose=verbose)):
+        for x, said in (
+            (good + 1, "0 to 8; one is 9"),
+            (tf.RaggedTensor.from_tensor(good, padding=0), "pad tokens by 0"),
+        ):
+            with pytest.raises(InputError, match=said):
+                call(x, np.array([0, 1]), verbose=0)
+    stream = tf.data.Dataset.from_tensors((good - 1, [0, 1]))
+    with pytest.raises(InputError, match="one is -1"):
+        method.fit(stream, verbose=0)

@@ -43,8 +43,8 @@ def _deep_row(path):
 
 FILES = {
     "too large": (_huge, "larger than"),
-    "no UTF-8": (lambda path: path.write_bytes(b"EPOCHS = \xff\xfe\n"), "not a text file"),
-    "UTF-16": (lambda path: path.write_bytes("EPOCHS = 1\n".encode("utf-16")), "not a text file"),
+    "no UTF-8": (lambda path: path.write_bytes(b"EPOCHS = \xff\xfe\n"), "no text in UTF-8: line 1"),
+    "UTF-16": (lambda path: path.write_bytes("EPOCHS = 1\n".encode("utf-16")), "is text in UTF-16"),
     "a folder": (lambda path: path.mkdir(), "no file"),
     "a pipe": (os.mkfifo, "no file"),
     "a device": (lambda path: path.symlink_to("/dev/zero"), "no file"),

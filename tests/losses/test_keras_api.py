@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -31,6 +32,17 @@ def test_kl_takes_logits():
     first, second = GENERATOR.normal(size=(2, 6, 3)).astype(np.float32)
     loss = keras_api.LogitsKLDivergence()
     np.testing.assert_allclose(loss(first, second), robust.kl(first, second).mean(), rtol=3e-6)
+
+
+@pytest.mark.parametrize("ids", [LABELS + 2**24, 1000 * LABELS + 3 * 10**9, 7919 * LABELS - 10**12, LABELS << 61])
+@pytest.mark.parametrize("dtype", [None, "float64"])
+def test_large_ids_are_compared_as_integers(ids, dtype):
+    loss = keras_api.SupervisedContrastiveLoss(temperature=0.2, dtype=dtype)
+    expected = loss(LABELS, EMBEDDING)
+    model = keras.Sequential([keras.Input(EMBEDDING.shape[1:]), keras.layers.Identity()])
+    model.compile("sgd", loss)
+    found = [loss(ids, EMBEDDING), loss(ids[:, None], EMBEDDING), model.evaluate(EMBEDDING, ids, verbose=0)]
+    np.testing.assert_allclose(found, float(expected), rtol=3e-6)
 
 
 def test_one_hot_labels_are_their_ids():

@@ -23,7 +23,7 @@ def test_ids_and_one_hot_rows_are_ids_whatever_of_their_shape_is_known(labels):
     [
         (ROWS * 0.9 + 0.1 / 3, "soft labels; mix later"),
         (ROWS + ROWS[::-1], "soft labels"),
-        (LABELS + 0.5, "fractional or negative values; mix later"),
+        (LABELS + 0.5, "fractional, negative or too large values; mix later"),
         (LABELS - 1, "negative"),
         (np.array(["a", "b"]), "got string"),
     ],
@@ -55,3 +55,30 @@ def test_pixels_lie_in_their_bounds_up_to_rounding():
         batch_checks.check_pixels(tf.constant([1], tf.uint8), "it")
     with pytest.raises(ValueError, match="got uint8; cast bytes to float32 and scale"):
         batch_checks.check_pixels(tf.constant([1], tf.uint8), "it", 0.0, 255.0)
+
+
+@pytest.mark.parametrize("bad", [-1, 7, 10**6])
+def test_token_ids_outside_the_vocabulary_are_named(bad):
+    tokens = tf.constant([[3, 6, 0], [1, bad, 0]])
+    traced = tf.function(batch_checks.known_tokens, autograph=False)
+    for function in (batch_checks.known_tokens, traced):
+        with pytest.raises(ValueError, match=f"^it takes the token ids of its vocabulary, 0 to 6; one is {bad}"):
+            with batch_checks.plain_refusals():
+                function(tokens, 7, "it")
+        np.testing.assert_array_equal(function(tokens[:1], 7, "it"), tokens[:1])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"image": ROWS, "meta": ROWS}, r"or a dict with the key 'images'; got the keys \['image', 'meta'\]"),
+        ([ROWS, ROWS], "one input, got 2"),
+        ({"images": (tf.constant(ROWS), ROWS, ROWS)}, "one input, got 3"),
+        (tf.RaggedTensor.from_tensor(ROWS), "pad tokens by 0"),
+    ],
+)
+def test_other_structures_than_one_input_are_refused(inputs, said):
+    with pytest.raises(ValueError, match=f"^it takes .*{said}"):
+        batch_checks.examples_of(inputs, "it")
+    for same in (ROWS, {"images": ROWS, "weight": LABELS}):
+        assert batch_checks.examples_of(same, "it") is ROWS

@@ -58,6 +58,7 @@ def test_a_threshold_that_is_kept(line):
     [
         ("accuracy.clean > 0.9", "it is 0.9"),
         ("accuracy.clean >= 91 %", "it is 0.9"),
+        ("accuracy.clean >= 50", "it is 0.9, a fraction; for per cent, write 50 %"),
         ("low of accuracy.clean >= 0.9", "it is 0.82"),
         ("high of accuracy.clean < 0.95", "it is 0.95"),
         ("calibration.rms <= 0.05", "it was not measured; nearest: accuracy.clean"),

@@ -1,5 +1,8 @@
+import io
+
 import keras
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 from serving.helpers import encoded
@@ -86,6 +89,19 @@ def test_bytes_are_framed_as_the_data_were(parts, tmp_path):
         framed = decode_image(tf.constant(picture), IMAGE_SHAPE, fit)[None]
         expected = loaded.signatures["serving_default"](images=framed)
         assert np.allclose(answers["logits"], expected["logits"], rtol=1e-6) == same
+
+
+def test_bytes_of_a_lying_photograph_are_turned_upright(signatures):
+    height, width, _ = IMAGE_SHAPE
+    upright = np.kron(np.random.default_rng(0).integers(0, 256, (height, width)), np.ones((8, 8))).astype(np.uint8)
+    pictures = []
+    for stored, orientation in ((upright, 1), (np.rot90(upright), 6), (upright[::-1, ::-1], 3)):
+        tags, file = PIL.Image.Exif(), io.BytesIO()
+        tags[0x0112] = orientation
+        PIL.Image.fromarray(stored).save(file, "jpeg", exif=tags, quality=100)
+        pictures.append(file.getvalue())
+    logits = signatures["serving_bytes"](image_bytes=tf.constant(pictures))["logits"].numpy()
+    np.testing.assert_allclose(logits[1:], logits[[0, 0]], atol=0.02 * np.abs(logits).max())
 
 
 @pytest.mark.parametrize(

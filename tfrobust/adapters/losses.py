@@ -15,6 +15,8 @@ from tfrobust.structs import PairMasks
 
 # Offset between the row numbers of two replicas, whose batches may have different lengths.
 _MOST_ROWS = 2**20
+# A label passes in three floats, each of them exact in float32: label = (high _PIECE + middle) _PIECE + low.
+_PIECE = 2**21
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -22,8 +24,8 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
     """Supervised contrastive loss among the embeddings of a batch: equal labels attract, different labels repel.
 
     It is `masked_contrastive` with every other row of the batch as key, on all replicas of a `tf.distribute` strategy,
-    and rows of equal label as positives. With image ids in place of labels, and two views of each image in the batch,
-    it is NT-Xent (SimCLR).
+    and rows of equal label as positives. Labels are compared as integers of 64 bits. With image ids in place of labels,
+    and two views of each image in the batch, it is NT-Xent (SimCLR).
 
     Example:
         >>> from tfrobust import keras as robust
@@ -36,7 +38,7 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         temperature: > 0.
         similarity: one of `tfrobust.ops.similarity.SIMILARITIES`.
         reduction, name: as in `keras.losses.Loss`.
-        dtype: as there, but not 16-bit, which rounds class ids from 257 on.
+        dtype: as there, but not 16-bit, which rounds embeddings and labels.
 
     Raises:
         ValueError: temperature <= 0; an unknown similarity; a 16-bit dtype.
@@ -64,21 +66,24 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         self.temperature = temperature
         self.similarity = require_choice(similarity, "similarity", similarities.SIMILARITIES)
 
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """Compute the loss as `keras.losses.Loss` does, with labels as integers."""
+        # Keras casts labels to the loss's own float type, which merges large ids: they pass in pieces.
+        labels = _ids(y_true)
+        pieces = [labels // _PIECE**2, labels // _PIECE % _PIECE, labels % _PIECE]
+        return super().__call__(tf.stack(pieces, axis=-1)[:, None, :], y_pred, sample_weight)
+
     def call(self, y_true, y_pred):
         """Compute the loss per row.
 
         Args:
-            y_true: ids [n] or [n, 1], or one-hot [n, k].
+            y_true: ids [n] or [n, 1], or one-hot [n, k]; or, from `__call__`, ids in pieces [n, 1, 3].
             y_pred: embeddings, float [n, d].
 
         Returns:
             float32 [n].
         """
-        y_true = tf.convert_to_tensor(y_true)
-        if y_true.shape.rank == 2 and y_true.shape[1] not in (1, None):
-            y_true = tf.argmax(y_true, axis=1)
-        # Keras casts labels to the loss's own float type; rounding recovers the ids.
-        labels = tf.cast(tf.round(tf.reshape(tf.cast(y_true, tf.float32), [-1])), tf.int32)
+        labels = _ids(y_true)
         place = tf.range(tf.shape(labels)[0]) + tf.cast(distribution.replica()[1], tf.int32) * _MOST_ROWS
         keys, key_labels, key_places = distribution.gather((tf.convert_to_tensor(y_pred), labels, place))
         same = tf.equal(labels[:, None], key_labels[None, :])
@@ -91,6 +96,18 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
     def get_config(self):
         """Return the constructor's arguments."""
         return {**super().get_config(), "temperature": self.temperature, "similarity": self.similarity}
+
+
+def _ids(labels) -> tf.Tensor:
+    """Return labels as int64 [n], from ids [n] or [n, 1], one-hot rows [n, k], or the pieces of ids [n, 1, 3]."""
+    labels = tf.convert_to_tensor(labels)
+    if labels.shape.rank == 3:
+        high, middle, low = (tf.cast(piece, tf.int64) for piece in tf.unstack(labels[:, 0], axis=-1))
+        return (high * _PIECE + middle) * _PIECE + low
+    if labels.shape.rank == 2 and labels.shape[1] not in (1, None):
+        return tf.argmax(labels, axis=1)
+    labels = tf.reshape(labels, [-1])
+    return tf.cast(tf.round(labels) if labels.dtype.is_floating else labels, tf.int64)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

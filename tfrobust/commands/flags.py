@@ -5,7 +5,7 @@ import re
 import sys
 
 from tfrobust.commands import run
-from tfrobust.commands.configuration import files
+from tfrobust.commands.configuration import binding, files
 from tfrobust.errors import InputError
 
 
@@ -51,6 +51,14 @@ class Parser(argparse.ArgumentParser):
             known = [option for action in self._actions for option in action.option_strings]
             near = files.nearest(flag, known, count=1) or ", ".join(known)
             message = f"there is no flag {files.shown(flag)}; nearest: {near}"
+            name, _, value = unknown.group(1).lstrip("-").partition("=")
+            if "--gin_param" in known and (name.upper() in binding.KNOBS or "." in name):
+                name = name if "." in name else name.upper()
+                message = f'there is no flag {files.shown(flag)}: write --gin_param="{name}={value or "..."}"'
+            if "--gin_file" in known and unknown.group(1).endswith(".gin"):
+                message = f"write --gin_file={unknown.group(1)}"
+        if "required: --gin_file" in message:
+            message += "; a file follows its flag: --gin_file=my_run.gin"
         raise InputError(message)
 
     def add_gin_flags(self, example: str) -> None:

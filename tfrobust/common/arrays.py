@@ -22,7 +22,10 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
     """
     images = np.asarray(images)
     bounds = f"[{low:g}, {high:g}]"
-    remedy = "divide bytes by 255" if (low, high) == (0, 1) else "scale the images to these bounds"
+    is_unit, is_wide = (low, high) == (0, 1), images.dtype.kind in "iu" and images.size and images.max() > 255
+    remedy = (
+        f"divide {'16 bits by 65535' if is_wide else 'bytes by 255'}" if is_unit else "scale the images to these bounds"
+    )
     if not np.issubdtype(images.dtype, np.floating):
         raise InputError(f"{where}: pixels are {images.dtype}, not floating point in {bounds}; {remedy}.")
     with np.errstate(over="ignore"):  # a number beyond float32 becomes infinity, which is reported below

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
+import types
+import typing
 
 import keras
 
+from tfrobust.errors import InputError
+
+_NONE = type(None)
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -71,11 +78,66 @@ def deserialize(value):
     return value
 
 
+@functools.cache
+def _classes(cls: type) -> dict[str, tuple[type, ...]]:
+    """Return the classes that constructor arguments may have, for those annotated by classes of tfrobust or Keras."""
+    hints = {}
+    for base in (base for base in reversed(cls.__mro__) if "__init__" in base.__dict__ and base is not object):
+        with contextlib.suppress(Exception):  # names for type checkers only
+            hints |= typing.get_type_hints(base.__init__)
+    found = {}
+    for name in constructor_arguments(cls):
+        union = typing.get_origin(hints.get(name)) in (typing.Union, types.UnionType)
+        options = typing.get_args(hints[name]) if union else (hints.get(name),)
+        options = tuple(option for option in options if option is not _NONE)
+        if options and all(map(_is_checked, options)):
+            found[name] = (*options, _NONE) if union else options
+    return found
+
+
+def _is_checked(option) -> bool:
+    of_keras = getattr(option, "__module__", "").partition(".")[0] == "keras"
+    return inspect.isclass(option) and (of_keras or issubclass(option, Configured))
+
+
+def _is_function_for(value, options: tuple[type, ...]) -> bool:
+    """Return True for a function where objects of a class that are called like one are expected, other than layers."""
+    called = [kind for kind in options if not issubclass(kind, keras.layers.Layer)]
+    defines = any("__call__" in vars(base) for kind in called for base in kind.__mro__)
+    return defines and inspect.isroutine(value)
+
+
+def _refuse_other_classes(cls: type, arguments: tuple, keywords: dict) -> None:
+    """Raise InputError for an argument that is an object of another class than the constructor takes."""
+    classes = _classes(cls)
+    items = constructor_arguments(cls)
+    positional = [name for name, item in items.items() if item.kind is not item.KEYWORD_ONLY]
+    if len(arguments) > len(positional) and items:
+        shown = ", ".join(f"{name}=" for name in [*items][len(positional) :][:5])
+        raise InputError(
+            f"{cls.__name__} takes {len(positional) or 'no'} arguments without a name; name them: {shown}."
+        )
+    for name, value in [*zip(positional, arguments, strict=False), *keywords.items()]:
+        if name in classes and not isinstance(value, classes[name]) and not _is_function_for(value, classes[name]):
+            known = " or ".join(kind.__name__ for kind in classes[name] if kind is not _NONE)
+            what = f"the class {value.__name__}" if inspect.isclass(value) else f"of the type {type(value).__name__}"
+            what = repr(value)[:80] if isinstance(value, _PLAIN) else what
+            article = "an" if known[0] in "AEIOU" else "a"
+            raise InputError(f"{cls.__name__}.{name} is {what}; it must be {article} {known}.")
+
+
 class Configured:
     """Mixin with `get_config` and `from_config`, for classes that keep each constructor argument as an attribute.
 
-    It is the first base class. It works for Keras models and layers and for frozen dataclasses.
+    It is the first base class. It works for Keras models and layers and for frozen dataclasses. An argument that is
+    annotated by classes of this library or of Keras is refused if it is something else.
     """
+
+    def __new__(cls, *arguments, **keywords):
+        """Check the classes of the arguments, and create the object."""
+        _refuse_other_classes(cls, arguments, keywords)
+        create = super().__new__
+        return create(cls) if create is object.__new__ else create(cls, *arguments, **keywords)
 
     def get_config(self) -> dict:
         """Return the constructor's arguments, serialized."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import itertools
 import os
@@ -53,6 +54,32 @@ def read_bounded(path, most: int = LARGEST_TEXT) -> bytes:
         if size > most:
             raise InputError(f"{path} has {size} bytes; at most {most} are read."[-300:])
         return file.read(size)  # with `most`, Python would allocate that much
+
+
+def read_text(path, most: int = LARGEST_TEXT) -> str:
+    """Read an untrusted text file: `text_of` its content; raise InputError as that and `read_bounded` do."""
+    return text_of(read_bounded(path, most), path)
+
+
+def text_of(content: bytes, where) -> str:
+    """Decode text in UTF-8, without the byte order mark and the carriage returns that editors on Windows write.
+
+    Args:
+        content: of a file.
+        where: name of the file, for messages.
+
+    Raises:
+        InputError: another encoding.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{str(where)[-200:]} is text in UTF-16; save it as UTF-8.")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
+        raise InputError(
+            f"{str(where)[-200:]} is no text in UTF-8: line {line} has the byte 0x{byte:02x}; save it as UTF-8."
+        ) from error
 
 
 def check_writable(folder, what: str) -> None:

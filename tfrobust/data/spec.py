@@ -239,16 +239,21 @@ def examine(paths: Sequence[str], channels: int) -> np.ndarray:
         channels: that images will be converted to; 1, 3 or 4 (PNG only).
 
     Returns:
-        int64 [n, 3]: height, width, and 1 for a gray or 3 for a color image; zeros for a file that is unreadable, no
-        PNG or JPEG, or larger than 256 MiB.
+        int64 [n, 4]: height and width of the upright image, 1 for a gray or 3 for a color image, and the EXIF
+        orientation, 1 for images that are stored upright; zeros for a file that is unreadable, no PNG or JPEG, or
+        larger than 256 MiB.
     """
-    sizes = np.zeros((len(paths), 3), np.int64)
+    sizes = np.zeros((len(paths), 4), np.int64)
     positions = [i for i, path in enumerate(paths) if os.path.getsize(path) <= _LARGEST_FILE]
 
     def examined(path):
         encoded = tf.io.read_file(path)
         # Return a pixel value: if only the size were needed, TensorFlow would prune the decoding.
-        return picture_files.shape(encoded), tf.reduce_max(picture_files.decoded(encoded, channels))
+        pixel = tf.reduce_max(picture_files.decoded(encoded, channels))
+        height, width, depth = tf.unstack(picture_files.shape(encoded))
+        orientation = picture_files.orientation(encoded)
+        sides = tf.where(orientation >= 5, [width, height], [height, width])
+        return tf.stack([*tf.unstack(sides), depth, orientation]), pixel
 
     names = tf.constant([paths[i] for i in positions], tf.string, [len(positions)])
     stream = iter(
@@ -265,8 +270,12 @@ def decode_image(
     image_shape: tuple[int, int, int],
     fit: int | str = "stretch",
     interpolation: str = "bilinear",
+    *,
+    upright: bool = True,
 ) -> tf.Tensor:
     """Decode one PNG or JPEG image to the shape that models use (resized with antialiasing).
+
+    A JPEG image is turned as its EXIF orientation says.
 
     Args:
         encoded: string scalar, the file's bytes; gray and color are converted to the requested channels.
@@ -276,12 +285,14 @@ def decode_image(
             black borders evenly. A number resizes the shorter side to this many pixels, and height and width are
             cropped from the center.
         interpolation: "bilinear" or "bicubic".
+        upright: False for pixels as they are stored, whatever the EXIF orientation, as published protocols read them.
 
     Returns:
         float32 [h, w, c] in [0, 1].
     """
     height, width, channels = image_shape
-    return tf.ensure_shape(fitted(decode_pixels(encoded, channels), (height, width), fit, interpolation), image_shape)
+    image = decode_pixels(encoded, channels, upright=upright)
+    return tf.ensure_shape(fitted(image, (height, width), fit, interpolation), image_shape)
 
 
 def fitted(image: tf.Tensor, size: tuple[int, int], fit: int | str, interpolation: str = "bilinear") -> tf.Tensor:
@@ -314,9 +325,14 @@ def fitted(image: tf.Tensor, size: tuple[int, int], fit: int | str, interpolatio
     return tf.slice(image, [*tf.unstack(margin), 0], [height, width, -1])
 
 
-def decode_pixels(encoded: tf.Tensor, channels: int) -> tf.Tensor:
-    """Decode one PNG or JPEG image at its own size, float32 [h, w, channels] in [0, 1]."""
-    return tf.cast(picture_files.decoded(encoded, channels), tf.float32) * PIXEL_SCALE
+def decode_pixels(encoded: tf.Tensor, channels: int, *, upright: bool = True) -> tf.Tensor:
+    """Decode one PNG or JPEG image at its own size, float32 [h, w, channels] in [0, 1].
+
+    A JPEG image is turned as its EXIF orientation says, unless `upright` is False.
+    """
+    pixels = picture_files.decoded(encoded, channels)
+    pixels = picture_files.turned(pixels, picture_files.orientation(encoded)) if upright else pixels
+    return tf.cast(pixels, tf.float32) * PIXEL_SCALE
 
 
 @dataclasses.dataclass(frozen=True)

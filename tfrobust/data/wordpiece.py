@@ -151,10 +151,7 @@ def _read(path: str) -> tuple[str, ...]:
             f"WordPiece.vocabulary: there is no file {shorten(file)}; it must have one piece per line, as BERT's "
             "vocab.txt."
         )
-    try:
-        pieces = files.read_bounded(file).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{shorten(file)} is not UTF-8 text.") from error
+    pieces = files.read_text(file).removesuffix("\n").split("\n")
     if UNKNOWN_WORD not in pieces:
         raise InputError(f"{shorten(file)} has no line {UNKNOWN_WORD}, which a vocabulary of word pieces needs.")
     twice = len(pieces) - len(set(pieces))

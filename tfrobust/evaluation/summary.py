@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.square import Square
 from tfrobust.common import arrays, files, fingerprint
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
@@ -26,12 +27,15 @@ from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.ops import finite
 from tfrobust.report import assembly
 from tfrobust.report.renderers import console, html
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 _DOCTOR_STEPS = 10
+# Queries of Square in place of a step of PGD, for a model without gradients.
+_QUERIES = 50
 _DOCTOR_LIMIT = 256
 
 
@@ -82,8 +86,8 @@ class Evaluation(Outcome):
 
 def evaluate(
     model,
-    images: np.ndarray,
-    labels: np.ndarray,
+    images,
+    labels=None,
     *,
     epsilon: float | None = None,
     norm: str = "linf",
@@ -108,10 +112,13 @@ def evaluate(
         ('attack.pgd_linf_0.1.accuracy', 16)
 
     Args:
-        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`.
+        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`. A
+            function that computes outside TensorFlow, such as scikit-learn's `predict_proba`, is a black box without
+            gradients; `with_gradient` adds its own.
             Logits are best; probabilities are detected and converted to logits: log(p) of a softmax, log(p / (1 - p))
             of sigmoids.
-        images: float [n, h, w, c] within `bounds`; or clips [n, t, h, w, c].
+        images: float [n, h, w, c] within `bounds`; or clips [n, t, h, w, c]; or, without `labels`, a finite
+            `tf.data.Dataset` or `keras.utils.PyDataset` of batches (images, labels).
         labels: integer [n] in [0, k), or one-hot [n, k].
         epsilon: radius of the attack in the pixels' units, > 0. In Linf and pixels of [0, 1], 8/255 is usual for
             photographs, 0.2 to 0.3 for gray digits.
@@ -119,7 +126,8 @@ def evaluate(
         threat: a threat model in place of `epsilon` and `norm`.
         bounds: (low, high) of the pixels that the model takes, such as (0, 255); `images` and `epsilon` are in the same
             pixels. The report scales both to [0, 1]. None for the bounds of `threat`, which are by default (0, 1).
-        steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start.
+        steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start. A model without input gradients is
+            attacked by Square instead, with 50 queries for each step.
         evaluators: evaluators to run instead of the default ones; their threat models are in pixels of [0, 1].
         validation: further images and labels, like `images` and `labels`, which training did not use; for evaluators
             that calibrate on them, such as PredictionSets.
@@ -136,7 +144,12 @@ def evaluate(
             another range than `bounds`.
     """
     started = time.monotonic()
-    images = np.asarray(images)
+    images, labels = finite.arrays_of(images, labels, "evaluate")
+    if images.ndim == 2 and images.dtype.kind == "f":
+        raise InputError(
+            f"images are a table {list(images.shape)} of floats; evaluate takes images, clips or tokens (integers). "
+            "For tables there is robust.attacks.run_attack."
+        )
     low, high = bounds = _bounds(threat, bounds)
     predictor = as_predictor(model, images.shape[1:]).on_unit_pixels(low, high)
     if not predictor.is_text:
@@ -146,8 +159,7 @@ def evaluate(
         more, of_more = validation
         more = np.asarray(more) if predictor.is_text else _to_unit(np.asarray(more), low, high)
         held_out = {"validation_images": more, "validation_labels": of_more}
-    if evaluators is None:
-        evaluators = _evaluators(_scaled(_threat(epsilon, norm, threat, bounds)), steps)
+    unit = None if evaluators is not None else _scaled(_threat(epsilon, norm, threat, bounds))
     setting = Setting(
         predictor=predictor,
         images=images,
@@ -159,6 +171,8 @@ def evaluate(
     )
     if bounds == (0.0, 1.0):
         refuse_other_range(setting)
+    if evaluators is None:
+        evaluators = _evaluators(unit, steps, setting.predictor.differentiable)
     outcome = run_evaluation(evaluators, setting)
     return Evaluation(**vars(outcome), report=_report(outcome, setting, time.monotonic() - started))
 
@@ -167,7 +181,7 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
     """Make a predictor from any kind of model that `evaluate` accepts.
 
     Raises:
-        TypeError: another type.
+        InputError: another type.
     """
     if isinstance(model, Predictor):
         return model
@@ -177,7 +191,10 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
         return predictors.from_keras(model)
     if callable(model):
         return predictors.from_function(model, image_shape=image_shape)
-    raise TypeError(f"A model is a Keras model, a path, a function or a Predictor, not {type(model).__name__}.")
+    raise InputError(
+        f"The model, the first argument, is a {type(model).__name__}, not a Keras model, a path, a function or a "
+        "Predictor."
+    )
 
 
 def _bounds(threat: ThreatModel | None, bounds: tuple[float, float] | None) -> tuple[float, float]:
@@ -255,11 +272,13 @@ def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
     )
 
 
-def _evaluators(threat: ThreatModel, steps: int) -> tuple[Evaluator, ...]:
+def _evaluators(threat: ThreatModel, steps: int, differentiable: bool) -> tuple[Evaluator, ...]:
+    attacks = (FGSM(threat=threat), PGD(threat=threat, steps=steps))
+    if not differentiable and threat.norm in Square.norms:
+        attacks = (Square(threat=threat, steps=_QUERIES * steps),)
     return (
         CleanAccuracy(),
-        AttackAccuracy(attack=FGSM(threat=threat)),
-        AttackAccuracy(attack=PGD(threat=threat, steps=steps)),
+        *(AttackAccuracy(attack=attack) for attack in attacks),
         Calibration(),
         Doctor(attack=PGD(threat=threat, steps=min(steps, _DOCTOR_STEPS)), limit=_DOCTOR_LIMIT),
     )

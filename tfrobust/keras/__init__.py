@@ -8,6 +8,7 @@ All objects are ordinary Keras objects or plain functions, and can be used witho
 this package registers all classes with Keras, so that `.keras` files load in safe mode.
 """
 
+from tfrobust.evaluation.own_gradient import with_gradient
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.keras import (
     attacks,
@@ -48,4 +49,5 @@ __all__ = [
     "save_model",
     "schedules",
     "selections",
+    "with_gradient",
 ]

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.base import Augmentation
-from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.methods.shared.base import Method, checked_forward
@@ -51,7 +50,7 @@ class AugMixTraining(Method):
 
     def __init__(self, encoder, head, *, augmentation: Augmentation | None = None, forward: str = "joint", **kwargs):
         super().__init__(encoder, head, **kwargs)
-        self.augmentation = checked_augmentation(augmentation or AugMix(), "AugMixTraining")
+        self.augmentation = augmentation or AugMix()
         self.forward = checked_forward(forward)
 
     @property
@@ -72,21 +71,6 @@ class AugMixTraining(Method):
         stacked = [views[name] for name in ("images", *AUGMENTED)]
         logits = [logits for _, logits in self.propagate_views(*stacked, forward=self.forward)]
         return {"ce": cross_entropy(logits[0], batch.labels), "jsd": jensen_shannon(logits)}, logits[0]
-
-
-def checked_augmentation(augmentation: Augmentation, owner: str) -> Augmentation:
-    """Return the augmentation after checking that it can be called.
-
-    Args:
-        augmentation: the augmentation, not its name.
-        owner: class that takes it, for the message.
-
-    Raises:
-        ValueError: an object that cannot be called, such as a name.
-    """
-    if not callable(augmentation):
-        raise InputError(f"{owner}.augmentation is {augmentation!r}; it is an augmentation such as AugMix().")
-    return augmentation
 
 
 def augmented_views(augmentation: Augmentation, images: tf.Tensor, key: tf.Tensor, names: Iterable[str]) -> dict:

@@ -13,7 +13,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.mixed import mixed_cross_entropy
-from tfrobust.methods.augmix import AUGMENTED, augmented_views, checked_augmentation
+from tfrobust.methods.augmix import AUGMENTED, augmented_views
 from tfrobust.methods.shared.base import Method
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size
@@ -119,7 +119,7 @@ class NoisyMix(Method):
         **kwargs,
     ):
         super().__init__(encoder, head, **kwargs)
-        self.augmentation = None if augmentation is None else checked_augmentation(augmentation, "NoisyMix")
+        self.augmentation = augmentation
         self.mixing = mixing or Mixing()
         self.noise = noise or FeatureNoise(additive=0.5, multiplicative=0.5, sparsity=0.65)
         self.branches = branches or Branches()

@@ -3,6 +3,10 @@
 Invalid values raise ValueError where values are known. Inside a graph they fail an assertion, which XLA omits.
 """
 
+import contextlib
+import re
+from collections.abc import Iterator
+
 import tensorflow as tf
 
 from tfrobust.errors import InputError
@@ -42,6 +46,47 @@ def check_pixels(images: tf.Tensor, caller: str, low: float = 0.0, high: float =
 
 def _remedy(low: float, high: float) -> str:
     return "divide bytes by 255" if (low, high) == (0, 1) else "cast bytes to float32 and scale them to these bounds"
+
+
+def examples_of(inputs, caller: str):
+    """Return the examples of a batch, itself or those that a dict holds under `images`.
+
+    Args:
+        inputs: a tensor or an array, or a dict with the key `images`.
+        caller: name of the caller, for the message.
+
+    Raises:
+        ValueError: a dict without them, several inputs, or ragged tensors, whose rows differ in length.
+    """
+    if isinstance(inputs, dict):
+        if "images" not in inputs:
+            keys = str(sorted(map(str, inputs)))[:100]
+            raise InputError(f"{caller} takes one input, or a dict with the key 'images'; got the keys {keys}.")
+        inputs = inputs["images"]
+    if isinstance(inputs, (list, tuple)) and any(hasattr(part, "shape") for part in inputs):
+        raise InputError(f"{caller} takes one input, got {len(inputs)}: join them, or train a model of one of them.")
+    if isinstance(inputs, tf.RaggedTensor):
+        raise InputError(f"{caller} takes rows of one length, got ragged ones: pad tokens by 0 (inputs.to_tensor()).")
+    return inputs
+
+
+def known_tokens(tokens: tf.Tensor, vocabulary_size: int, caller: str) -> tf.Tensor:
+    """Return token ids unchanged; raise ValueError if one is not in the vocabulary.
+
+    Args:
+        tokens: integer [b, length].
+        vocabulary_size: ids are smaller than this.
+        caller: name of the caller, for the message.
+    """
+    bad = tf.boolean_mask(tokens, (tokens < 0) | (tokens >= vocabulary_size))
+    message = f"{caller} takes the token ids of its vocabulary, 0 to {vocabulary_size - 1}; one is"
+    if tf.executing_eagerly():
+        if len(bad):
+            raise InputError(f"{message} {int(bad[0])}.")
+        return tokens
+    # The check runs before the lookup, which would fail with a less clear message, or not at all on a GPU.
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(bad), 0), [message, bad[:1]])]):
+        return tf.identity(tokens)
 
 
 def class_ids(labels, caller: str, remedy: str = "") -> tf.Tensor:
@@ -90,9 +135,21 @@ def _whole(values: tf.Tensor, caller: str, remedy: str) -> tf.Tensor:
     ids = tf.cast(values, tf.int32)
     _require(
         tf.reduce_all(tf.equal(tf.cast(ids, values.dtype), values) & (ids >= 0)),
-        f"{caller} takes class ids 0, 1, 2, ... as labels, got fractional or negative values{remedy}.",
+        f"{caller} takes class ids 0, 1, 2, ... as labels, got fractional, negative or too large values{remedy}.",
     )
     return ids
+
+
+@contextlib.contextmanager
+def plain_refusals() -> Iterator[None]:
+    """Convert a failed assertion of a graph into the one-sentence ValueError that is raised in eager mode."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        said = re.search(r"assertion failed: \[(.+)\]", error.message)
+        if said is None:
+            raise
+        raise InputError(said[1].replace("] [", " ")) from error
 
 
 def _require(condition: tf.Tensor, message: str) -> tf.Operation | None:

@@ -119,7 +119,8 @@ def _threshold(match: re.Match, report: Report) -> list[str]:
     if _is_share(found) and (sign == "<=" and limit == 1 and not percent or sign in ("<=", "<") and limit > 1):
         return ["it is a fraction, which is never above 1" + ("" if percent else f"; for per cent, write {number} %")]
     kept = _OPERATORS[sign](value, limit)
-    return [] if kept else [f"it is {value:.6g}"]
+    beyond = _is_share(found) and limit > 1 and not percent
+    return [] if kept else [f"it is {value:.6g}" + (f", a fraction; for per cent, write {number} %" if beyond else "")]
 
 
 def _no_finding(match: re.Match, report: Report) -> list[str]:

@@ -119,6 +119,7 @@ class Report:
         if len(text) > _LONGEST_TEXT:
             raise InputError(f"The robustness report has more than {_LONGEST_TEXT} bytes.")
         try:
+            text = text.removeprefix("\ufeff") if isinstance(text, str) else text  # bytes may begin with a mark, too
             document = json.loads(text, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_real)
         except (ValueError, RecursionError) as error:
             raise InputError(f"The robustness report is not JSON: {str(error)[:200]}.") from None

@@ -7,6 +7,7 @@ import pathlib
 import time
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import configured, files, fingerprint
@@ -210,6 +211,8 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
         attack |= {name: facts[name] for name in ("bounds", "per_frame", "max_frames") if name in facts}
     selected_on = facts.get("selection", {}).get("on", "")
     found = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    if len(dataset.train):
+        found["train_counts"] = np.bincount(dataset.train.labels, minlength=dataset.class_count)
     if len(dataset.validation) and any(evaluator.uses_validation for evaluator in evaluators):
         found["validation_images"], found["validation_labels"] = dataset.validation.arrays()
     first = (first or _pretraining_examples(facts)) if needed else None

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfrobust import saving
 from tfrobust.augment.base import Augmentation
 from tfrobust.common import configured, files
-from tfrobust.data import pipeline
+from tfrobust.data import pipeline, summary
 from tfrobust.data.kinds import refuse_other_parts
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
@@ -149,6 +149,8 @@ def train(
         refuse_other_parts(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
         # Both stages are built before either trains: a resumed run then draws the same initial weights.
         first = None if pretraining is None else pretraining.stage(network, head, data, dataset, seed)
+        if first and first.dataset is not dataset and worker.chief:
+            print("first stage", *summary.lines(first.dataset), sep="\n", flush=True)
         given = {"dataset": dataset, "source": data, "callbacks": callbacks, **parts}
         stage = Stage(method=model, epochs=epochs, batch_size=batch_size, seed=seed, **given)
         stage.title = f"stage 2 of 2, {type(model).__name__}" if first else ""
@@ -311,10 +313,10 @@ def evaluate(
 
 
 def _loaded(data: Source, quiet: bool = False) -> Dataset:
-    """Load a data set, and print what was done to its images unless `quiet`."""
+    """Load a data set, and print its summary unless `quiet`."""
     dataset = data.load()
-    if dataset.note and not quiet:
-        print(dataset.note, flush=True)
+    if not quiet:
+        print(*summary.lines(dataset), sep="\n", flush=True)
     return dataset
 
 

@@ -8,6 +8,7 @@ import pathlib
 
 from tfrobust.common import files
 from tfrobust.errors import InputError
+from tfrobust.security import keras_config
 
 PRESET_CONFIG, PRESET_CONVERTER = "config.json", "image_converter.json"
 PRESET_WEIGHTS = "model.weights.h5"
@@ -35,15 +36,27 @@ def check_hdf5(path) -> None:
     with files.regular(path) as file:
         if file.read(len(_SIGNATURE)) != _SIGNATURE:
             raise InputError(f"{name} is no HDF5 file; weights are read from .h5 files.")
+    measure_hdf5(path, name)
+
+
+def measure_hdf5(source, name: str) -> int:
+    """Return the bytes of all arrays of a weight file; raise ValueError as `check_hdf5` does.
+
+    Args:
+        source: path of the file, or an open one.
+        name: for messages.
+    """
     import h5py  # Keras depends on it; only this check needs it
 
+    sizes: list[int] = []
     try:
-        with h5py.File(path, "r") as archive:
-            fault = _fault(archive, h5py)
+        with h5py.File(source, "r") as archive:
+            fault = _fault(archive, h5py, sizes)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise InputError(f"{name} cannot be read: {' '.join(str(error).split())[:120]}.") from error
     if fault:
         raise InputError(f"{name} is not read: {fault}."[:300])
+    return sum(sizes)
 
 
 def check_preset(folder) -> None:
@@ -68,11 +81,16 @@ def check_preset(folder) -> None:
             raise InputError(f"{name} of {str(folder)[-160:]} is no configuration of KerasHub.") from error
         if not str(registered).startswith("keras_hub>"):
             raise InputError(f"{name} of {str(folder)[-160:]} names {str(registered)[:60]!r}, no class of KerasHub.")
+        if name == PRESET_CONFIG:
+            try:
+                keras_config.check(config)
+            except InputError as error:
+                raise InputError(f"{name} of {str(folder)[-60:]} is not read: {error}"[:300]) from None
     check_hdf5(folder / PRESET_WEIGHTS)
 
 
-def _fault(archive, h5py) -> str:
-    """Return what is wrong with an open HDF5 file, or an empty string."""
+def _fault(archive, h5py, sizes: list[int]) -> str:
+    """Return what is wrong with an open HDF5 file, or an empty string; append the bytes of each array to `sizes`."""
     groups, count = [archive], 0
     while groups:
         group = groups.pop()
@@ -92,6 +110,8 @@ def _fault(archive, h5py) -> str:
                 return f"its array {key[:60]!r} is stored in another file"
             elif _expands(part):
                 return f"its array {key[:60]!r} is much larger than what is stored of it"
+            else:
+                sizes.append(math.prod(part.shape or ()) * part.dtype.itemsize)
     return ""
 
 

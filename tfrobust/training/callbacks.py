@@ -16,7 +16,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.base import Method
-from tfrobust.ops import geometry, gradients, overfitting, probabilities, randomness
+from tfrobust.ops import finite, geometry, gradients, overfitting, probabilities, randomness
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.training.checkpoint import CheckpointStore
 
@@ -46,8 +46,8 @@ class RobustAccuracy(keras.callbacks.Callback):
         True
 
     Args:
-        images: float [n, h, w, c] in the bounds of the attack, [0, 1] by default; or a finite `tf.data.Dataset` of
-            batches (images, labels).
+        images: float [n, h, w, c] in the bounds of the attack, [0, 1] by default; or a finite `tf.data.Dataset`
+            or `keras.utils.PyDataset` of batches (images, labels), or of dicts with `images` and `labels`.
         labels: int [n], or one-hot [n, k]; None with a dataset.
         attack: the attack, single or an ensemble, with its radius; PGD with 10 steps is usual.
         every: number of epochs between evaluations; the first is after the `every`-th epoch.
@@ -57,9 +57,9 @@ class RobustAccuracy(keras.callbacks.Callback):
             sigmoids as log(p / (1 - p)).
 
     Raises:
-        ValueError: the images are empty, not floats, or out of bounds, or the labels are neither ids nor one-hot. When
-            training begins (at the first evaluation if the model is not built yet): the model's output contradicts
-            `from_logits`, or the model has no class for a label.
+        ValueError: a data set that never ends; the images are empty, not floats, or out of bounds, or the labels are
+            neither ids nor one-hot. When training begins (at the first evaluation if the model is not built yet): the
+            model's output contradicts `from_logits`, or the model has no class for a label.
     """
 
     def __init__(
@@ -76,9 +76,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         super().__init__()
         if every < 1:
             raise InputError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
-        if isinstance(images, tf.data.Dataset):
-            batches = [batch[:2] for batch in images.as_numpy_iterator()]
-            images, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
+        images, labels = finite.arrays_of(images, labels, type(self).__name__)
         self.attack = required_attack(attack, type(self).__name__)
         self.images = checks.check_images(images, *self.attack.threat.bounds)
         self.labels = checks.label_ids(labels, len(self.images))

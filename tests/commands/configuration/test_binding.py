@@ -181,6 +181,7 @@ def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
     ("line", "part"),
     [
         ("EPSLON = 0.9", "nothing uses EPSLON; nearest: EPSILON"),
+        ("ENCODER = @CNN", "nothing uses ENCODER; an evaluation builds a network for weights of PyTorch only"),
         ("epsilon = 0.9", "nearest: EPSILON"),
         ("ASCL.temperature = %TEMPERTURE", "is not set"),
         ("ASCL.temperature = %EPSLON", "nearest: EPSILON"),

@@ -136,13 +136,45 @@ def test_text_that_is_no_gin_is_one_line_with_its_place(tmp_path, text, part):
     assert path in message and part in message
 
 
+@pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16"])
+def test_files_of_windows(tmp_path, codec):
+    path = tmp_path / "a.gin"
+    path.write_bytes("EPOCHS = 3\r\nSEED = 1\r\n".encode(codec))
+    if codec == "utf-16":
+        assert "is text in UTF-16; save it as UTF-8" in complaint(files.read, [str(path)])
+        return
+    bindings = files.read([str(path)])
+    assert [(one.macro, one.value, one.place) for one in bindings] == [
+        ("EPOCHS", 3, f"{path}:1"),
+        ("SEED", 1, f"{path}:2"),
+    ]
+
+
 def test_binary_and_huge_files(tmp_path):
     (tmp_path / "a.gin").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "b.gin").write_bytes(b"#" * 2_000_000)
-    assert "UTF-8" in complaint(files.read, [str(tmp_path / "a.gin")])
+    assert "UTF-16" in complaint(files.read, [str(tmp_path / "a.gin")])
     assert "the limit for a gin file" in complaint(files.read, [str(tmp_path / "b.gin")])
 
 
 def test_nearest_ignores_case():
     assert files.nearest("epslon", {"EPSILON", "EPOCHS", "SEED"}).startswith("EPSILON")
     assert files.nearest("zzz", {"EPSILON"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("EPSILON = 8/255", 8 / 255),
+        ("  A.b=-1.5 / 2e1  # half", -0.075),
+        ("EPSILON = 8/0", None),
+        ("A.b = '8/255'", "8/255"),
+    ],
+)
+def test_fractions_are_numbers(tmp_path, text, value):
+    if value is None:
+        complaint(files.read, [], [text])
+        return
+    assert files.read([], [text])[0].value == value
+    lines = files.read([write(tmp_path, "a.gin", f"SEED = 1\n{text}\nSTEPS = 2\n")])
+    assert [one.value for one in lines] == [1, value, 2] and lines[2].place.endswith(":3")

@@ -46,8 +46,57 @@ def test_prepared_splits(tmp_path):
     np.testing.assert_allclose(images[:, 0, 0, 0] * 255, [41, 46, 1, 6], atol=1.5)  # ant was written second
     _fill(tmp_path / "validation", classes=("ant",), count=3)
     assert _folder(tmp_path).sizes == {"train": 10, "validation": 3, "test": 4}
-    with pytest.raises(ValueError, match="leave validation_size at 0"):
+    with pytest.raises(ValueError, match="validation_size=0"):
         _folder(tmp_path, validation_size=2)
+
+
+@pytest.mark.parametrize("names", [("val", "test"), ("Valid", "Test"), ("dev", "testing")])
+def test_splits_have_the_names_of_other_tools(tmp_path, names):
+    _fill(tmp_path / "train")
+    for name in names:
+        _fill(tmp_path / name, count=2)
+    data = _folder(tmp_path)
+    assert data.sizes == {"train": 10, "validation": 4, "test": 4} and "left out" not in data.note
+
+
+def test_names_of_splits_may_be_classes_and_must_be_clear(tmp_path):
+    assert _folder(_fill(tmp_path / "vehicles", classes=("car", "train"))).class_names == ("car", "train")
+    for names, said in (
+        (("train", "val", "dev"), "'dev' and 'val' are both|'val' and 'dev'"),
+        (("val",), "no folder 'train'"),
+    ):
+        for name in names:
+            _fill(tmp_path / said[:3] / name)
+        with pytest.raises(ValueError, match=said):
+            _folder(tmp_path / said[:3])
+
+
+def test_nothing_is_left_out_silently(tmp_path):
+    root = _fill(tmp_path / "photos" / "train")
+    _fill(root / "ant" / "more", classes=("small",), count=3)
+    for name in ("ant/a.webp", "ant/b.WEBP", "bee/c.bmp", "bee/.hidden", "list.csv", "../notes.txt"):
+        (root / name).write_bytes(b"x")
+    (root / "bee" / "0.png").rename(root / "bee" / "0.JFIF")
+    data = _folder(tmp_path / "photos", test_size=2)
+    assert sum(data.sizes.values()) == 10
+    assert [part.strip() for part in data.note.split("; left out: ")[1:]] == [
+        "2 .webp files, 1 .bmp file (not PNG or JPEG)",
+        "3 files in folders inside a class, such as ant/more",
+        "notes.txt, train/list.csv, outside the class folders",
+    ]
+    _fill(tmp_path / "photos" / "Test", classes=("ant",))
+    assert "the folder 'Test' beside 'train'; name their parent" in _folder(root).note
+
+
+def test_the_note_counts_what_was_turned_upright(tmp_path):
+    tags = PIL.Image.Exif()
+    tags[0x0112] = 8
+    root = _fill(tmp_path, suffix="jpg")
+    PIL.Image.new("RGB", (6, 4)).save(root / "ant" / "0.jpg", exif=tags)
+    data = ImageFolder(path=str(root), image_shape=(6, 4, 3)).load()
+    assert data.note.endswith(
+        "4x4 to 6x4 (height x width), stretched to 6x4 in color; 1 turned upright as their EXIF orientation says"
+    )
 
 
 def test_files_stream_lazily(tmp_path):

@@ -76,6 +76,16 @@ def test_texts_are_class_names(tmp_path, kind):
     assert Npz(path=path, class_names=("cat", "b\u00ea", "ant")).load().test.labels.tolist() == [0, 2]
 
 
+def test_texts_of_another_encoding_are_refused_and_not_merged(tmp_path):
+    texts = np.char.encode(np.array(["p\u00e2te", "p\u00eate", "riz"])[LABELS], "latin-1")
+    for keys in ({"labels": texts}, {"labels": LABELS, "class_names": np.unique(texts)}):
+        with pytest.raises(ValueError, match=f"{[*keys][-1]}' has texts that are not UTF-8, such as b'p"):
+            Npz(path=_save(tmp_path, images=IMAGES, **keys)).load()
+    names = np.char.encode(np.array(["cat", "ant", "b\u00ea"]), "utf-8")
+    data = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS, class_names=names)).load()
+    assert data.class_names == ("cat", "ant", "b\u00ea")
+
+
 def test_other_files(tmp_path):
     content = bytearray((pathlib.Path(_save(tmp_path, images=IMAGES, labels=LABELS))).read_bytes())
     np.save(tmp_path / "one.npy", IMAGES)

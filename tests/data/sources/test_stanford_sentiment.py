@@ -68,6 +68,14 @@ def test_sentences_labels_and_strengths(folder, vocabulary):
     np.testing.assert_allclose(dataset.test.strengths, expected, atol=1e-6)
 
 
+def test_files_of_windows_are_the_same_data(folder, vocabulary):
+    read = StanfordSentimentTreebank(path=str(folder), tokenizer=vocabulary, length=9).load
+    fingerprint = read().fingerprint
+    for path in [*folder.glob("*.txt")]:
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read().fingerprint == fingerprint
+
+
 def test_phrases_are_the_spans_of_the_trees(folder, vocabulary):
     treebank = Treebank(str(folder))
     spans = {" ".join(words) for words in treebank.phrases("test")}
@@ -111,7 +119,11 @@ def _rewrite(name, old, new):
         (_rewrite("STree.txt", "5|4|4|5|0", "5|4"), ValueError, "STree.txt has the line '5|4' for 3 words"),
         (_rewrite("STree.txt", "5|4|4|5|0\n", ""), ValueError, "not a line for every sentence"),
         (_rewrite("datasetSplit.txt", ",2", ",1"), ValueError, "the test split has no"),
-        (lambda folder: (folder / "SOStr.txt").write_bytes(b"\xe9t\xe9"), ValueError, "not UTF-8 text"),
+        (
+            lambda folder: (folder / "SOStr.txt").write_bytes(b"\xe9t\xe9"),
+            ValueError,
+            "no text in UTF-8: line 1 has the byte 0xe9",
+        ),
     ],
 )
 def test_bad_folders(folder, vocabulary, change, error, said):

@@ -3,12 +3,14 @@ import shutil
 import socket
 
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from tfrobust.data.sources import tfds as source
 from tfrobust.data.sources.tfds import TensorFlowDatasets
+from tfrobust.errors import InputError
 
 GENERATOR = np.random.default_rng(0)
 PIXELS = GENERATOR.integers(0, 256, (26, 6, 6, 3), np.uint8)
@@ -139,3 +141,61 @@ def test_a_split_that_is_listed_and_cannot_be_read_is_called_damaged(prepared, t
     path.write_text(json.dumps(facts))
     text = _message(ValueError, dataset=str(folder))
     assert "split 'train': damaged" in text
+
+
+def _stored(directory, shape, dtype, images):
+    """Store images with labels 0 and 1 in turn as TFDS does, and return the folder."""
+    features = {"image": tfds.features.Image(shape=shape, dtype=dtype), "label": tfds.features.ClassLabel(names="ab")}
+    rows = [{"image": image, "label": number % 2} for number, image in enumerate(images)]
+    encoded = isinstance(images[0], bytes)
+    image = tf.TensorSpec((), tf.string) if encoded else tf.TensorSpec(images[0].shape, dtype)
+    signature = {"image": image, "label": tf.TensorSpec((), tf.int64)}
+    splits = {
+        name: tf.data.Dataset.from_generator(lambda: rows, output_signature=signature) for name in ("train", "test")
+    }
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="kinds",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict(features),
+        split_datasets=splits,
+        data_dir=directory,
+        disable_shuffling=True,
+    )
+    return str(directory / "kinds")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "largest", "shape"),
+    [
+        (np.uint16, 1, 65535, None),
+        (np.uint16, 1, 65535, (8, 8, 3)),
+        (np.uint16, 3, 65535, (8, 8, 1)),
+        (np.uint8, 4, 255, (8, 8, 3)),
+        (np.float32, 1, 1, (8, 8, 1)),
+        (np.float32, 1, 255, (8, 8, 1)),
+        (np.uint8, 3, 255, (8, 8, 4)),
+    ],
+)
+def test_every_type_of_pixels_is_scaled_or_refused(tmp_path, dtype, channels, largest, shape):
+    images = (largest * np.random.default_rng(0).uniform(0, 0.9, (4, 6, 6, channels))).astype(dtype)
+    load = TensorFlowDatasets(dataset=_stored(tmp_path, (6, 6, channels), dtype, images), image_shape=shape).load
+    if (dtype, largest) == (np.float32, 255) or (channels, (shape or (0,))[-1]) == (3, 4):
+        with pytest.raises(InputError, match="has a pixel of|images of 3 channels"):
+            load()
+        return
+    data = load()
+    seen = images[..., :3] if channels == 4 else images
+    assert data.train.arrays()[0].mean() == pytest.approx(seen.mean() / largest, abs=0.02)
+    assert ("65535" in data.note, "transparency left out" in data.note) == (dtype == np.uint16, channels == 4)
+
+
+def test_photographs_of_tfds_are_turned_upright(tmp_path):
+    upright = np.kron(GENERATOR.integers(0, 256, (2, 3, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    tags = PIL.Image.Exif()
+    tags[0x0112] = 6
+    PIL.Image.fromarray(np.rot90(upright)).save(tmp_path / "lying.jpg", exif=tags, quality=95, subsampling=0)
+    encoded = [(tmp_path / "lying.jpg").read_bytes()] * 2
+    data = TensorFlowDatasets(
+        dataset=_stored(tmp_path, (None, None, 3), np.uint8, encoded), image_shape=(16, 24, 3)
+    ).load()
+    assert np.abs(255 * data.train.arrays()[0][0] - upright).max() < 12

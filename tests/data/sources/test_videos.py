@@ -104,7 +104,7 @@ def test_the_length_that_a_file_states_is_believed_on_request(ucf):
         ("trainlist02.txt", "Archery/v_Archery_g04_c01.avi 1\n", "for training and for testing"),
         ("testlist02.txt", "\n", "there are no test examples"),
         ("classInd.txt", "0 Archery\n", "line 1 is not '1 <class>'"),
-        ("classInd.txt", b"\xff\xfe", "no text in UTF-8"),
+        ("classInd.txt", b"1 A\xff", "no text in UTF-8"),
         ("classInd.txt", None, "there is no file"),
     ],
 )

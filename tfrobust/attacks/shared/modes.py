@@ -6,13 +6,17 @@ statistics of the batch, and every attack step updates the moving statistics, as
 
 import contextlib
 import contextvars
+import logging
 import math
 from collections.abc import Callable, Iterator
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+
+_log = logging.getLogger(__name__)
 
 MODES = ("inference", "batch", "train")
 # The policy of `reduced_precision`, and the layers that follow it so far.
@@ -135,16 +139,58 @@ def as_predict(model) -> Callable:
     if isinstance(model, keras.Layer) and not model.built:
         raise InputError(f"The Keras model {model.name!r} is not built: call it once on a batch before attacking it.")
 
+    function = model if isinstance(model, keras.Layer) else in_graph(model)
+
     def predict(inputs):
         if isinstance(model, keras.Layer):
             with following_precision(model):
                 outputs = _without_updates(model, inputs, training=False)
         else:
-            outputs = model(inputs)
+            outputs = function(inputs)
         logits = tf.cast(logits_of(outputs), tf.float32)
         if logits.shape.rank not in (2, None) or logits.shape[-1] in (0, 1):
             raise InputError(f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}.")
         return logits
+
+    return predict
+
+
+def in_graph(function: Callable) -> Callable:
+    """Return a function of tensors, also for one that computes outside TensorFlow, such as `predict_proba` of others.
+
+    A function that works on values and not in a graph is called by `tf.numpy_function`. It then is a black box without
+    gradients, of which a warning is logged once.
+
+    Args:
+        function: inputs [b, ...] -> outputs [b, k], or a dict with the key 'logits'.
+
+    Returns:
+        inputs [b, ...] -> outputs [b, k].
+    """
+    warned = []
+
+    def on_values(inputs) -> np.ndarray:
+        with tf.init_scope():
+            return np.asarray(logits_of(function(tf.constant(inputs))), np.float32)
+
+    def predict(inputs):
+        if tf.executing_eagerly() and not isinstance(inputs, np.ndarray):
+            return function(inputs)
+        try:
+            return function(inputs)
+        except Exception as error:
+            example = np.zeros([1, *inputs.shape[1:]], inputs.dtype.as_numpy_dtype)
+            try:
+                outputs = on_values(example)
+            except Exception:  # noqa: BLE001 - the function fails in any case
+                raise error from None
+        if not warned:
+            warned.append(True)
+            _log.warning(
+                "The function of the model does not compute in TensorFlow: it is a black box, without gradients."
+            )
+        found = tf.numpy_function(on_values, [inputs], tf.float32)
+        return tf.ensure_shape(found, [inputs.shape[0], *outputs.shape[1:]])
 
     return predict
 

@@ -13,7 +13,8 @@ import tensorflow as tf
 from tfrobust.attacks.shared.checks import ProbabilitiesError
 from tfrobust.attacks.shared.engine import Engine, checked
 from tfrobust.attacks.shared.modes import as_predict
-from tfrobust.ops import probabilities, randomness
+from tfrobust.errors import InputError
+from tfrobust.ops import finite, probabilities, randomness
 from tfrobust.structs import AttackResult
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 def run_attack(
     attack: Attack,
     predict,
-    inputs: np.ndarray,
-    labels: np.ndarray,
+    inputs,
+    labels=None,
     *,
     seed: int = 0,
     key: tf.Tensor | None = None,
@@ -36,6 +37,8 @@ def run_attack(
     surrogate=None,
 ) -> AttackResult:
     """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`; `surrogate` as for `Engine`.
+
+    `inputs` may be a finite `tf.data.Dataset` of batches (inputs, labels), without `labels`.
 
     Probabilities, which hide gradients, are detected on the clean images and converted to logits as `evaluate` does:
     log(p) of a softmax, log(p / (1 - p)) of sigmoids.
@@ -59,6 +62,8 @@ def run_attack(
         "progress": progress,
         "seconds": seconds,
     }
+    _check_attack(attack, "run_attack")
+    inputs, labels = finite.arrays_of(inputs, labels, "run_attack")
     try:
         return compile_attack(attack, predict, surrogate=surrogate).run(inputs, labels, **options)
     except ProbabilitiesError as error:
@@ -68,7 +73,17 @@ def run_attack(
 
 def compile_attack(attack: Attack, predict, **options) -> Engine | EnsembleEngine:
     """Compile an attack, single or ensemble, for a model; arguments as for `Engine`."""
+    _check_attack(attack, "compile_attack")
     return (EnsembleEngine if attack.members else Engine)(attack, predict, **options)
+
+
+def _check_attack(attack, caller: str) -> None:
+    """Raise InputError if the first argument of a caller, the attack, is something else, such as the model."""
+    if not hasattr(attack, "members"):
+        raise InputError(
+            f"The first argument of {caller} is an attack, such as PGD(...), and the second a model; got a "
+            f"{type(attack).__name__} first."
+        )
 
 
 class EnsembleEngine:

@@ -58,6 +58,16 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+_BASE = "it follows a base: put --gin_file=gin/base/train.gin and gin/base/digits.gin, or a method's file, before it"
+# Macros that files of gin/ set for others, and why nothing of a configuration may use them.
+_WITHOUT_USE = {
+    "METHOD": _BASE,
+    "DATA": _BASE,
+    "ENCODER": "an evaluation builds a network for weights of PyTorch only, by a file of gin/models that sets "
+    "evaluate.encoder; a training takes it after a method's file",
+}
+
+
 def required(knob: str, place: str) -> Binding:
     """Return a binding that takes a knob's default away, so that a later file or flag must set it."""
     return Binding("", knob, "", Macro(_REQUIRED), place)
@@ -141,6 +151,7 @@ def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Bi
         if name not in used and name not in KNOBS and not partial:
             near = nearest(name, used | set(KNOBS))
             hint = f"nearest: {near}" if near else f"the knobs are {', '.join(KNOBS)}"
+            hint = _WITHOUT_USE.get(name, hint)
             raise InputError(f"{binding.place}: nothing uses {shown(name, quote=False)}; {hint}")
     for name, binding in macros.items():
         value = substitute(binding.value, macros, binding.place)
@@ -263,6 +274,9 @@ def _check_argument(binding: Binding, registry: Registry) -> None:
         short = binding.selector.rpartition(".")[2]
         near = nearest(binding.argument, known, count=1)
         hint = f"nearest: {near}; " if near else ""
+        weights = getattr(target, "default_weights", None) or dict.fromkeys(getattr(target, "terms", None) or (), 1.0)
+        if weights and "term_weights" in known and not near:
+            hint = f"the weights of its terms are term_weights = {shown(weights, 80)}; "
         raise InputError(
             f"{binding.place}: {short} has no parameter {shown(binding.argument)}; {hint}it takes {', '.join(known)}"
         )

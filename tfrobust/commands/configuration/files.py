@@ -15,11 +15,15 @@ from typing import Any
 
 from gin import config_parser
 
+from tfrobust.common.files import text_of
 from tfrobust.errors import InputError
 
 _LARGEST_FILE = 1_000_000
 _DEEPEST_VALUE = 100
 _DEEPEST_INCLUDE = 100
+# A value that is a fraction of two numbers, such as 8/255, which gin itself does not read.
+_NUMBER = r"(-?\d+\.?\d*(?:[eE][+-]?\d+)?)"
+_FRACTION = re.compile(rf"^([ \t]*[\w./]+[ \t]*=[ \t]*){_NUMBER}[ \t]*/[ \t]*{_NUMBER}([ \t]*(?:#.*)?)$", re.MULTILINE)
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -191,10 +195,7 @@ def _binding(statement, place: str, from_flag: bool = False) -> Binding:
 def _text(path: pathlib.Path) -> str:
     if path.stat().st_size > _LARGEST_FILE:
         raise InputError(f"{path}: larger than {_LARGEST_FILE} bytes, the limit for a gin file.")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not a text file in UTF-8.") from None
+    text = text_of(path.read_bytes(), path)
     if "\0" in text:
         raise InputError(f"{path}: not a text file.")
     return text
@@ -203,7 +204,7 @@ def _text(path: pathlib.Path) -> str:
 def _statements(text: str, place: str) -> list:
     statements = []
     try:
-        parser = config_parser.ConfigParser(text, _Inert())
+        parser = config_parser.ConfigParser(_FRACTION.sub(_quotient, text), _Inert())
         while (statement := parser.parse_statement()) is not None:
             statements.append(statement)
     except SyntaxError as error:
@@ -218,6 +219,12 @@ def _statements(text: str, place: str) -> list:
     for statement in statements:
         _check_value(getattr(statement, "value", None), place)
     return statements
+
+
+def _quotient(statement: re.Match) -> str:
+    """Return a statement with the quotient in place of its fraction; unchanged if its denominator is 0."""
+    name, numerator, denominator, rest = statement.groups()
+    return f"{name}{float(numerator) / float(denominator)!r}{rest}" if float(denominator) else statement[0]
 
 
 def _check_value(value, place: str) -> None:

@@ -6,7 +6,9 @@ a name that is not in this table does not resolve.
 
 import importlib
 import inspect
+import os
 import pkgutil
+import sys
 from typing import Any
 
 import tfrobust
@@ -142,6 +144,8 @@ def _keras_parts() -> dict[str, Any]:
 
 
 def _import(path: str):
+    if os.getcwd() not in sys.path:  # the program `tfrobust` lacks it, unlike python -m; last, so that it hides nothing
+        sys.path.append(os.getcwd())
     try:
         return importlib.import_module(path)
     except Exception as error:  # whatever a user's module raises while it is imported

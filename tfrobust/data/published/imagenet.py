@@ -10,7 +10,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from tfrobust.common.files import read_bounded
+from tfrobust.common.files import read_text
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, ShiftedImages, Target, decoded
 from tfrobust.data.spec import decode_image
@@ -57,7 +57,7 @@ class ImageNetC(CorruptedImages):
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
             folder = self.root / part[0] / str(part[1])
             paths = [str(folder / relative[position]) for position in positions]
-            return decoded(paths, lambda encoded: decode_image(encoded, target.image_shape), size)
+            return decoded(paths, lambda encoded: decode_image(encoded, target.image_shape, upright=False), size)
 
         return Opened(labels, read, self.notes())
 
@@ -91,7 +91,9 @@ class ImageNetP(PerturbedImages):
             chosen = [clips[part[0]][position] for position in positions]
             frames = len(_names(chosen[0], _SUFFIXES))
             paths = [str(clip / name) for clip in chosen for name in _frames(clip, frames)]
-            return decoded(paths, lambda encoded: decode_image(encoded, target.image_shape), size, group=frames)
+            return decoded(
+                paths, lambda encoded: decode_image(encoded, target.image_shape, upright=False), size, group=frames
+            )
 
         return Opened(np.full(next(iter(counts.values())), -1, np.int32), read, self.notes())
 
@@ -141,7 +143,9 @@ class _Renditions(ShiftedImages):
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
             chosen = [paths[position] for position in positions]
-            return decoded(chosen, lambda encoded: decode_image(encoded, target.image_shape, short_side), size)
+            return decoded(
+                chosen, lambda encoded: decode_image(encoded, target.image_shape, short_side, upright=False), size
+            )
 
         return Opened(labels, read, self.notes(images=f"shorter side {short_side}, centre {height} x {width}"))
 
@@ -210,7 +214,7 @@ def _order(wnids: Sequence[str], target: Target, classes: str) -> list[str]:
         path = pathlib.Path(classes).expanduser()
         if not path.is_file():
             raise DataNotFoundError(f"There is no file {shorten(path)} with the classes of the model.")
-        found = [line.split()[0] for line in read_bounded(path).decode().splitlines() if line.strip()]
+        found = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
         if len(found) != count or len(set(found)) < count:
             raise InputError(f"{shorten(path)} names {len(set(found))} classes; the model has {count} logits.")
         return found

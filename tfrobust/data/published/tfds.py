@@ -102,7 +102,7 @@ def _batches(
     wanted[positions] = True
     stream = _stream(opened).enumerate().take(len(labels)).filter(lambda place, _: tf.gather(wanted, place))
     stream = stream.map(
-        lambda _, example: (decode_image(example[image_key], image_shape), example[label_key]),
+        lambda _, example: (decode_image(example[image_key], image_shape, upright=False), example[label_key]),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )

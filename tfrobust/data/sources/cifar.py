@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.arrays import check_labels
-from tfrobust.common.files import read_bounded
+from tfrobust.common.files import read_bounded, text_of
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
@@ -147,11 +147,11 @@ def _incomplete(path) -> str:
 
 def _class_names(layout: _Layout, content: bytes, path) -> tuple[str, ...]:
     if layout.label_bytes:
-        return tuple(content.decode("utf-8", "replace").split())
+        return tuple(text_of(content, shorten(path)).split())
     names = _unpickled(content, layout.classes, path).get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
         raise InputError(f"{shorten(path)}: {layout.classes} has no list {layout.names_key.decode()!r}.")
-    return tuple(name.decode("utf-8", "replace") for name in names)
+    return tuple(text_of(name, f"{shorten(path)}: a name in {layout.classes}") for name in names)
 
 
 def _batch(layout: _Layout, name: str, content: bytes, class_count: int, path):

@@ -1,5 +1,6 @@
 """Folders of PNG and JPEG files, one folder per class."""
 
+import collections
 import dataclasses
 import itertools
 import os
@@ -14,7 +15,13 @@ from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import FITS, Dataset, FileExamples, examine
 from tfrobust.errors import InputError
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".jpe", ".jfif")
+# Names of the folders of each split, in any case.
+SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "val", "valid", "dev"),
+    "test": ("test", "testing"),
+}
 LARGEST_SIDE = 256  # of images whose size becomes that of the model's input without being asked for
 
 
@@ -23,9 +30,11 @@ LARGEST_SIDE = 256  # of images whose size becomes that of the model's input wit
 class ImageFolder(Source):
     """Image files in `path/train/<class>/*` and `path/test/<class>/*`, or in `path/<class>/*` alone.
 
-    Files are PNG or JPEG. `path/validation/<class>/*` is the validation split if it exists. Class ids follow the sorted
-    names of the class folders. Other files and names that start with a dot are ignored. Images are read on demand and
-    converted to one shape; the `note` of the data set says how.
+    Files are PNG or JPEG. `path/validation/<class>/*`, or `val`, `valid` or `dev`, is the validation split if it
+    exists. Class ids follow the sorted names of the class folders. Images are read on demand, turned as their EXIF
+    orientation says, and converted to one shape. The `note` of the data set says how, and names what is left out: files
+    of other formats, and files and folders outside the class folders. Only names that start with a dot are left out
+    without a word.
 
     Args:
         path: the root.
@@ -63,17 +72,19 @@ class ImageFolder(Source):
         root = pathlib.Path(self.path).expanduser()
         if not root.is_dir():
             raise DataNotFoundError(f"there is no folder {shorten(root)}; give one with a folder per class.")
-        folders = {"train": root}
-        if (root / "train").is_dir():
-            folders = {split: root / split for split in ("train", "validation", "test") if (root / split).is_dir()}
+        folders = _split_folders(root)
         if "validation" in folders and self.validation_size:
-            raise InputError(f"{shorten(root)} has a validation folder; leave validation_size at 0.")
+            name = folders["validation"].name
+            raise InputError(
+                f"{shorten(root)} has the folder {name!r} for validation: set ImageFolder.validation_size=0."
+            )
         class_names = _class_names(folders["train"])
         splits, note = self._read(root, {split: _listed(folder, class_names) for split, folder in folders.items()})
         train, test = splits["train"], splits.get("test")
         if test is None:
             train, test = self.hold_out(train, self.test_size, "test")
         data = self.assemble(root.resolve().name, class_names, train, test)
+        note += "".join(f"; {sentence}" for sentence in _left_out(root, folders, class_names))
         return dataclasses.replace(data, validation=splits.get("validation", data.validation), note=note)
 
     def _read(self, root: pathlib.Path, listed: dict[str, dict[str, int]]) -> tuple[dict[str, FileExamples], str]:
@@ -99,6 +110,8 @@ class ImageFolder(Source):
             kept = [path for path in labels if path not in bad]
             splits[split] = FileExamples(kept, [labels[path] for path in kept], **reading)
         skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
+        lying = 0 if sizes is None else int(np.sum(sizes[:, 3] != 1))
+        skipped += f"; {lying:,} turned upright as their EXIF orientation says" if lying else ""
         return splits, f"{shorten(root, 60)}: {_fitted(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
 
 
@@ -154,6 +167,58 @@ def _fitted(count: int, sizes: np.ndarray | None, shape: tuple[int, int, int], f
     return f"{_counted(count, sizes)}, {done.get(fit, f'resized to a shorter side of {fit} and cropped')} to {target}"
 
 
+def _split_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Return the folder of each split; the root alone is that of the training split if it holds the classes.
+
+    A folder without folders is a class, whatever its name.
+    """
+    folders = {}
+    for split, names in SPLITS.items():
+        found = [name for name in _folders(root) if name.lower() in names and _folders(root / name)]
+        if len(found) > 1:
+            raise InputError(
+                f"{shorten(root)}: {found[0]!r} and {found[1]!r} are both {split} folders; keep one of them."
+            )
+        if found:
+            folders[split] = root / found[0]
+    if folders and "train" not in folders:
+        other = next(iter(folders.values())).name
+        raise InputError(f"{shorten(root)} has the folder {other!r} of a split, and no folder 'train'.")
+    return folders or {"train": root}
+
+
+def _left_out(root: pathlib.Path, folders: dict[str, pathlib.Path], class_names: tuple[str, ...]) -> list[str]:
+    """Describe the files and folders that are not read, and why."""
+    beside = [] if root in folders.values() else _others(root, {folder.name for folder in folders.values()})
+    formats, deep, where = collections.Counter(), 0, ""
+    for folder in folders.values():
+        beside += [f"{folder.name}/{name}" for name in _others(folder, class_names)]
+        for place in filter(pathlib.Path.is_dir, (folder / name for name in class_names)):
+            formats.update(_suffix(name) for name in _others(place, _folders(place)) if _suffix(name) not in SUFFIXES)
+            for inner in _folders(place):
+                count = sum(len(names) for _, _, names in os.walk(place / inner))
+                deep, where = deep + count, where or f"{place.name}/{inner}"
+    said = [f"{count:,} {suffix or 'nameless'} file{'s' * (count > 1)}" for suffix, count in formats.most_common()]
+    said = [f"{shorten(', '.join(said), 100)} (not PNG or JPEG)"] if said else []
+    if deep:
+        said.append(f"{deep:,} file{'s' * (deep > 1)} in folders inside a class, such as {shorten(where, 50)}")
+    if beside:
+        said.append(f"{shorten(', '.join(beside), 100)}, outside the class folders")
+    neighbors = [name for name in _folders(root.resolve().parent) if name.lower() in SPLITS["test"]]
+    if root.name.lower() in SPLITS["train"] and neighbors:
+        said.append(f"the folder {neighbors[0]!r} beside {root.name!r}; name their parent to use it as the test split")
+    return [f"left out: {sentence}" for sentence in said]
+
+
+def _others(folder: pathlib.Path, names) -> list[str]:
+    """Return the entries of a folder other than `names` that do not start with a dot."""
+    return sorted({entry.name for entry in os.scandir(folder) if entry.name[0] != "."} - set(names))
+
+
+def _suffix(name: str) -> str:
+    return pathlib.PurePath(name).suffix.lower()
+
+
 def _folders(folder: pathlib.Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
 
@@ -162,12 +227,16 @@ def _images(folder: pathlib.Path) -> list[str]:
     if not folder.is_dir():
         return []
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
-    return [str(folder / name) for name in names if name[0] != "." and name.lower().endswith(SUFFIXES)]
+    return [str(folder / name) for name in names if name[0] != "." and _suffix(name) in SUFFIXES]
 
 
 def _class_names(folder: pathlib.Path) -> tuple[str, ...]:
     names = check_class_names(_folders(folder), shorten(folder))
     for name in names:
         if not _images(folder / name):
-            raise InputError(f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}).")
+            found = sorted({_suffix(other) or "folders" for other in _others(folder / name, ())})
+            raise InputError(
+                f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}), only "
+                f"{shorten(', '.join(found) or 'nothing', 60)}."
+            )
     return names

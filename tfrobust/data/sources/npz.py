@@ -38,7 +38,9 @@ class Npz(Source):
     def load(self) -> Dataset:
         """Read the arrays and split them."""
         with _opened(self.path) as file:
-            names = self.class_names or _read(file, "class_names", self.path, optional=True).ravel()
+            names = self.class_names or _texts(file, "class_names", self.path)
+            if names is None:
+                names = _read(file, "class_names", self.path, optional=True).ravel()
             has_test = "test_images" in file.files
             texts = [_texts(file, key, self.path) for key in ("labels", "test_labels")]
         if texts[0] is not None and not len(names):
@@ -88,7 +90,16 @@ def _texts(file, key: str, path: str) -> np.ndarray | None:
     """Return labels that are texts, str [n]; None if they are numbers or missing."""
     if key not in file.files or (labels := _read(file, key, path)).dtype.kind not in "US":
         return None
-    return np.char.decode(labels, "utf-8", "replace").ravel() if labels.dtype.kind == "S" else labels.ravel()
+    labels = labels.ravel()
+    if labels.dtype.kind == "U":
+        return labels
+    try:
+        return np.char.decode(labels, "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{shorten(path)}: {key!r} has texts that are not UTF-8, such as {shorten(error.object, 40)}; save "
+            f"{key}=np.char.decode({key}, 'latin-1'), or with the encoding that they have."
+        ) from error
 
 
 def _ids(texts: np.ndarray, class_names, name: str) -> np.ndarray:

@@ -186,12 +186,8 @@ class Treebank:
                 f"there is no {shorten(file)}: unpack stanfordSentimentTreebank.zip of "
                 "https://nlp.stanford.edu/sentiment/ and name its folder stanfordSentimentTreebank as path."
             )
-        try:
-            # splitlines() would split at characters that occur inside words.
-            lines = files.read_bounded(file, LARGEST_FILE).decode().split("\n")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{shorten(file)} is not UTF-8 text.") from error
-        return [line for line in lines if line]
+        # splitlines() would split at characters that occur inside words.
+        return [line for line in files.read_text(file, LARGEST_FILE).split("\n") if line]
 
 
 def _labelled(phrases: list[list[str]], treebank: Treebank) -> tuple[list[list[str]], list[int]]:

@@ -37,8 +37,13 @@ class ClassSubset(Source):
         number = np.full(count, -1, np.int32)
         number[list(classes)] = np.arange(len(classes))
         names = tuple(dataset.class_names[one] for one in classes)
-        splits = (_chosen(examples, number) for examples in (dataset.train, dataset.validation, dataset.test))
-        return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits, dataset.vocabulary, dataset.note)
+        before = (dataset.train, dataset.validation, dataset.test)
+        splits = [_chosen(examples, number) for examples in before]
+        count = sum(map(len, before)) - sum(map(len, splits))
+        note = "; ".join(
+            filter(None, [dataset.note, f"left out: {count:,} examples of other classes" if count else ""])
+        )
+        return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits, dataset.vocabulary, note)
 
 
 def _chosen(examples: Examples, number: np.ndarray) -> Examples:

@@ -22,9 +22,14 @@ from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_na
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
 from tfrobust.errors import InputError
+from tfrobust.security import picture_files
 
 _HOST = "storage.googleapis.com"  # the host that TFDS contacts first for every data set
 _CHUNK = 256
+# The factor that scales pixels of each type to [0, 1], and the rounding errors of resizing.
+_SCALES, _ROUNDING = {np.uint8: PIXEL_SCALE, np.uint16: 1 / 65535, np.float32: 1.0}, 1e-5
+# Channels of the stored images, and other channels that they can be read as.
+_CONVERSIONS = ((1, 3), (3, 1), (4, 3), (4, 1))
 _LARGEST_TEXT = 2**24  # bytes of a description or of a list of labels
 # The classes of TFDS itself; that of segmented images reads the file that its labels name.
 _OWN_FEATURE = re.compile(r"tensorflow_datasets\.core\.features\.(?!labeled_image)\w+\.\w+", re.ASCII)
@@ -61,13 +66,16 @@ class PreparedSource(Source):
             self._prepare(builder)
         return builder
 
-    def batches(self, builder, split: str, pick: Callable) -> list[tuple[np.ndarray, ...]]:
+    def batches(
+        self, builder, split: str, pick: Callable, decoders: dict | None = None
+    ) -> list[tuple[np.ndarray, ...]]:
         """Read a split in the order of its files.
 
         Args:
             builder: the prepared builder.
             split: TFDS split.
             pick: example -> the tensors to keep.
+            decoders: decoders of TFDS by feature; None for its own.
 
         Returns:
             Batches of the picked tensors as NumPy arrays.
@@ -77,7 +85,7 @@ class PreparedSource(Source):
         """
         damaged = InputError(f"{shorten(builder.data_path)}, split {split!r}: damaged or cut short.")
         try:
-            stream = builder.as_dataset(split=split, shuffle_files=False)
+            stream = builder.as_dataset(split=split, shuffle_files=False, decoders=decoders)
         except (ValueError, KeyError, AssertionError) as error:
             if split in builder.info.splits:
                 raise damaged from error
@@ -149,11 +157,15 @@ class PreparedSource(Source):
 class TensorFlowDatasets(PreparedSource):
     """TFDS image classification set with one `Image` and one `ClassLabel` feature, read into memory.
 
+    Images of 8 and 16 bits are scaled to [0, 1]; floats must lie there. JPEG images of any size are turned as their
+    EXIF orientation says.
+
     Args:
         dataset, data_dir, download, train_split: see `PreparedSource`.
         test_split: TFDS split; None holds `test_size` out of the training split.
         test_size: a count or a fraction, if test_split is None.
-        image_shape: (height, width, channels) to which images are resized; required if sizes vary.
+        image_shape: (height, width, channels) to which images are resized; required if sizes vary. Transparency is left
+            out if channels are fewer than the images have.
     """
 
     test_split: str | None = "test"
@@ -169,7 +181,12 @@ class TensorFlowDatasets(PreparedSource):
         else:
             test = self._read(builder, self.test_split, image_key, label_key)
         names = check_class_names(builder.info.features[label_key].names, shorten(self.dataset))
-        return self.assemble(builder.name, names, train, test)
+        data = self.assemble(builder.name, names, train, test)
+        stored = builder.info.features[image_key]
+        note = "" if stored.np_dtype != np.uint16 else "images of 16 bits, divided by 65535"
+        if stored.shape[-1] == 4 and self.image_shape is not None and self.image_shape[2] < 4:
+            note = f"{note}{'; ' if note else ''}transparency left out"
+        return dataclasses.replace(data, note=f"{shorten(self.dataset, 60)}: {note}" if note else "")
 
     def opened(self) -> tuple:
         """Return the prepared builder and the names of its image and label features.
@@ -199,17 +216,26 @@ class TensorFlowDatasets(PreparedSource):
                 f"the images of {shorten(self.dataset, 60)!r} vary in size ({features[images[0]].shape}); "
                 "set TensorFlowDatasets.image_shape."
             )
+        channels, target = features[images[0]].shape[-1], (self.image_shape or features[images[0]].shape)[-1]
+        if channels != target and (channels, target) not in _CONVERSIONS:
+            raise InputError(
+                f"{shorten(self.dataset, 60)!r} has images of {channels} channels, which cannot be read as {target}: "
+                f"set the last number of TensorFlowDatasets.image_shape to {channels}."
+            )
         return images[0], labels[0]
 
     def _read(self, builder, split: str, image_key: str, label_key: str) -> ArrayExamples:
-        shape = tuple(self.image_shape or builder.info.features[image_key].shape)
-        convert = self.image_shape is not None and shape != tuple(builder.info.features[image_key].shape)
+        stored = builder.info.features[image_key]
+        shape = tuple(self.image_shape or stored.shape)
+        convert = self.image_shape is not None and shape != tuple(stored.shape)
+        convert |= stored.np_dtype == np.uint16
 
         def pick(example):
             image = example[image_key]
             return (_converted(image, shape) if convert else image), example[label_key]
 
-        batches = self.batches(builder, split, pick)
+        decoders = {image_key: _upright()} if None in stored.shape and stored.np_dtype == np.uint8 else None
+        batches = self.batches(builder, split, pick, decoders)
         where = shorten(f"{self.dataset}, {split}")
         images = check_images(np.concatenate([batch[0] for batch in batches]), where)
         labels = check_labels(np.concatenate([batch[1] for batch in batches]), len(images), where=where)
@@ -308,11 +334,26 @@ def _prepared_folder(folder: pathlib.Path) -> pathlib.Path:
     raise DataNotFoundError(f"{shorten(folder)} has no prepared TFDS data set (no dataset_info.json).")
 
 
+def _upright():
+    """Return a decoder of TFDS that turns JPEG images as their EXIF orientation says."""
+    import tensorflow_datasets as tfds
+
+    @tfds.decode.make_decoder()
+    def upright(encoded, feature):
+        return picture_files.turned(feature.decode_example(encoded), picture_files.orientation(encoded))
+
+    return upright()
+
+
 def _converted(image: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
-    image = tf.cast(image, tf.float32) * PIXEL_SCALE if image.dtype == tf.uint8 else image
+    """Scale an integer image to [0, 1], and convert it to a shape; floats outside [0, 1] stay there, to be refused."""
+    image = tf.cast(image, tf.float32) * np.float32(_SCALES[image.dtype.as_numpy_dtype])
+    if image.shape[-1] == 4 and shape[2] < 4:
+        image = image[..., :3]
     if image.shape[-1] == 1 and shape[2] == 3:
         image = tf.image.grayscale_to_rgb(image)
     elif image.shape[-1] == 3 and shape[2] == 1:
         image = tf.image.rgb_to_grayscale(image)
     image = tf.image.resize(image, shape[:2], antialias=True)
-    return tf.ensure_shape(tf.clip_by_value(image, 0.0, 1.0), shape)
+    clipped = tf.clip_by_value(image, 0.0, 1.0)
+    return tf.ensure_shape(tf.where(tf.abs(image - clipped) < _ROUNDING, clipped, image), shape)

@@ -120,11 +120,7 @@ class VideoSource(Source):
         file = pathlib.Path(self.lists).expanduser() / name
         if not file.is_file():
             raise DataNotFoundError(f"there is no file {shorten(file)}; give the folder of the official lists.")
-        try:
-            text = files.read_bounded(file).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{shorten(file)} is no text in UTF-8.") from error
-        return [line.strip() for line in text.splitlines() if line.strip()]
+        return [line.strip() for line in files.read_text(file).splitlines() if line.strip()]
 
     def inside(self, folder: str, name: str) -> str:
         """Return the path of a video of a list, which must be a plain file in a folder of `path`."""

@@ -14,13 +14,14 @@ from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.transfer import Transfer
 from tfrobust.common.kinds import ANY
 from tfrobust.common.settings import require_least
+from tfrobust.data import summary
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor import pixels as doctor_pixels
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import attacked, search
 from tfrobust.structs import Finding
 
@@ -64,13 +65,14 @@ class Doctor(Evaluator):
     | `overfitting` | FGSM leaves much more accuracy than PGD at the epsilon of a training by single steps |
     | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these images |
     | `test_size` | too few test images for the claim |
+    | `classes` | classes without test images or training images (only named if there are any) |
     | `duplicates` | test images are among the training images of either stage (if those are known) |
     | `selection` | the weights were selected on the test split |
 
     Without input gradients, the checks that need them are left out, and `gradients` says so. The curve of the same
     attack over the same images shares its work if finished chunks are stored. For text, which no attack perturbs, the
-    checks are `logits`, `deterministic`, `batch_independent`, `clean_accuracy`, `test_size`, `duplicates` and
-    `selection`.
+    checks are `logits`, `deterministic`, `batch_independent`, `clean_accuracy`, `test_size`, `classes`, `duplicates`
+    and `selection`.
 
     Attributes:
         attack: a short attack for `monotone`, `repredict` and `rounding`; a few steps are enough. None for text.
@@ -135,6 +137,7 @@ class Doctor(Evaluator):
             findings.append(check_units(setting, attack))
         findings += [
             check_test_size(setting, robust),
+            check_classes(setting),
             check_duplicates(setting),
             check_selection(setting),
         ]
@@ -177,7 +180,7 @@ def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
     """Check that the saved adversarial images lie in the threat set and are misclassified when predicted again."""
     positions, result = attacked(setting, attack, limit)
     images, threat = np.asarray(result.adversarial), attack.threat
-    fooled = setting.predict(images).argmax(axis=-1) != setting.labels[positions]
+    fooled = ~are_correct(setting.predict(images), setting.labels[positions])
     differ = int(np.sum(fooled != np.asarray(result.success)))
     inside = np.asarray(threat.contains(tf.constant(setting.images[positions]), tf.constant(images)))
     outside = int(np.sum(~inside))
@@ -196,11 +199,11 @@ def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
     """Check that the saved adversarial images are still misclassified as 8-bit images."""
     positions, result = attacked(setting, attack, limit)
     images, labels = np.asarray(result.adversarial), setting.labels[positions]
-    made = setting.clean_correct[positions] & (setting.predict(images).argmax(axis=-1) != labels)
+    made = setting.clean_correct[positions] & ~are_correct(setting.predict(images), labels)
     if not made.any():
         return Finding("rounding", "pass", "The attack caused no misclassification, so nothing was rounded.")
     rounded = np.round(images[made] * 255) / np.float32(255)
-    left = float(np.mean(setting.predict(rounded).argmax(axis=-1) != labels[made]))
+    left = float(np.mean(~are_correct(setting.predict(rounded), labels[made])))
     evidence = f"Of {made.sum()} adversarial images, {left:.1%} are still misclassified when rounded to 8 bits."
     if 1 - left <= _LOST:
         return Finding("rounding", "pass", evidence)
@@ -429,6 +432,24 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
     enough = f"{_IMAGES_FOR_FIVE_POINTS} {setting.examples}"
     remedy = f"Evaluate on {enough}, which determine any share to within 5 %, or claim no more than this."
     return Finding("test_size", "fail" if worst > 0.1 else "warn", evidence, remedy)
+
+
+def check_classes(setting: Setting) -> Finding | None:
+    """Warn of classes without test images, about which no number says anything, or without training images.
+
+    None if every class has both, as far as is known.
+    """
+    count = setting.predictor.class_count
+    names = setting.class_names or tuple(map(str, range(count)))
+    counts = {"test": np.bincount(setting.labels, minlength=count), "training": setting.train_counts}
+    said = {part: summary.without_examples(held, names) for part, held in counts.items() if held is not None}
+    said = [f"{part} {setting.examples}: {missing}" for part, missing in said.items() if missing]
+    if not said:
+        return None
+    remedy = (
+        "Add examples of these classes, or leave the classes out (ClassSubset): the numbers say nothing about them."
+    )
+    return Finding("classes", "warn", f"Of {count} classes, {'; '.join(said)}.", remedy)
 
 
 def check_duplicates(setting: Setting) -> Finding | None:

@@ -15,7 +15,7 @@ from tfrobust.common.configured import constructor_arguments
 from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.predictor import from_keras
 from tfrobust.evaluation.engine.searching import perturbed, search
 from tfrobust.structs import Finding
@@ -177,8 +177,8 @@ def check_transfer(
     climb = PGD(threat=attack.threat, steps=_TRANSFER_STEPS)
     images = perturbed(other, climb, positions)
     labels = setting.labels[positions]
-    moved = setting.predict(images).argmax(axis=-1) == labels
-    fooled = np.mean(other.predict(images).argmax(axis=-1) != labels)
+    moved = are_correct(setting.predict(images), labels)
+    fooled = np.mean(~are_correct(other.predict(images), labels))
     evidence = (
         f"Adversarial images of an undefended network (clean accuracy {other.clean_correct.mean():.1%}, {fooled:.1%} "
         f"misclassified by itself) succeed on {_only(white, moved):.1%} of {len(white)} images on which attacks on "
@@ -210,7 +210,7 @@ def _plainly_robust(setting: Setting, attack: Attack, positions: np.ndarray) -> 
     robust = setting.clean_correct[positions]
     for candidate in (gray, *turns):
         points = attack.threat.project(tf.constant(images), tf.constant(candidate))
-        robust = robust & (setting.predict(np.asarray(points)).argmax(axis=-1) == labels)
+        robust = robust & are_correct(setting.predict(np.asarray(points)), labels)
     return robust
 
 

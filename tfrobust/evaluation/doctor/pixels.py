@@ -9,7 +9,7 @@ import numpy as np
 
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.base import Setting, are_correct
 from tfrobust.evaluation.engine.predictor import in_batches
 from tfrobust.structs import Finding
 
@@ -132,7 +132,7 @@ def _compared(setting: Setting) -> Comparison:
 
     def correct(pixels: np.ndarray) -> np.ndarray:
         logits = in_batches(setting.predictor.compiled_logits, np.float32(pixels), setting.batch_size)
-        return (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
+        return are_correct(logits, labels)
 
     given = correct(images)
     if np.sum(~given) < max(_FEWEST, _SOME * len(given)):
@@ -209,8 +209,10 @@ def _standardized(name: str, mean, std) -> PixelRange:
 def _wrapped(setting: Setting, pixel_range: PixelRange) -> str:
     bounds, wrap = pixel_range.bounds, "Wrap it"
     if bounds:
-        flag = bounds.replace(" ", "")
-        wrap = f"Pass bounds=({bounds}) (in the command --bounds={flag}), or wrap it"
+        wrap = f"Pass bounds=({bounds}) (in the command --bounds={bounds.replace(' ', '')})"
+        if setting.predictor.is_file:
+            return f"{wrap}."
+        wrap += ", or wrap it"
     if pixel_range.code.startswith("keras.layers."):
         shape = tuple(setting.images.shape[1:])
         return f"{wrap}: keras.Sequential([keras.Input({shape}), {pixel_range.code}, model])."

@@ -28,6 +28,11 @@ from tfrobust.structs import Finding, Measurement, Series
 _VALIDATION = ("validation_images", "validation_labels")
 
 
+def are_correct(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return which rows of logits [n, k] are finite and largest at their labels [n], bool [n]."""
+    return (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
+
+
 @dataclasses.dataclass
 class Outcome:
     """Results of an evaluation: measurements, series and findings, in the order in which they were made."""
@@ -62,6 +67,7 @@ class Setting:
             None.
         train_images: images of the training split, for evaluators that need them; or None.
         train_labels: labels of the training split; or None.
+        train_counts: integer [k], examples of each class in the training split; or None.
         validation_images: images of a split that neither training nor evaluation uses, for evaluators that calibrate on
             it; checked and rounded as `images`; or None.
         validation_labels: its labels; or None.
@@ -92,6 +98,7 @@ class Setting:
     progress: Callable | None = None
     train_images: np.ndarray | None = None
     train_labels: np.ndarray | None = None
+    train_counts: np.ndarray | None = None
     validation_images: np.ndarray | None = None
     validation_labels: np.ndarray | None = None
     pretraining_examples: Examples | None = None
@@ -143,7 +150,7 @@ class Setting:
     @functools.cached_property
     def clean_correct(self) -> np.ndarray:
         """Correctly classified clean images, bool [n]; logits that are not all finite count as wrong, as in attacks."""
-        return (self.clean_logits.argmax(axis=-1) == self.labels) & np.isfinite(self.clean_logits).all(axis=-1)
+        return are_correct(self.clean_logits, self.labels)
 
     @functools.cached_property
     def validation_logits(self) -> np.ndarray:
@@ -282,7 +289,10 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
         raise InputError("There are no examples to evaluate on.")
     if (kind := kind_of(images.shape[1:])) is not predictor.kind:
         raise InputError(f"{predictor.name} takes {predictor.kind.layout}; the data are {kind.layout}.")
-    images = check_tokens(images, "the test split") if predictor.is_text else checks.check_images(images, 0.0, 1.0)
+    if predictor.is_text:
+        images = check_tokens(images, "the test split", predictor.vocabulary_size)
+    else:
+        images = checks.check_images(images, 0.0, 1.0)
     have, expected = images.shape[1:], tuple(predictor.image_shape)
     if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):
         remedy = arrays.channels_first(images.shape)

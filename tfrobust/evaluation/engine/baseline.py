@@ -59,7 +59,7 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
         ValueError: the file is not a report.
     """
     try:
-        report = json.loads(files.read_bounded(path).decode())
+        report = json.loads(files.read_text(path))
         values = {one["id"]: one["value"] for one in report["measurements"]}
         means = [one for one in report["measurements"] if one["id"] == mean]
         images = images_of_measurement(means[0].get("settings", {}), means[0].get("n")) if means else {}

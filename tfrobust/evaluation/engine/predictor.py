@@ -12,27 +12,26 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.shared import modes
 from tfrobust.attacks.shared.modes import following_precision
 from tfrobust.certification.network import Network, NoBoundsError, walk
 from tfrobust.common import files, fingerprint
 from tfrobust.common.kinds import TEXT, Kind, kind_of
 from tfrobust.data.checks import MOST_CLASSES
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import litert
+from tfrobust.evaluation.engine import keras_models, litert
 from tfrobust.evaluation.engine.normalization import first_normalization
+from tfrobust.models.shared import foreign
 from tfrobust.ops import probabilities
-from tfrobust.security import archives, litert_files, rehearsal, saved_models
+from tfrobust.security import keras_files, litert_files, rehearsal, saved_models
 from tfrobust.security.rehearsal import A_FEW, Use
 
 _SIGNATURE = "serving_default"
 _OPENER = f"{__name__}:opened"
-# Ranks of a batch of tokens, images or clips.
-_RANKS = (2, 4, 5)
 _PROBE_SIZE = 32
 # Images whose gradient `as_logits` computes.
 GRADIENT_PROBES = 2
-# Layers that may follow the last dense layer.
-_AFTER_LOGITS = (keras.layers.Activation, keras.layers.Softmax)
+_BY_FLAG = "name the logits with --logits_output"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +57,7 @@ class Predictor:
         grid_origin: a value of that grid, in pixel units.
         normalization: float32 [b, h, w, c] -> `NormalizationInput`, of a Keras model's first normalization layer; None
             if unknown.
+        vocabulary_size: number of token ids that it accepts; None if unknown.
         network: operations of the model, through which bounds are propagated; None if they are unknown.
         no_network: the reason, if there is none.
     """
@@ -77,6 +77,7 @@ class Predictor:
     grid: float = 0.0
     grid_origin: float = 0.0
     normalization: Callable | None = None
+    vocabulary_size: int | None = None
     network: Network | None = None
     no_network: str = "its layers are not known; bounds need the Keras model"
 
@@ -101,6 +102,11 @@ class Predictor:
         if self.embedding is None:
             raise InputError(f"{self.name} names no embedding: an output called 'embedding' is needed here.")
         return tf.function(lambda images: tf.cast(self.embedding(images), tf.float32), autograph=False)
+
+    @property
+    def is_file(self) -> bool:
+        """True for a SavedModel or a LiteRT file, which no layer can be put before."""
+        return self.weights_sha256 is not None and self.no_network == type(self).no_network
 
     def with_surrogate(self, surrogate: Predictor) -> Predictor:
         """Return this predictor with another surrogate; raise ValueError if that has other classes or inputs."""
@@ -259,7 +265,8 @@ def from_function(
     """Make a predictor from any function `images -> logits`.
 
     Args:
-        logits: float32 [b, h, w, c] (tokens: int32 [b, length]) -> float [b, k], made of TensorFlow operations.
+        logits: float32 [b, h, w, c] (tokens: int32 [b, length]) -> float [b, k], made of TensorFlow operations; or of
+            others, such as NumPy's, of which there are no gradients.
         image_shape: (h, w, c), (t, h, w, c) or (length,).
         class_count: k; None: determined by predicting one gray image.
         embedding: float32 [b, h, w, c] -> [b, d], or None.
@@ -272,6 +279,7 @@ def from_function(
     Raises:
         ValueError: the output is not [b, k] with k >= 2.
     """
+    logits = modes.in_graph(logits)
     return Predictor(
         logits=logits,
         embedding=embedding,
@@ -298,21 +306,27 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
     Raises:
         ValueError: the model is not built, or has no such output.
     """
+    named = "let it return a dict with the key 'logits': keras.Model(model.inputs, {'logits': model.outputs[0]})"
+    return _from_keras(model, logits_output, named)
+
+
+def _from_keras(model: keras.Model, logits_output: str | None, remedy: str) -> Predictor:
+    """Make a predictor as `from_keras`; `remedy` says how to name one of several outputs."""
     if not model.built:
         raise InputError(f"The Keras model {model.name!r} is not built: call it once on a batch, or build it.")
-    shape = _keras_image_shape(model)
+    shape = keras_models.image_shape(model)
     # A tfrobust method has parts that are not deployed; encoder and head are evaluated.
     parts = [model.encoder, model.head] if hasattr(model, "propagate") else [model]
     weights = [variable.numpy() for variable in {id(v): v for part in parts for v in part.variables}.values()]
 
     def logits(images):
         with following_precision(model):
-            outputs = _named_outputs(model, model(images, training=False))
-        return outputs[_output_name(list(outputs), logits_output, f"The Keras model {model.name!r}")]
+            outputs = keras_models.named_outputs(model, model(images, training=False))
+        return outputs[_output_name(list(outputs), logits_output, f"The Keras model {model.name!r}", remedy)]
 
     return Predictor(
         logits=logits,
-        embedding=_keras_embedding(model),
+        embedding=keras_models.embedding(model),
         image_shape=shape,
         # Traced, as evaluations call it: some models fail only then.
         class_count=_probe(tf.function(logits, autograph=False), shape, model.name),
@@ -320,6 +334,7 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
         parameters=_parameters(weights),
         weights_sha256=fingerprint.weights_sha256(weights),
         normalization=first_normalization(model),
+        vocabulary_size=foreign.vocabulary_size(model),
         **network_of(model),
     )
 
@@ -367,7 +382,7 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
         )
     ((key, spec),) = inputs.items()
     fits = spec.dtype.is_integer if spec.shape.rank == 2 else spec.dtype.is_floating
-    if spec.shape.rank not in _RANKS or not fits:
+    if spec.shape.rank not in keras_models.RANKS or not fits:
         raise InputError(
             f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed, or clips, floats "
             "[b, t, h, w, c], or tokens, integers [b, length]."[:300]
@@ -393,7 +408,14 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
         name=name,
         parameters=_parameters(variables),
         weights_sha256=fingerprint.weights_sha256(variables),
+        vocabulary_size=_vocabulary_size(directory),
     )
+
+
+def _vocabulary_size(directory: str) -> int | None:
+    """Return the number of words in the vocabulary of an export; None if it has none."""
+    path = pathlib.Path(directory, "assets.extra", "vocabulary.txt")
+    return len(files.read_text(path).splitlines()) if path.is_file() else None
 
 
 def from_litert(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predictor:
@@ -449,7 +471,7 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
 
     Args:
         path: a directory with saved_model.pb or model.tflite; or with numbered versions, of which the newest is loaded;
-            or a `.tflite` file; or a `.keras` file, loaded with safe_mode=True (import its own classes beforehand).
+            or a `.tflite` file; or a `.keras` file (import what defines its own classes beforehand).
         logits_output: as in `from_saved_model`.
         use: how it will be called, for its rehearsal in another process.
 
@@ -465,12 +487,8 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
         return from_saved_model(str(place), logits_output, use)
     if litert_files.is_litert(place):
         return from_litert(str(place), logits_output, use)
-    archives.check_zip(place)
-    try:
-        model = keras.saving.load_model(place, compile=False, safe_mode=True)
-    except Exception as error:  # noqa: BLE001 - a damaged or foreign file can raise anything in Keras
-        raise InputError(f"{path} cannot be loaded as a .keras file: {_first_line(error)}") from error
-    return from_keras(model, logits_output)
+    use = dataclasses.replace(use, opener=_OPENER, options={"logits_output": logits_output})
+    return _from_keras(keras_files.load(place, compiled=False, use=use), logits_output, _BY_FLAG)
 
 
 def located(path: str) -> pathlib.Path:
@@ -502,22 +520,11 @@ def opened(path: str, logits_output: str | None = None) -> tuple[Callable, list,
     return found.logits, [None, *found.image_shape], found.kind.dtype
 
 
-def _named_outputs(model: keras.Model, outputs) -> dict:
-    """Return the outputs of a Keras model by name: a dict's keys, or the names of the layers that produce them."""
-    if isinstance(outputs, dict):
-        return outputs
-    outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    names = getattr(model, "output_names", None) or []
-    if len(names) != len(outputs):  # a subclassed model has no output names
-        names = [f"output_{number}" for number in range(len(outputs))]
-    return dict(zip(names, outputs, strict=True))
-
-
 class _NoSuchOutputError(InputError):
     """Error for a missing output, or for an ambiguous choice of the logits."""
 
 
-def _output_name(names: list[str], wanted: str | None, where: str) -> str:
+def _output_name(names: list[str], wanted: str | None, where: str, remedy: str = _BY_FLAG) -> str:
     if wanted is not None and wanted not in names:
         raise _NoSuchOutputError(f"{where} has no output {wanted!r}, only {sorted(names)} (--logits_output).")
     if wanted is not None:
@@ -526,7 +533,7 @@ def _output_name(names: list[str], wanted: str | None, where: str) -> str:
         return "logits"
     if len(names) == 1:
         return names[0]
-    raise _NoSuchOutputError(f"{where} has the outputs {sorted(names)}: name the logits with --logits_output.")
+    raise _NoSuchOutputError(f"{where} has the outputs {sorted(names)}: {remedy}."[:300])
 
 
 def _saved_variables(loaded, directory: str) -> list[np.ndarray]:
@@ -544,32 +551,6 @@ def _saved_variables(loaded, directory: str) -> list[np.ndarray]:
 def _parameters(values: list[np.ndarray]) -> int:
     # Random-seed states are integers, not parameters.
     return sum(int(np.size(value)) for value in values if value.dtype.kind not in "iu")
-
-
-def _keras_image_shape(model) -> tuple[int | None, ...]:
-    shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
-    if not isinstance(shape, (tuple, list, tf.TensorShape)) or len(shape) not in _RANKS:
-        raise InputError(
-            f"The Keras model {model.name!r} takes neither images [b, h, w, c], nor clips [b, t, h, w, c], nor tokens "
-            f"[b, length]: its input is {shape}."
-        )
-    return tuple(shape[1:])
-
-
-def _keras_embedding(model) -> Callable | None:
-    embed = getattr(model, "embed", None)
-    if callable(embed) and not isinstance(embed, keras.Layer):  # a layer with that name is not a function of images
-        return embed
-    output = getattr(model, "output", None)
-    if "embedding" in (*(getattr(model, "output_names", None) or ()), *(output if isinstance(output, dict) else ())):
-        return lambda images: _named_outputs(model, model(images, training=False))["embedding"]
-    # Only Sequential and functional models have a known graph.
-    inputs = getattr(model, "inputs", None)
-    layers = [each for each in model.layers if not isinstance(each, _AFTER_LOGITS)]
-    if not inputs or len(model.outputs) != 1 or not layers or not isinstance(layers[-1], keras.layers.Dense):
-        return None
-    penultimate = keras.Model(inputs, layers[-1].input)
-    return lambda images: penultimate(images, training=False)
 
 
 def _probe(logits: Callable, image_shape, name: str) -> int:

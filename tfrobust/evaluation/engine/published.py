@@ -13,7 +13,7 @@ from tfrobust.common import configured
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, PublishedSet, Target
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.base import Setting, are_correct
 from tfrobust.structs import Finding
 
 # Mean difference per value up to which two images count as the same: a quarter of a gray level, half of the change that
@@ -89,7 +89,7 @@ class Corrupted:
         for images, logits in predictions(self._setting, batches, size):
             rows = slice(len(found) * size, len(found) * size + len(images))
             clean += int(self._is_clean(images, rows).sum())
-            found.append((logits.argmax(axis=-1) == self._labels[rows]) & np.isfinite(logits).all(axis=-1))
+            found.append(are_correct(logits, self._labels[rows]))
         self._check_copies(clean, f"{name} at severity {severity}")
         return np.concatenate(found)
 

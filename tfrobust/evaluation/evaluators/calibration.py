@@ -12,7 +12,7 @@ from tfrobust.common.kinds import ANY
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import check_last_points, last_points
 from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_settings
 from tfrobust.structs import Measurement, Series
@@ -240,7 +240,7 @@ class Calibration(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure the calibration."""
         logits, labels, settings = self._answers(setting)
-        correct = (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
+        correct = are_correct(logits, labels)
         one_per_class = setting.predictor.one_per_class
         if one_per_class:
             settings = {**settings, "probabilities": "one per class"}

@@ -15,7 +15,7 @@ from tfrobust.corruptions import severities, textures
 from tfrobust.data.published.base import CorruptedImages
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import baseline, published, statistics
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.ops import randomness
 from tfrobust.structs import Measurement
@@ -215,7 +215,7 @@ class Generated:
     def correct(self, name: str, severity: int) -> np.ndarray:
         """Return which images are correctly classified under one corruption, bool [m]."""
         logits = self.logits(name, severity)
-        return (logits.argmax(axis=-1) == self._setting.labels[self._positions]) & np.isfinite(logits).all(axis=-1)
+        return are_correct(logits, self._setting.labels[self._positions])
 
     def logits(self, name: str, severity: int) -> np.ndarray:
         """Return the logits of the images under one corruption, float32 [m, k]."""

@@ -12,7 +12,7 @@ from tfrobust.common import pictures
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.engine.searching import LastPoints, check_last_points, last_points
 from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_settings
@@ -83,7 +83,7 @@ class AdversarialExamples(Evaluator):
         """Return rows of `found`, those on which the attack succeeded first."""
         order = setting.order("examples", len(found.positions))
         order = order[setting.clean_correct[found.positions[order]]]
-        right = found.logits.argmax(axis=-1) == setting.labels[found.positions]
+        right = are_correct(found.logits, setting.labels[found.positions])
         labels = setting.labels[found.positions]
         wrong, correct = (_class_by_class(rows, labels[rows]) for rows in (order[~right[order]], order[right[order]]))
         return np.concatenate([wrong[: self.misclassified], correct[: self.correct]])

@@ -9,12 +9,15 @@ import numpy as np
 
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import last_points, perturbed
 from tfrobust.evaluation.evaluators.adversarial import attack_settings, check_epsilons, curve_epsilons
 from tfrobust.ops.geometry import Divergences, batched_divergences
 from tfrobust.ops.probabilities import entropy_from_logits
 from tfrobust.structs import Finding, Measurement, Series
+
+# Features of this size are scaled before t-SNE, which squares them in float32.
+_LARGEST_FEATURE = 1e15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +82,7 @@ class Divergence(Evaluator):
         if epsilon == 0:
             return self._divergences(setting, positions, clean, clean), float(setting.clean_correct[positions].mean())
         images, logits = self._attacked(setting, epsilon, positions)
-        correct = logits.argmax(axis=-1) == setting.labels[positions]
+        correct = are_correct(logits, setting.labels[positions])
         return self._divergences(setting, positions, clean, setting.embed(images)), float(correct.mean())
 
     def _attacked(self, setting: Setting, epsilon: float, positions) -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +102,8 @@ class Divergence(Evaluator):
 class FeatureMap(Evaluator):
     """Feature map: t-SNE of clean and adversarial features, and entropies, the series `geometry.feature_map`.
 
-    Columns x, y (no unit), label, adversarial (0 or 1), entropy in nats (paper 003, Fig. 6).
+    Columns x, y (no unit), label, adversarial (0 or 1), entropy in nats (paper 003, Fig. 6). Images whose features or
+    logits are not all finite are left out.
 
     Attributes:
         attack: the attack; None shows clean images alone, whatever `adversarial` is.
@@ -134,13 +138,17 @@ class FeatureMap(Evaluator):
         images = setting.images[positions]
         if len(chosen):
             images = np.concatenate([images, perturbed(setting, self.attack, chosen)])
-        places = _tsne(setting.embed(images), self.perplexity, setting.seed)
+        features, logits = setting.embed(images), setting.predict(images)
+        shown = np.isfinite(features).all(axis=-1) & np.isfinite(logits).all(axis=-1)
+        if shown.sum() < 4:
+            return Outcome()
+        places = _tsne(features[shown], self.perplexity, setting.seed)
         columns = {
             "x": places[:, 0].tolist(),
             "y": places[:, 1].tolist(),
-            "label": [*setting.labels[positions].tolist(), *setting.labels[chosen].tolist()],
-            "adversarial": [0] * len(positions) + [1] * len(chosen),
-            "entropy": entropy_from_logits(setting.predict(images)).numpy().tolist(),
+            "label": np.concatenate([setting.labels[positions], setting.labels[chosen]])[shown].tolist(),
+            "adversarial": np.repeat([0, 1], [len(positions), len(chosen)])[shown].tolist(),
+            "entropy": entropy_from_logits(logits[shown]).numpy().tolist(),
         }
         return Outcome(series=[Series("geometry.feature_map", "Features of images and adversaries", columns)])
 
@@ -156,6 +164,9 @@ def _tsne(embeddings: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
     from threadpoolctl import threadpool_limits
 
     perplexity = min(perplexity, (len(embeddings) - 1) / 3)
+    largest = np.abs(embeddings).max()
+    if largest > _LARGEST_FEATURE:  # whose squares overflow; the map does not depend on the scale
+        embeddings = embeddings / largest
     # A collapsed model (all features equal) has no variance for the PCA initialization.
     init = "pca" if embeddings.shape[1] > 1 and np.ptp(embeddings, axis=0).max() > 0 else "random"
     # With so few points, threads wait for each other longer than they compute (4 times slower on 2 cores).

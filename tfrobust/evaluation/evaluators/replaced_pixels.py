@@ -12,7 +12,7 @@ from tfrobust.common import pictures
 from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.settings import require_choice, require_least
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.ops.randomness import make_key
 from tfrobust.structs import Finding, Measurement, Series
@@ -175,7 +175,7 @@ class ReplacedPixels(Evaluator):
 
     def _accuracy(self, setting: Setting, name: str, images: np.ndarray) -> Measurement:
         logits = setting.predict(images, f"{name} noise")
-        correct = (logits.argmax(axis=-1) == setting.labels) & np.isfinite(logits).all(axis=-1)
+        correct = are_correct(logits, setting.labels)
         return accuracy(f"noise.{name}.accuracy", correct, {**self._choices, "seed": setting.seed})
 
     @property

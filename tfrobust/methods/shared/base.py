@@ -1,9 +1,6 @@
 """Base class of the training methods: hooks, named per-example terms, and one place that reduces them."""
 
 import contextlib
-import functools
-import inspect
-import logging
 from collections.abc import Callable
 
 import keras
@@ -14,17 +11,18 @@ from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.methods.shared import compiling, even_batches, layer_losses, projections, updates
-from tfrobust.models.shared import normalization
+from tfrobust.methods.shared import even_batches, layer_losses, projections, updates
+from tfrobust.methods.shared.entrances import Entrances
+from tfrobust.methods.shared.whole_models import WholeModels, check_parts, splitting
+from tfrobust.models.shared import foreign
 from tfrobust.ops import batch_checks, distribution, randomness
 from tfrobust.structs import Batch, Context
 
-_log = logging.getLogger("tfrobust")
 _MIXED = "; to train on mixed labels, use robust.methods.Mixup or robust.methods.CutMix, which mix the images too"
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Method(Configured, keras.Model):
+class Method(Configured, WholeModels, Entrances, keras.Model):
     """An encoder, a head, and a way to train them.
 
     A subclass names its `terms`, makes views outside the weight tape (`make_views`) and returns the per-example values
@@ -48,7 +46,7 @@ class Method(Configured, keras.Model):
 
     Args:
         encoder: images [b, h, w, c] -> embedding [b, d]; an encoder of this library or any Keras model.
-        head: embedding [b, d] -> logits [b, k].
+        head: embedding [b, d] -> logits [b, k]; left out, the last dense layer of `encoder`, a whole classifier.
         term_weights: weight by term name, a number or a schedule of the step. Other terms keep their default weights.
         penalty: penalty on input gradients (`Tikhonov`), added to the loss as one more term.
         clip_norm: largest global norm of the gradients, > 0. They are clipped after the reduction over replicas; those
@@ -84,6 +82,7 @@ class Method(Configured, keras.Model):
     kinds: tuple[str, ...] = OF_PIXELS
     needs_labels: bool = True
 
+    @splitting
     def __init__(
         self,
         encoder: keras.layers.Layer,
@@ -97,6 +96,7 @@ class Method(Configured, keras.Model):
         name: str | None = None,
         **kwargs,
     ):
+        check_parts(self, encoder, kwargs)
         super().__init__(name=name, **kwargs)
         self.encoder = encoder
         self.head = head
@@ -350,46 +350,6 @@ class Method(Configured, keras.Model):
         adversary = getattr(self, "adversary", None)
         return 1 if adversary is None else adversary.attack.steps + 2
 
-    # ------------------------------------------------------------------------------------------ for users
-
-    @functools.wraps(keras.Model.compile)
-    def compile(self, *arguments, **keywords):
-        """Compile as `keras.Model.compile`; arguments that a method would ignore are refused."""
-        given = inspect.signature(keras.Model.compile).bind(self, *arguments, **keywords).arguments
-        compiling.check_arguments(self, given)
-        super().compile(*arguments, **keywords)
-        updates.check_accumulation(type(self).__name__, self.optimizer, self.no_accumulation)
-
-    @functools.wraps(keras.Model.fit)
-    def fit(self, *arguments, **keywords):
-        """Train as `keras.Model.fit`; failed checks of the data raise ValueError with one sentence.
-
-        Several replicas share every batch equally: the last rows of one that does not divide are left out.
-        """
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        if replicas > 1:
-            keywords = inspect.signature(keras.Model.fit).bind(self, *arguments, **keywords).arguments
-            keywords.pop("self")
-            arguments, keywords = (), even_batches.of_fit(keywords, replicas)
-            if note := normalization.unsynchronized(self):
-                _log.warning(note)
-        with compiling.plain_refusals():
-            return super().fit(*arguments, **keywords)
-
-    @functools.wraps(keras.Model.evaluate)
-    def evaluate(self, *arguments, **keywords):
-        """Evaluate as `keras.Model.evaluate`; failed checks of the data raise ValueError with one sentence."""
-        with compiling.plain_refusals():
-            return super().evaluate(*arguments, **keywords)
-
-    @functools.wraps(keras.Model.export)
-    def export(self, *arguments, **keywords):
-        """Export as `keras.Model.export`, also before the first call."""
-        # Keras requires that the model has been called; `fit` calls encoder and head instead.
-        if self.built and not self._called:
-            self(tf.zeros((1, *self._example_shape), self.input_dtype))
-        return super().export(*arguments, **keywords)
-
     # ----------------------------------------------------------------------------------------------- step
 
     # As `fit` and the training loop call it. AutoGraph would warn about hooks without a body.
@@ -527,14 +487,14 @@ class Method(Configured, keras.Model):
         extra = {} if weight is None else {"sample_weight": tf.reshape(weight, [-1])}
         if isinstance(images, dict):
             extra.update({name: value for name, value in images.items() if name != "images"})
-            images = images["images"]
-        rows = distribution.global_rows(tf.shape(images)[0])
-        images = tf.convert_to_tensor(images)
         caller = type(self).__name__
+        images = batch_checks.examples_of(images, caller)
+        rows, images = distribution.global_rows(tf.shape(images)[0]), tf.convert_to_tensor(images)
         if images.shape.rank != 2:
             # The attribute `adversary` of a subclass may be something else, such as a discriminator.
             threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
             batch_checks.check_pixels(images, caller, *((0.0, 1.0) if threat is None else threat.bounds))
+        images = self._known_tokens(images)
         images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
         return Batch(images, None if labels is None else batch_checks.class_ids(labels, caller, _MIXED), rows, extra)
 
@@ -583,6 +543,11 @@ class Method(Configured, keras.Model):
             if name in self.observations:
                 checked[name] = tf.stop_gradient(checked[name])
         return checked
+
+    def _known_tokens(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return inputs unchanged; raise ValueError if they are token ids that the encoder does not have."""
+        size = foreign.vocabulary_size(self.encoder) if inputs.shape.rank == 2 and inputs.dtype.is_integer else None
+        return inputs if size is None else batch_checks.known_tokens(inputs, size, type(self).__name__)
 
 
 def _given_labels(data, batch: Batch) -> tf.Tensor:

@@ -1,10 +1,6 @@
-"""What a method checks when it is compiled, and how `fit` refuses: Keras would ignore some of it without a word."""
+"""What a method checks when it is compiled: Keras would ignore some of it without a word."""
 
-import contextlib
-import re
 from collections.abc import Iterator
-
-import tensorflow as tf
 
 from tfrobust.errors import InputError
 
@@ -41,15 +37,3 @@ def _flat(metrics) -> Iterator:
             yield from _flat(item)
         elif item is not None:
             yield item
-
-
-@contextlib.contextmanager
-def plain_refusals():
-    """Convert a failed assertion of the graph into the one-sentence ValueError raised in eager mode."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        said = re.search(r"assertion failed: \[(.+)\]", error.message)
-        if said is None:
-            raise
-        raise InputError(said[1]) from error

@@ -31,7 +31,7 @@ def build(method: keras.Model, input_shape: tuple) -> tuple[int, int]:
         raise InputError(
             f"The head of {name} has output shape {logits}; logits are [b, k], k >= 2: use Dense(2) for two classes."
         )
-    activation = _last_activation(method.head)
+    activation = last_activation(method.head)
     if activation in ("softmax", "sigmoid"):
         raise InputError(f"The head of {name} must return logits: remove the {activation}.")
     return int(embedding[1]), int(logits[1])
@@ -92,12 +92,12 @@ def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
     return output_shape(layer, shape)
 
 
-def _last_activation(layer: keras.layers.Layer) -> str | None:
-    # The last layer of a subclassed model is unknown.
+def last_activation(layer: keras.layers.Layer) -> str | None:
+    """Return the name of the activation with which a layer or model ends; None if unknown, as of subclassed models."""
     while isinstance(layer, keras.Sequential) and layer.layers:
         layer = layer.layers[-1]
     if isinstance(layer, keras.Model) and getattr(layer, "outputs", None):
-        return _last_activation(layer.outputs[0]._keras_history.operation)
+        return last_activation(layer.outputs[0]._keras_history.operation)
     if isinstance(layer, keras.layers.Softmax):
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", None)

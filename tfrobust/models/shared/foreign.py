@@ -320,6 +320,16 @@ def layers_of(model: keras.Model, kind: type = keras.layers.Layer) -> list:
     return [layer for layer in model._flatten_layers(include_self=False) if isinstance(layer, kind)]
 
 
+def vocabulary_size(model: keras.layers.Layer) -> int | None:
+    """Return the number of token ids that a model accepts: its attribute of that name, or its largest embedding table.
+
+    None if it has neither.
+    """
+    size = getattr(getattr(model, "encoder", model), "vocabulary_size", None)
+    tables = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+    return size if isinstance(size, int) else max(tables, default=None)
+
+
 def with_policy(model: keras.Model, policy) -> keras.Model:
     """Return a model whose layers compute in the dtype of a policy: itself if some already do, otherwise a copy."""
     weighted = [layer for layer in layers_of(model) if layer.weights]

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfrobust.common import fingerprint
-from tfrobust.common.files import read_bounded, write_atomically
+from tfrobust.common.files import read_bounded, read_text, write_atomically
 from tfrobust.common.kinds import IMAGES, TEXT, kind_of
 from tfrobust.data.checks import check_vocabulary
 from tfrobust.data.spec import decode_image
@@ -157,10 +157,7 @@ def read_vocabulary(directory) -> tuple[str, ...]:
     path = pathlib.Path(directory, VOCABULARY_FILE)
     if not path.is_file():
         return ()
-    try:
-        return tuple(read_bounded(path).decode().splitlines())
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8; export the model again."[:300]) from error
+    return tuple(read_text(path).splitlines())
 
 
 def _track(archive, parts, *, is_text: bool) -> None:

@@ -1,0 +1,439 @@
+"""A `.keras` file may name what is in the lists, with arguments of their kinds; Keras never sees any other."""
+
+import copy
+import json
+import random
+import sys
+import time
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from hostile import honest_keras, keras_files
+
+from tfrobust import saving
+from tfrobust.security import keras_config, keras_names
+from tfrobust.security import keras_files as reader
+
+_EVENTS = ("socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "urllib.", "ctypes.dlopen")
+_seen: list | None = None
+
+
+def _watch(event, arguments):
+    """Record what a file must not cause: writing, connecting, starting programs, and reading what it names."""
+    if _seen is None:
+        return
+    if event == "open" and isinstance(arguments[0], (str, bytes)):
+        writes = isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
+        if writes or (arguments[2] or 0) & 0o1103 or "secret" in str(arguments[0]):
+            _seen.append((event, str(arguments[0])))
+    elif event.startswith(_EVENTS) or event in ("os.mkdir", "os.remove", "os.rename", "tempfile.mkdtemp"):
+        _seen.append((event, str(arguments)[:200]))
+
+
+@pytest.fixture(scope="module")
+def watched():
+    """Return a function that runs another one and returns what it caused."""
+    sys.addaudithook(_watch)  # for the rest of the process, in which it does nothing
+    saving.import_all()
+
+    def run(function):
+        global _seen
+        _seen = []
+        try:
+            function()
+            return "loaded", _seen
+        except ValueError as error:
+            assert len(str(error)) <= 300 and "\n" not in str(error)
+            return str(error), _seen
+        finally:
+            _seen = None
+
+    return run
+
+
+def _described(name, module="keras.layers", registered=None, /, **config):
+    return {"class_name": name, "module": module, "registered_name": registered, "config": config}
+
+
+def _ours(name, /, **config):
+    return _described(name, "tfrobust", f"tfrobust>{name}", **config)
+
+
+def _function(name, module="keras.activations"):
+    return {"class_name": "function", "module": module, "config": name, "registered_name": name}
+
+
+def _tensor(layer, shape=(None, 8, 8, 1), call=0):
+    config = {"shape": [*shape], "dtype": "float32", "keras_history": [layer, call, 0]}
+    return {"class_name": "__keras_tensor__", "config": config}
+
+
+def _layer(described, name, *calls):
+    described = copy.deepcopy(described)
+    described["config"]["name"] = name
+    nodes = [{"args": list(arguments), "kwargs": keywords} for arguments, keywords in calls]
+    return described | {"name": name, "inbound_nodes": nodes}
+
+
+_INPUT = _layer(_described("InputLayer", batch_shape=[None, 8, 8, 1]), "i")
+_FLAT = _layer(_described("Flatten"), "f", ([_tensor("i")], {}))
+_DENSE = _layer(_described("Dense", units=10), "d", ([_tensor("f", (None, 64))], {}))
+
+
+def _functional(*layers, ends=("d", 0, 0), **more):
+    config = {"name": "m", "trainable": True, "layers": [_INPUT, *layers, _FLAT, _DENSE]}
+    config |= {"input_layers": [["i", 0, 0]], "output_layers": [[*ends]], **more}
+    return {"module": "keras.src.models.functional", "class_name": "Functional", "registered_name": "Functional",
+            "config": config}  # fmt: skip
+
+
+def _called(described, *arguments, **keywords):
+    return _functional(_layer(described, "s", (arguments, keywords)))
+
+
+def _sequential(*layers, **more):
+    inputs = _described("InputLayer", batch_shape=[None, 8, 8, 1])
+    return _described("Sequential", "keras", name="m", layers=[inputs, *layers]) | more
+
+
+def _dense(**config):
+    return _sequential(_described("Flatten"), _described("Dense", units=10, **config))
+
+
+def _core(name, **config):
+    return _described(name, "keras.src.ops.core", name, **config)
+
+
+def _doubling(depth):
+    """Models that call the one inside twice, so that a call of the outermost makes 2 ** depth calls."""
+    inner, first = _described("ReLU"), 0
+    for _ in range(depth):
+        calls = ([_tensor("i")], {}), ([_tensor("a", call=first)], {})
+        config = {"name": "m", "trainable": True, "layers": [_INPUT, _layer(inner, "a", *calls)]}
+        config |= {"input_layers": [["i", 0, 0]], "output_layers": [["a", first + 1, 0]]}
+        inner, first = _functional() | {"config": config}, 1
+    return inner
+
+
+def _nested(depth):
+    inner = _described("ReLU")
+    for _ in range(depth):
+        inner = _described("TimeDistributed", layer=inner)
+    return _sequential(inner)
+
+
+_FOLDER, _SECRET = "/tmp/secret", "secret"
+_CNN = _ours("DigitsCNN", name="e")
+_HEAD = _ours("LinearHead", class_count=10)
+_TEACHER = _ours("TeacherLogits", path=_SECRET)
+# Name -> (description, a part of the refusal).
+HOSTILE = {
+    "switch": (_called(_core("Switch"), 0, [_function("TFSMLayer", "keras.layers")], _FOLDER, "serve"), "core.Switch"),
+    "cond": (_called(_core("Cond"), True, _function("TFSMLayer", "keras.layers"), _function("relu")), "core.Cond"),
+    "switch_of_a_tensor": (_called(_core("Switch"), 0, [_function("relu")], _tensor("i")), "core.Switch"),
+    "map": (_called(_core("Map"), _function("load_model", "keras.saving"), _tensor("i")), "core.Map"),
+    "while": (_called(_core("WhileLoop", cond=None, body=None), _tensor("i")), "core.WhileLoop"),
+    "no_tensor": (_called(_described("Add", "keras.src.ops.numpy", "Add"), 1, 2), "without a tensor"),
+    "arange": (_called(_described("Arange", "keras.src.ops.numpy", "Arange"), 10**12), "numpy.Arange"),
+    "class_as_operand": (
+        _called(_described("Add", "keras.src.ops.numpy", "Add"), _tensor("i"), _described("TFSMLayer", filepath="x")),
+        "keras.layers.TFSMLayer",
+    ),
+    "function_as_operand": (
+        _called(_described("Attention"), [_tensor("i"), _tensor("i")], mask=_function("load_model", "keras.saving")),
+        "keras.saving",
+    ),
+    "name_as_operand": (_called(_described("Add"), _tensor("i"), "tfrobust>TeacherLogits"), "tfrobust>TeacherLogits"),
+    "word_as_operand": (_called(_described("Add"), _tensor("i"), _SECRET), "not a tensor"),
+    "type_as_operand": (_called(_described("Add"), _tensor("i"), _described("__typespec__")), "__typespec__"),
+    "saved_model": (_sequential(_described("TFSMLayer", filepath=_FOLDER)), "keras.layers.TFSMLayer"),
+    "lambda": (_sequential(_described("Lambda", function=_described("__lambda__"))), "keras.layers.Lambda"),
+    "jax": (_sequential(_described("JaxLayer", call_fn=_function("relu"))), "JaxLayer"),
+    "torch": (_sequential(_described("TorchModuleWrapper", module="x")), "TorchModuleWrapper"),
+    "vocabulary": (_sequential(_described("StringLookup", vocabulary=_SECRET)), "StringLookup"),
+    "editor": (_sequential(_described("KerasFileEditor", "keras.saving", filepath="x.keras")), "KerasFileEditor"),
+    "itself": (_sequential(_described("load_model", "keras.saving", filepath=_SECRET)), "load_model"),
+    "application": (_sequential(_described("VGG16", "keras.applications", weights="imagenet")), "VGG16"),
+    "data_set": (_sequential(_described("load_data", "keras.datasets.mnist")), "keras.datasets.mnist"),
+    "get_file": (_sequential(_described("get_file", "keras.utils", origin="http://127.0.0.1:9/x")), "get_file"),
+    "importing": (_sequential(_described("Dense", "keras.src.utils.file_utils", units=3)), "file_utils"),
+    "hub_task": (_sequential(_described("ImageClassifier", "keras_hub", "keras_hub>ImageClassifier")), "keras_hub"),
+    "hub_preset": (
+        _sequential(_described("ViTBackbone", "keras_hub.src.models.vit", "keras_hub>ViTBackbone", preset="hf://a/b")),
+        "outside",
+    ),
+    "teacher": (_ours("HAT", encoder=_CNN, head=_HEAD, helper=_TEACHER), "outside"),
+    "teacher_as_layer": (_sequential(_TEACHER), "outside"),
+    "teacher_as_activation": (_dense(activation=_TEACHER), "outside"),
+    "preset": (_ours("Backbone", preset="hf://owner/name"), "outside"),
+    "preset_folder": (_ours("Backbone", preset=_SECRET), "outside"),
+    "weights_path": (_ours("Backbone", application="VGG16", arguments={"weights": "secret.h5"}), "outside"),
+    "weights_name": (_ours("Backbone", application="VGG16", arguments={"weights": "imagenet"}), "outside"),
+    "application_path": (_ours("Backbone", application="../VGG16"), "../VGG16"),
+    "nested_application": (_ours("Supervised", encoder=_ours("Backbone", preset="a"), head=_HEAD), "outside"),
+    "regularizer_of_a_file": (_dense(kernel_regularizer=_ours("WordPiece", vocabulary=_SECRET)), "tfrobust>WordPiece"),
+    "regularizer_of_data": (_dense(kernel_regularizer=_ours("Npz", path=_SECRET)), "tfrobust>Npz"),
+    "pretrained": (_dense(kernel_initializer=_ours("Pretrained", path=_SECRET)), "tfrobust>Pretrained"),
+    "initializer": (_dense(kernel_initializer=_described("Dense", units=3)), "an initializer belongs"),
+    "initializer_word": (_dense(kernel_initializer="tfrobust>Npz"), "tfrobust>Npz"),
+    "activation_word": (_dense(activation="tfrobust>TeacherLogits"), "tfrobust>TeacherLogits"),
+    "activation": (_dense(activation=_function("load_model", "keras.saving")), "load_model"),
+    "builtin": (_dense(activation=_function("eval", "builtins")), "builtins.eval"),
+    "policy": (_dense(dtype=_described("TFSMLayer", filepath="x")), "TFSMLayer"),
+    "cell": (_sequential(_described("RNN", cell=_described("Lambda", function="x"))), "keras.layers.Lambda"),
+    "optimizer": (_sequential(compile_config={"optimizer": _described("Teacher", "tfrobust")}), "Teacher"),
+    "loss": (_sequential(compile_config={"loss": {"m": _function("load_model", "keras.saving")}}), "load_model"),
+    "metric_word": (_sequential(compile_config={"metrics": ["tfrobust>TeacherLogits"]}), "tfrobust>TeacherLogits"),
+    "compile_key": (_sequential(compile_config={"optimizer": "adam", "tfrobust>Npz": {}}), "tfrobust>Npz"),
+    "pattern": (
+        _sequential(compile_config={"optimizer": _ours("LARS", learning_rate=0.1, exclude=["(a+)+$"])}),
+        "exclude",
+    ),
+    "build_config": (_sequential(_described("Flatten") | {"build_config": {"input_shape": "tfrobust>Npz"}}), "Npz"),
+    "other_entry": (_sequential(_described("Flatten") | {"spec_name": "x"}), "spec_name"),
+    "array": (
+        _called(_described("Add"), [_tensor("i"), _described("__numpy__", value=[1], dtype="V9999999")]),
+        "V9999999",
+    ),
+    "digits": (_sequential(_described("Dense", units=10**400)), "units"),
+    "wide": (_sequential(_described("Flatten"), _described("Dense", units=2**40)), "more than the file has weights"),
+    "table": (_sequential(_described("Embedding", input_dim=2**40, output_dim=1)), "more than the file has weights"),
+    "sum": (_dense() | {"config": {"layers": [_described("Dense", units=300)] * 9 + [1]}}, "layer 9"),
+    "many": (_functional(*[_layer(_described("ReLU"), f"r{number}", ([_tensor("i")], {})) for number in range(5000)]),
+             "more than 2500 layers"),
+    "long": (_sequential(*[_described("ReLU")] * 250), "too many layers in a row"),
+    "long_twice": (_sequential(*[_sequential(*[_described("ReLU")] * 140)] * 3), "too many layers in a row"),
+    "deep": (_ours("WideResNet", depth=100_000, width=1), "more than 1000"),
+    "many_blocks": (_described("ViTBackbone", "keras_hub.src.models.vit", "keras_hub>ViTBackbone", num_layers=10**6),
+                    "more than 1000"),  # fmt: skip
+    "powers": (_sequential(_described("SpectralNormalization", layer=_described("Dense", units=3),
+                                      power_iterations=10**9)), "more than 1000"),  # fmt: skip
+    "doubling": (_doubling(20), "calls more than"),
+    "loop": (_functional(_layer(_described("ReLU"), "s", ([_tensor("s")], {}))), "loop"),
+    "circle": (
+        _functional(_layer(_described("ReLU"), "s", ([_tensor("t")], {})),
+                    _layer(_described("ReLU"), "t", ([_tensor("s")], {}))), "loop",
+    ),  # fmt: skip
+    "unknown_layer": (_functional(_layer(_described("ReLU"), "s", ([_tensor("x")], {}))), "no layer of its model"),
+    "nested": (_nested(100), "nested more than"),
+    "shared": (
+        _sequential(_described("ReLU") | {"shared_object_id": 1}, _described("Flatten") | {"shared_object_id": 1}),
+        "shares its number",
+    ),
+    "argument_of_a_model": (_functional(weights="x"), "weights"),
+    "list": ([], "not a class"),
+    "number": (3, "not a class"),
+}  # fmt: skip
+
+
+def _write(path, described, arrays=None):
+    """Write a `.keras` file with the weights of a dense layer 64 -> 10."""
+
+    def fill(file):
+        for name, array in (arrays or {"0": np.zeros((64, 10), "f4"), "1": np.zeros(10, "f4")}).items():
+            file.create_group("layers/dense/vars", track_order=True) if "layers" not in file else None
+            file["layers/dense/vars"][name] = array
+
+    keras_files._archive(path, weights=keras_files._weights(fill), config=json.dumps(described))
+    return path
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_description_is_refused_by_name_and_causes_nothing(name, tmp_path, watched, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    described, part = HOSTILE[name]
+    path = _write(tmp_path / "innocent.keras", described)
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "secret.h5").write_bytes(b"")
+    before = sorted(each.name for each in tmp_path.iterdir())
+    started = time.monotonic()
+    refusal, caused = watched(lambda: saving.load(path))
+    assert part in refusal and refusal.startswith("innocent.keras cannot be loaded: "), refusal
+    assert caused == [] and sorted(each.name for each in tmp_path.iterdir()) == before
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("described", [_functional(), _dense(), _sequential(_described("ReLU")), _doubling(3)])
+def test_what_the_hostile_descriptions_are_made_of_is_honest(described):
+    keras_config.check(described)
+
+
+def test_layers_get_no_more_memory_than_the_weights_of_the_file(tmp_path, monkeypatch):
+    """A kernel of 2 ** 30 rows follows from the shape of the input, which no argument shows."""
+    monkeypatch.setattr("tfrobust.security.rehearsal.rehearse", lambda *_: None)
+    described = _dense()
+    described["config"]["layers"][0]["config"]["batch_shape"] = [None, 2**15, 2**15, 1]
+    with pytest.raises(ValueError, match=r"ask for more weights than the 2600 bytes"):
+        reader.load(_write(tmp_path / "model.keras", described))
+    small = _write(tmp_path / "small.keras", _dense(), {"0": np.zeros((64, 10), "f4"), "1": np.zeros(10, "f4")})
+    assert keras.layers.Layer.add_weight.__name__ == "add_weight"
+    assert reader.load(small).count_params() == 650
+
+
+def test_every_layer_of_keras_is_listed_or_left_out_on_purpose():
+    """A new version of Keras shows its new layers here."""
+    left_out = {
+        "runs a function or a file": {"Lambda", "TFSMLayer", "JaxLayer", "FlaxLayer", "TorchModuleWrapper"},
+        "reads text": {"StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "HashedCrossing"},
+        "a base class, no layer, or of boxes": {"Layer", "Wrapper", "InputSpec", "MaxNumBoundingBoxes"},
+    }
+    offered = {name: item for name, item in vars(keras.layers).items() if isinstance(item, type)}
+    listed = keras_names.CLASSES["keras.layers"][1]
+    ids = {id(item) for name, item in offered.items() if name in listed}  # Convolution2D is Conv2D
+    assert {name for name, item in offered.items() if id(item) not in ids} == set.union(*left_out.values())
+    assert all(name in offered for name in listed)
+
+
+def test_every_listed_name_exists_in_keras():
+    import importlib
+
+    for module, (_, listed) in keras_names.CLASSES.items():
+        assert not [name for name in listed if not hasattr(importlib.import_module(module), name)], module
+
+
+def test_no_listed_operation_takes_a_function():
+    import inspect
+
+    for module, (_, listed) in keras_names.CLASSES.items():
+        if module.startswith("keras.src.ops"):
+            for name in listed:
+                operation = getattr(sys.modules[module], name)
+                parameters = {**inspect.signature(operation.__init__).parameters}
+                parameters |= inspect.signature(operation.call).parameters
+                assert not {"f", "fn", "func", "function", "cond", "body", "branches", "true_fn"} & {*parameters}, name
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", honest_keras.MODELS)
+def test_an_honest_file_loads_with_its_weights(name, tmp_path):
+    model = honest_keras.MODELS[name]()
+    saving.save(model, tmp_path / "model.keras")
+    loaded = saving.load(tmp_path / "model.keras")
+    assert type(loaded) is type(model) and loaded.compiled == model.compiled
+    # Float8 changes the order of the weights; of a low-rank update Keras saves the product.
+    old, new = (
+        sorted((str(weight.shape), weight.numpy().tobytes()) for weight in each.weights if "lora" not in weight.path)
+        for each in (model, loaded)
+    )
+    assert old == new
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", ["ConvNeXtTiny", "DenseNet121", "EfficientNetB0", "EfficientNetV2B0", "InceptionV3",
+                                  "InceptionResNetV2", "MobileNet", "MobileNetV2", "MobileNetV3Small", "NASNetMobile",
+                                  "ResNet50", "ResNet50V2", "VGG16", "Xception"])  # fmt: skip
+def test_the_networks_of_keras_applications_are_read(name):
+    network = getattr(keras.applications, name)(weights=None, include_top=False, pooling="avg")
+    keras_config.check(json.loads(network.to_json()))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Scaled(keras.layers.Layer):
+    """A user's own layer, with arguments of every kind."""
+
+    def __init__(self, note="", inner=None, activation=None, **keywords):
+        super().__init__(**keywords)
+        self.note, self.activation = note, keras.activations.get(activation)
+        self.inner = keras.layers.deserialize(inner) if isinstance(inner, dict) else inner
+
+    def get_config(self):
+        own = {"note": self.note, "inner": keras.layers.serialize(self.inner), "activation": halved}
+        return super().get_config() | own
+
+    def call(self, inputs):
+        return self.activation(self.inner(inputs))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+def halved(inputs):
+    return inputs / 2
+
+
+def test_classes_of_the_users_own_code_stay_allowed(tmp_path):
+    layer = Scaled("a text: /any/where", keras.layers.Dense(2), halved)
+    model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(2, activation=halved)])
+    saving.save(model, tmp_path / "model.keras")
+    loaded = saving.load(tmp_path / "model.keras")
+    images = np.ones((1, 3), "f4")
+    np.testing.assert_array_equal(loaded(images), model(images))
+    assert loaded.layers[0].note == layer.note
+    described = _sequential(_described("Scaled", None, "tests>Scaled", inner=_described("TFSMLayer", filepath="x")))
+    with pytest.raises(ValueError, match="keras.layers.TFSMLayer"):
+        keras_config.check(described)
+
+
+# ---------------------------------------------------------------------------------------------------- fuzz
+
+_SPOILS = (
+    "TFSMLayer", "Lambda", "tfrobust>TeacherLogits", "tfrobust>Npz", "keras.saving", "keras.utils", "os", "secret",
+    "secret.h5", "/tmp/secret", "../secret", "hf://owner/name", "http://127.0.0.1:9/x", "imagenet", "", "x" * 1000,
+    10**400, 2**62, 2**40, -1, 0, 1.5, float("nan"), True, None, [], {}, [[]], _TEACHER, _described("TFSMLayer"),
+    _function("load_model", "keras.saving"), _described("Switch", "keras.src.ops.core", "Switch"),
+    {"class_name": "__lambda__", "config": {"value": "x"}}, [_SECRET] * 3, {"path": _SECRET, "weights": _SECRET},
+)  # fmt: skip
+
+
+def _leaves(value, found):
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        found.append((value, key))
+        if isinstance(item, (dict, list)):
+            _leaves(item, found)
+    return found
+
+
+def _spoiled(described, draws):
+    described = copy.deepcopy(described)
+    place, key = draws.choice(_leaves(described, []))
+    change = draws.randrange(4)
+    if change == 0 and isinstance(place, dict):
+        del place[key]
+    elif change == 1 and isinstance(place, dict):
+        place[draws.choice(["weights", "preset", "path", "function", "compile_config", "x"])] = draws.choice(_SPOILS)
+    else:
+        place[key] = copy.deepcopy(draws.choice(_SPOILS))
+    return described
+
+
+def _fuzz_model():
+    images = keras.Input((8, 8, 1))
+    hidden = keras.layers.Conv2D(2, 3, activation="relu", kernel_regularizer="l2")(images / 2)
+    hidden = keras.layers.BatchNormalization()(hidden)
+    hidden = keras.layers.Flatten()(keras.ops.concatenate([hidden[:, :3], hidden[:, 3:]], axis=1))
+    model = keras.Model(images, keras.Sequential([keras.Input((72,)), keras.layers.Dense(3)])(hidden))
+    model.compile("adam", "mse")
+    return model
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("start", range(0, 400, 40))
+def test_a_changed_description_is_refused_or_harmless(start, tmp_path, watched, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "secret.h5").write_bytes(b"")
+    monkeypatch.setattr("tfrobust.security.rehearsal.rehearse", lambda *_: None)  # a process for each takes too long
+    path = tmp_path / "model.keras"
+    _fuzz_model().save(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    whole = json.loads(parts["config.json"])
+    before = sorted(each.name for each in tmp_path.iterdir())
+    for number in range(start, start + 40):
+        spoiled = _spoiled(whole, random.Random(number))
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in (parts | {"config.json": json.dumps(spoiled)}).items():
+                archive.writestr(name, content)
+        _, caused = watched(lambda: saving.load(path))
+        assert caused == [], number
+    assert sorted(each.name for each in tmp_path.iterdir()) == before
+
+
+def test_weights_that_lie_elsewhere_are_refused_before_anything_is_built(tmp_path):
+    def fill(file):
+        file["layers"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/weights")
+
+    keras_files._archive(tmp_path / "model.keras", weights=keras_files._weights(fill))
+    with pytest.raises(ValueError, match="is a link"):
+        reader.check(tmp_path / "model.keras")

@@ -1,0 +1,65 @@
+"""Whole classifiers in place of encoder and head, softmaxes, and weights before the first batch."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfrobust.errors import InputError
+from tfrobust.methods.supervised import Supervised
+from tfrobust.methods.trades import TRADES
+from tfrobust.models.cnn import DigitsCNN
+from tfrobust.models.heads.linear import LinearHead
+
+IMAGES, LABELS = np.random.default_rng(0).random((8, 4, 4, 1), np.float32), np.arange(8) % 3
+
+
+def classifier(activation=None, functional=False):
+    layers = [keras.layers.Flatten(), keras.layers.Dense(5, "relu"), keras.layers.Dense(3, activation, name="logits")]
+    if not functional:
+        return keras.Sequential([keras.Input((4, 4, 1)), *layers], name="whole")
+    outputs = inputs = keras.Input((4, 4, 1))
+    for layer in layers:
+        outputs = layer(outputs)
+    return keras.Model(inputs, outputs, name="whole")
+
+
+@pytest.mark.parametrize("functional", [True, False])
+def test_a_classifier_is_split_before_its_last_layer_and_trained(functional, capsys, tmp_path):
+    model = classifier(functional=functional)
+    method = Supervised(model)
+    method.summary()
+    assert "whole_without_logits" in capsys.readouterr().out and method.head is model.layers[-1]
+    before = model.predict(IMAGES, verbose=0)
+    np.testing.assert_allclose(method.predict(IMAGES, verbose=0), before, rtol=1e-5)
+    method.compile(keras.optimizers.SGD(1.0))
+    method.fit(IMAGES, LABELS, verbose=0)
+    after = method.predict(IMAGES, verbose=0)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(model.predict(IMAGES, verbose=0), after, rtol=1e-5)
+    method.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    np.testing.assert_allclose(loaded.predict(IMAGES, verbose=0), after, rtol=1e-5)
+    assert loaded.optimizer.iterations == 1 and loaded.optimizer.learning_rate == 1
+    method.save_weights(tmp_path / "m.weights.h5")
+    fresh = Supervised(encoder=classifier(functional=functional))
+    fresh.load_weights(tmp_path / "m.weights.h5")
+    np.testing.assert_allclose(fresh.predict(IMAGES, verbose=0), after, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: TRADES(classifier("softmax")), "'whole' ends in a softmax: leave its last layer out"),
+        (
+            lambda: TRADES(classifier("softmax"), LinearHead(3)),
+            "TRADES takes an encoder, and 'whole' ends in a softmax",
+        ),
+        (lambda: Supervised(DigitsCNN()), r"unlike 'digits_cnn': pass head=keras.layers.Identity\(\)"),
+        (lambda: Supervised(keras.Sequential([keras.layers.Dense(3)])), "begins with keras.Input"),
+        (lambda: TRADES(classifier(), beta=6), r"no argument 'beta'; .* term_weights=\{'kl': 6.0\}"),
+        (lambda: Supervised(DigitsCNN(), LinearHead(3)).load_weights("x.weights.h5"), "call build"),
+    ],
+)
+def test_what_cannot_be_split_or_loaded_says_what_to_do(make, said):
+    with pytest.raises(InputError, match=said):
+        make()

@@ -1,0 +1,89 @@
+"""Labeled examples as arrays, from arrays or from a finite stream of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrobust.errors import InputError
+
+# Bytes of a stream of unknown length after which it counts as endless.
+_MOST_BYTES = 2**34
+_IMAGES, _LABELS = ("images", "image", "x", "tokens", "clips"), ("labels", "label", "y")
+
+
+def arrays_of(examples, labels=None, caller: str = "this") -> tuple[np.ndarray, np.ndarray]:
+    """Return examples and labels as arrays.
+
+    Args:
+        examples: array [n, ...]; or, without `labels`, a `tf.data.Dataset` or `keras.utils.PyDataset` of batches: pairs
+            (examples, labels), also with weights, which are not used, or dicts of them under `images` and `labels`, or
+            `image` and `label`.
+        labels: [n] or [n, k]; None with a stream.
+        caller: name of the caller, for messages.
+
+    Returns:
+        Examples [n, ...] and labels, n >= 1 if they come from a stream.
+
+    Raises:
+        ValueError: a stream without end, without batches or of single examples; elements that are no such pairs; labels
+            with a stream, or none with arrays.
+    """
+    is_stream = isinstance(examples, (tf.data.Dataset, keras.utils.PyDataset))
+    if is_stream == (labels is not None):
+        said = (
+            "takes labels with arrays: pass (images, labels)"
+            if labels is None
+            else "got labels twice: the data set has its own"
+        )
+        raise InputError(f"{caller} {said}.")
+    if not is_stream:
+        return np.asarray(examples), np.asarray(labels)
+    columns, size = ([], []), 0
+    for element in _batches(examples, caller):
+        pair = [np.asarray(part) for part in _pair(element, caller)]
+        if not pair[1].ndim:
+            raise InputError(f"{caller} takes batches, got single examples: call .batch(128) on the data set.")
+        size += sum(part.nbytes for part in pair)
+        if size > _MOST_BYTES:
+            raise InputError(f"{caller} has read {size >> 30} GiB without end: call .take(n) on the data set.")
+        for column, part in zip(columns, pair, strict=True):
+            column.append(part)
+    if not sum(map(len, columns[1])):
+        raise InputError(f"{caller} got a data set without examples.")
+    return tuple(np.concatenate(column) for column in columns)
+
+
+def _batches(stream, caller: str) -> Iterator:
+    endless = InputError(f"{caller} needs a data set that ends: leave .repeat() out, or call .take(n) after it.")
+    if isinstance(stream, tf.data.Dataset):
+        if stream.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise endless
+        yield from stream.as_numpy_iterator()
+        return
+    if stream.num_batches is None:
+        raise endless
+    yield from (stream[number] for number in range(stream.num_batches))
+
+
+def _pair(element, caller: str) -> tuple:
+    """Return examples and labels of one element of a stream."""
+    if isinstance(element, dict):
+        found = [next((element[name] for name in names if name in element), None) for names in (_IMAGES, _LABELS)]
+    elif isinstance(element, (tuple, list)) and len(element) in (2, 3):
+        found = [
+            _pair({**element[0], "labels": 0}, caller)[0] if isinstance(element[0], dict) else element[0],
+            element[1],
+        ]
+    else:
+        found = [None]
+    if any(part is None or isinstance(part, (dict, tuple, list, tf.RaggedTensor)) for part in found):
+        keys = sorted(map(str, element)) if isinstance(element, dict) else type(element).__name__
+        raise InputError(
+            f"{caller} takes batches (images, labels) or dicts with 'images' and 'labels', got {str(keys)[:80]}: map "
+            "the data set to pairs."
+        )
+    return tuple(found)
