@@ -225,6 +225,10 @@ HOSTILE = {
     ),
     "argument_of_a_model": (_functional(weights="x"), "weights"),
     "list": ([], "not a class"),
+    "class_that_is_a_dict": (_sequential({"class_name": {}, "config": {}}), "as the name of a class"),
+    "operand_that_is_a_dict": (_called(_described("Add"), _tensor("i"), {"class_name": {}, "config": {}}), "no tensor"),
+    "dtype_that_is_a_dict": (_dense(kernel_initializer=_described("__numpy__", value=[1], dtype={})), "an array"),
+    "module_that_is_a_dict": (_dense(activation=_function("relu", {})), "relu"),
     "number": (3, "not a class"),
 }  # fmt: skip
 

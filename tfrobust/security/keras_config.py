@@ -270,7 +270,7 @@ class _Reader:
         if module == "builtins":
             listed["builtins"] = frozenset.union(*listed.values())
         fits = argument.endswith("activation") or argument in ("loss", "metrics", "weighted_metrics")
-        if not fits or name not in listed.get(module, ()) or value.get("registered_name") not in (None, name):
+        if not fits or name not in listed.get(str(module), ()) or value.get("registered_name") not in (None, name):
             raise values.Refused(
                 f"{where} names the function {values.shown(values.full_name(module, name))}, which a file may not name"
             )
@@ -308,7 +308,7 @@ class _Reader:
             if value["class_name"] == "function":
                 self._function(value, "activation", where)
                 return 0
-            if value["class_name"] in values.LEAVES:
+            if values.listed(value["class_name"], values.LEAVES):
                 values.LEAVES[value["class_name"]](value, where)
                 return 0
             return self.object_of(value, where, depth=depth + 1)

@@ -64,7 +64,7 @@ def _operand(value, layers: dict, tensors: list, where: str, depth: int) -> None
     elif values.is_object(value) and value["class_name"] == "__slice__" and isinstance(value["config"], dict):
         for item in value["config"].values():
             _operand(item, layers, tensors, where, depth + 1)
-    elif values.is_object(value) and value["class_name"] in values.LEAVES:
+    elif values.is_object(value) and values.listed(value["class_name"], values.LEAVES):
         values.LEAVES[value["class_name"]](value, where)
     elif isinstance(value, dict) and not values.is_object(value):
         for key, item in value.items():
@@ -88,7 +88,7 @@ def _tensor(value, layers: dict, where: str) -> tuple[str, int]:
     if history[0] not in layers or any(type(number) is not int or number < 0 for number in history[1:]):
         raise values.Refused(f"{where} is called with a tensor of {values.shown(history[0])}, no layer of its model")
     values.check_shapes(config.get("shape"), where)
-    if config.get("dtype") not in names.DTYPES:
+    if not values.listed(config.get("dtype"), names.DTYPES):
         raise values.Refused(f"{where} is called with a tensor of {values.shown(config.get('dtype'))}")
     return history[0], history[1]
 

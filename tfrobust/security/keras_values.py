@@ -47,10 +47,15 @@ def check_number(value, where: str) -> None:
         raise Refused(f"{where} is a number of {int(math.log10(abs(value))) + 1} digits")
 
 
+def listed(value, words) -> bool:
+    """Return True if a value of any type is a text in a set or a dict."""
+    return isinstance(value, str) and value in words
+
+
 def check_array(value, where: str) -> None:
     """Raise Refused unless an object is an array or a tensor of numbers."""
     config = value["config"]
-    if not isinstance(config, dict) or set(config) != {"value", "dtype"} or config["dtype"] not in names.DTYPES:
+    if not isinstance(config, dict) or set(config) != {"value", "dtype"} or not listed(config["dtype"], names.DTYPES):
         raise Refused(f"{where} holds an array of {shown(config)}")
     waiting = [config["value"]]
     while waiting:
