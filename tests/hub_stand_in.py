@@ -101,7 +101,8 @@ def _handler(hub: StandIn):
                     sizes = {name: {"size": len(data), "oid": _etag(data)} for name, data in files.items()}
                     return self.answer([{"type": "file", "path": name, **one} for name, one in sizes.items()])
                 name = identity(len(hub.repositories[repo]) - 1) if revision == "main" else revision
-                return self.answer({"id": repo, "sha": name, "siblings": [{"rfilename": one} for one in files]})
+                siblings = [{"rfilename": file, "size": len(data), **_digest(data)} for file, data in files.items()]
+                return self.answer({"id": repo, "sha": name, "siblings": siblings})
             repo, revision, path = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", place).groups()
             data = hub.files(repo, revision)[path]
             return self.answer(data, ETag=f'"{_etag(data)}"', X_Repo_Commit=revision)
@@ -113,3 +114,10 @@ def _handler(hub: StandIn):
 
 def _etag(data: bytes) -> str:
     return hashlib.sha1(data).hexdigest()
+
+
+def _digest(data: bytes) -> dict:
+    """Describe a file as the Hub does: large ones by their SHA-256, others by that of Git."""
+    if len(data) > 1000:
+        return {"lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}}
+    return {"blobId": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}

@@ -166,3 +166,18 @@ def test_cifar_is_told_from_an_image_folder_by_its_files_names(tmp_path):
         source = evaluate._source(str(tmp_path / name))
         assert getattr(source, "func", type(source)) is kind, name
     assert type(evaluate._source(str(tmp_path / "parent"))) is cifar.Cifar
+
+
+def test_a_dry_run_lists_what_lies_outside_before_it_reads_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    params = ["DATA=@TensorFlowDatasets()", "TensorFlowDatasets.dataset='mnist'", "TensorFlowDatasets.download=True"]
+    params += [f"TensorFlowDatasets.data_dir='{tmp_path}/data'", "EPSILON=0.1"]
+    flags = ["--gin_file=gin/supervised.gin", "--dry_run", *(f"--gin_param={param}" for param in params)]
+    assert train.main(flags) == 2
+    said = capsys.readouterr()
+    assert "outside     downloads TensorFlowDatasets.download = True\n" in said.out
+    assert f"outside     reads TensorFlowDatasets.data_dir = '{tmp_path}/data'\n" in said.out
+    assert "the data set 'mnist' (TensorFlowDatasets.download = True) would be downloaded: add --allow" in said.err
+    monkeypatch.setattr("tfrobust.data.sources.tfds.network_reachable", lambda: False)
+    assert train.main([*flags, "--allow_downloads"]) == 2
+    assert "cannot be reached" in capsys.readouterr().err

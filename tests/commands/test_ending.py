@@ -4,6 +4,7 @@ import argparse
 import errno
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def test_a_disk_that_is_full_is_a_failure_in_one_line_under_gin(capfd):
     with gin.unlock_config():
         gin.register("full_disk", module="tests")(full)
     assert run(lambda: gin.get_configurable("tests.full_disk")()) == 1
-    assert lines(capfd) == ["error: x: No space left on device"]
+    assert lines(capfd) == ["error: x: No space left on device; free some space, and run the same command again"]
 
 
 def test_what_a_constructor_refuses_is_a_configuration_error(capfd):
@@ -264,3 +265,24 @@ def test_knobs_and_files_given_as_flags_are_named(arguments, said):
     with pytest.raises(InputError) as caught:
         train.parser().parse_args(arguments)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (shutil.Error([("a", "/b/c", "[Errno 28] No space left on device")]), "/b/c: No space left on device;"),
+        (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device;"),
+        (OSError(errno.ENOSPC, "No space left on device", "/b/c"), "/b/c: No space left on device;"),
+        (
+            RuntimeError("{{function_node __wrapped__SaveV2}} /b/c.tempstate; No space left on device [Op:SaveV2]"),
+            "error: /b/c.tempstate: No space left on device; free some space",
+        ),
+    ],
+)
+def test_a_full_disk_is_named_with_its_file_whoever_raises_it(capfd, error, line):
+    def full():
+        raise error
+
+    assert run(full) == 1
+    (said,) = capfd.readouterr().err.splitlines()
+    assert line in said and "{{" not in said and "[(" not in said

@@ -27,6 +27,7 @@ from tfrobust.security import (
     variable_index,
 )
 from tfrobust.security import pickles as restricted_pickle
+from tfrobust.serving import hub_files
 from tfrobust.serving.client import transport
 from tfrobust.serving.export import saved_model as export
 from tfrobust.serving.server import development
@@ -85,9 +86,13 @@ LIMITS = {
     "weights": (f"{weight_files.LARGEST_LIST >> 20} MiB",),
     "data: classes": (f"2^{data_checks.MOST_CLASSES.bit_length() - 1}", f"{tfds._LARGEST_TEXT >> 20} MiB"),
     "vocabularies": (f"{files.LARGEST_TEXT >> 20} MiB", f"{stanford_sentiment.LARGEST_FILE >> 20} MiB"),
+    "data that a source computes": (f"{data_checks.MOST_GENERATED >> 30} GiB",),
+    "Hugging Face Hub: list": (f"{hub_files.LARGEST_LIST >> 20} MiB", f"{hub_files.MOST_FILES:,}"),
+    "Hugging Face Hub: time": (f"{hub_files.SILENT_SECONDS:g} s", f"{hub_files.WINDOW_BYTES >> 10} KiB"),
     "gin: whole numbers": (f"-{checks._LARGEST_WHOLE}", f"{checks._LARGEST_WHOLE}"),
     "development server": (
         f"{development.LARGEST_REQUEST >> 20} MiB",
+        f"{development.MOST_VALUES:,}",
         f"{development.LARGEST_HEADERS >> 10} KiB",
         f"{development.MOST_CONNECTIONS};",
         f"{development.LONGEST_SILENCE} s",

@@ -263,3 +263,9 @@ def test_the_tool_says_each_line_and_returns_three(earlier, capsys):
     assert tool.main([str(earlier.parent / "none"), "--require", kept]) == 2
     assert tool.main([str(earlier.parent), "--require", "nonsense"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("line", ["accuracy.clean >= 1e999", "accuracy.clean <= 1e999 %"])
+def test_a_limit_beyond_64_bits_is_refused_before_the_training(line):
+    with pytest.raises(InputError, match="1e999, which is no number of 64 bits"):
+        Gate(require=(line,))

@@ -79,3 +79,22 @@ def test_classes_of_other_ids_are_refused():
     for names in (("disc", "square"), ("0", "1", "2"), ("cat", "dog")):
         artifact.check_classes(report, named(*names))
     artifact.check_classes(None, named("disc", "stripes"))
+
+
+@pytest.mark.parametrize(
+    ("training", "fault"),
+    [
+        ({"seed": "1"}, "training.seed"),
+        ({"seed": -1}, "training.seed"),
+        ({"seed": 2**40}, "training.seed"),
+        ({"selection": "validation"}, "training.selection"),
+        ({"selection": {"on": 3}}, "training.selection.on"),
+        ({"attack_steps": [1]}, "training.attack_steps"),
+        ({"epsilon": "0.2"}, "training.epsilon"),
+        ({"pretraining": [1]}, "training.pretraining"),
+    ],
+)
+def test_what_an_evaluation_uses_of_a_strangers_training_has_the_right_type(training, fault):
+    with pytest.raises(InputError, match=f"the report of export is not valid: {fault}: "):
+        artifact.known_training("export", SimpleNamespace(training=training))
+    assert artifact.known_training("export", SimpleNamespace(training=FACTS)) == FACTS

@@ -63,6 +63,7 @@ def run(flags: argparse.Namespace):
     data = {} if flags.data is None else {"data": _source(flags.data)}
     return call(
         "evaluate",
+        allow_downloads=flags.allow_downloads,
         model=hub.local(flags.model),
         logits_output=flags.logits_output,
         bounds=flags.bounds,

@@ -33,6 +33,7 @@ def parser() -> Parser:
     what = "one value of that evaluation, overrides the files"
     flags.add_argument("--gin_param", action="append", default=[], metavar="'NAME=VALUE'", help=what)
     flags.add_gin_import()
+    flags.add_allow_downloads()
     return flags
 
 
@@ -73,6 +74,7 @@ def _publish(flags: argparse.Namespace):
         export_dir=flags.export_dir or "exported",
         training_must_be_done=True,
         configuration=operative_text,
+        allow_downloads=flags.allow_downloads,
     )
 
 
@@ -92,6 +94,7 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
         arguments += [f"--gin_file={file}" for file in flags.gin_file or ["gin/eval/litert.gin"]]
         arguments += [f"--gin_param={value}" for value in (*knobs, *flags.gin_param)]
         arguments += [f"--gin_import={module}" for module in flags.gin_import]
+        arguments += ["--allow_downloads"] * flags.allow_downloads
         return evaluate.run(evaluate.parser().parse_args(arguments))
 
     if flags.litert:

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import select
+import shutil
 import signal
 import sys
 import threading
@@ -117,12 +118,28 @@ def _ended_by(error: BaseException) -> int:
     if _is_input_error(error):
         _say(f"error: {one_line(error)}")
         return WRONG_INPUT
-    disk_full = any(text in str(error) for text in _DISK_FULL)  # in messages of Python and of TensorFlow
-    if disk_full or isinstance(error, Failure):
+    full = next((text for text in _DISK_FULL if text in str(error)), None)  # in messages of Python and of TensorFlow
+    if full is not None and not isinstance(error, Failure):
+        _say(f"error: {_of_disk(error, full)}")
+        return FAILED
+    if isinstance(error, Failure):
         _say(f"error: {one_line(error)}")
         return FAILED
     traceback.print_exception(error)
     return FAILED
+
+
+def _of_disk(error: BaseException, reason: str) -> str:
+    """Return a line about a full disk: the file if the error names one, the reason, and what to do."""
+    error = _unwrapped(error)
+    if isinstance(error, shutil.Error):  # a list of (source, target, reason)
+        files = [str(entry[1]) for entry in error.args[0] if isinstance(entry, tuple)]
+        file = files[0] if files else ""
+    else:
+        named = re.search(r"(/\S+?)[;,:]? " + re.escape(reason), str(error))  # as TensorFlow writes it
+        file = getattr(error, "filename", None) or (named[1] if named else "")
+    after = "; free some space, and run the same command again"
+    return f"{f'{str(file)[-180:]}: ' if file else ''}{reason}{after}"
 
 
 def _say(line: str) -> None:

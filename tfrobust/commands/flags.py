@@ -78,6 +78,12 @@ class Parser(argparse.ArgumentParser):
             help='one value, overrides the files, such as --gin_param="EPSILON=0.1"',
         )
         self.add_gin_import()
+        self.add_allow_downloads()
+
+    def add_allow_downloads(self) -> None:
+        """Add --allow_downloads."""
+        what = "allow the data, weights and presets that the configuration names to be downloaded"
+        self.add_argument("--allow_downloads", action="store_true", help=what)
 
     def add_verbosity(self) -> None:
         """Add --quiet and --verbose, which exclude each other, as `verbose`: 0, 1 (without them) or 2."""

@@ -8,6 +8,7 @@ import argparse
 import importlib
 
 from tfrobust.commands.configuration import binding, files, registry
+from tfrobust.common import outside
 from tfrobust.common.console import quiet_stderr
 from tfrobust.errors import InputError
 
@@ -88,11 +89,12 @@ def configure(
         binding.bind(resolved, _registry)
 
 
-def call(name: str, **runtime):
+def call(name: str, *, allow_downloads: bool, **runtime):
     """Call `tfrobust.runs.experiment.<name>` with its gin bindings and the flags' arguments.
 
     Args:
         name: function of `tfrobust.runs.experiment`.
+        allow_downloads: False: an object of the configuration that begins a download raises InputError.
         **runtime: arguments that come from flags; a gin file cannot set them.
 
     Raises:
@@ -106,7 +108,13 @@ def call(name: str, **runtime):
     for argument in sorted(bound & set(runtime)):
         raise InputError(f"experiment.{name}.{argument} is set by the command's flags, not in gin.")
     binding.missing_arguments(complete, bound | set(runtime), _registry)
-    return gin.get_configurable(complete)(**runtime)
+    with outside.downloads(allow_downloads):
+        return gin.get_configurable(complete)(**runtime)
+
+
+def outside_lines() -> list[str]:
+    """Return the files and downloads that the configuration names."""
+    return binding.outside(_bindings, _registry)
 
 
 def operative_text() -> str:

@@ -5,7 +5,7 @@ import sys
 
 from tfrobust.commands import failures, seeds
 from tfrobust.commands.flags import Parser, PrintEnvironment, count, counts
-from tfrobust.commands.run import call, differing_text, operative_text, prepare
+from tfrobust.commands.run import call, differing_text, operative_text, outside_lines, prepare
 from tfrobust.errors import InputError
 
 
@@ -43,8 +43,11 @@ def run(flags: argparse.Namespace) -> None:
             )
         flags.gin_param = ["train.plan=@Plan()", *flags.gin_param, f"Plan.replicas={flags.replicas}"]
     prepare(flags, "train")
+    if flags.dry_run:
+        print("".join(f"outside     {line}\n" for line in outside_lines()), end="", flush=True)
     call(
         "train",
+        allow_downloads=flags.allow_downloads,
         workdir=flags.workdir,
         export_dir=flags.export_dir,
         version=flags.version,

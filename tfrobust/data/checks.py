@@ -1,6 +1,7 @@
 """Checks of arrays that readers load; messages name the file, the fault and the correct form."""
 
 import collections
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +11,22 @@ from tfrobust.common.kinds import kind_of
 from tfrobust.errors import InputError
 
 MOST_CLASSES = 2**20
+MOST_GENERATED = 2**30  # bytes of all examples that a source computes in memory
 # Ids 0 and 1 of every vocabulary.
 PADDING_WORD, UNKNOWN_WORD = "[PAD]", "[UNK]"
 
 
 class DataNotFoundError(FileNotFoundError):
     """Data missing on this machine; the message says how to get them and where to put them."""
+
+
+def check_generated(count: int, shape: Sequence[int], where: str) -> None:
+    """Raise InputError before a source computes `count` float32 examples of a shape that are too large together."""
+    size = 4 * count * math.prod(shape)
+    if size > MOST_GENERATED:
+        raise InputError(
+            f"{where}: {count} examples of {' x '.join(map(str, shape))} take {size} bytes, more than {MOST_GENERATED}."
+        )
 
 
 def check_images(images, where: str = "images") -> np.ndarray:

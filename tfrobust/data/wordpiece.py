@@ -11,6 +11,7 @@ import numpy as np
 
 from tfrobust.common import files
 from tfrobust.common.configured import Configured
+from tfrobust.common.outside import LocalPath
 from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, DataNotFoundError, check_vocabulary, shorten
 from tfrobust.data.text import PADDING, TokenExamples, padded, vocabulary_of
@@ -45,7 +46,7 @@ class WordPiece(Configured):
         Wu et al. 2016 (arXiv 1609.08144), section 4.1, as BERT uses it. Paper 000, section 4.1: "BERT-tokenizer".
     """
 
-    vocabulary: str | None = None
+    vocabulary: LocalPath | None = None
     size: int = 8000
     minimum_count: int = 2
     lowercase: bool = True

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common import configured
+from tfrobust.common.outside import ForeignArguments, LocalPath
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.models.shared import foreign, functional
@@ -73,8 +74,8 @@ class Backbone(Encoder):
         model: keras.Model | None = None,
         *,
         application: str | Callable | None = None,
-        preset: str | Callable | None = None,
-        arguments: dict | None = None,
+        preset: LocalPath | Callable | None = None,
+        arguments: ForeignArguments | None = None,
         pooling: str | None = None,
         output_name: str | None = None,
         pixel_range: tuple[float, float] | None = None,

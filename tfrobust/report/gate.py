@@ -13,6 +13,7 @@ from collections.abc import Callable
 import keras
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
 from tfrobust.report import protocol, reading
 from tfrobust.report.comparison import reports as compare
@@ -64,7 +65,7 @@ class Gate(Configured):
         InputError (a ValueError): a line has none of these forms.
     """
 
-    require: tuple[str, ...] = ()
+    require: tuple[LocalPath, ...] = ()
 
     def __post_init__(self):
         if not isinstance(self.require, (str, tuple, list)):
@@ -100,6 +101,8 @@ def _checked(line: str) -> Callable[[Report], list[str]]:
     for pattern, check in ((_THRESHOLD, _threshold), (_NO_FINDING, _no_finding), (_NO_WORSE, _no_worse)):
         match = pattern.fullmatch(line) if isinstance(line, str) else None
         if match:
+            if pattern is not _NO_FINDING and match.groups()[-2] is not None:
+                _limit(*match.groups()[-2:])
             return lambda report, check=check, match=match: check(match, report)
     raise InputError(f"Gate.require has {str(line)[:80]!r}; a line is one of {_FORMS}.")
 
@@ -164,7 +167,10 @@ def _compared(identity: str, report: Report, other: Report, allowed: float) -> l
 
 def _limit(number: str, percent: str | None) -> float:
     """Return the limit of a line exactly in decimal: 57.3 % is 0.573."""
-    return float(decimal.Decimal(number) / (100 if percent else 1))
+    limit = float(decimal.Decimal(number) / (100 if percent else 1))
+    if not math.isfinite(limit):
+        raise InputError(f"Gate.require has the limit {number[:40]}, which is no number of 64 bits.")
+    return limit
 
 
 def _direction(identity: str) -> int:

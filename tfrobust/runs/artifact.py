@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfrobust.common import configured, files, fingerprint
 from tfrobust.common.kinds import CLIPS
+from tfrobust.data.description import described_source
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
@@ -25,6 +26,7 @@ from tfrobust.report.gate import Gate
 from tfrobust.report.renderers import console as render
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report
+from tfrobust.report.validator import first_problem
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.serving.export import assets, publish, verify
@@ -35,6 +37,20 @@ _log = logging.getLogger(__name__)
 
 # Maximum size in bytes of the training images, as float32, that are held during an evaluation.
 _TRAINING_BYTES = 2**30
+# The entries of a report about the training that a later evaluation uses, as JSON Schema.
+_USED_OF_TRAINING = {
+    "type": "object",
+    "properties": {
+        "seed": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
+        "norm": {"type": ["string", "null"]},
+        "epsilon": {"type": ["number", "null"], "minimum": 0},
+        "attack_steps": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**31 - 1},
+        "per_frame": {"type": "boolean"},
+        "max_frames": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**31 - 1},
+        "selection": {"type": "object", "properties": {"on": {"type": "string"}}},
+        "pretraining": {"type": "object"},
+    },
+}
 
 
 @dataclasses.dataclass
@@ -206,7 +222,7 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
     if len(dataset.train) and needed:
         images, labels = dataset.train.arrays(max(1, _TRAINING_BYTES // (4 * math.prod(dataset.image_shape))))
     attack = None
-    if facts.get("attack_steps"):
+    if all(facts.get(name) for name in ("attack_steps", "norm", "epsilon")):
         attack = {"norm": facts["norm"], "epsilon": facts["epsilon"], "steps": facts["attack_steps"]}
         attack |= {name: facts[name] for name in ("bounds", "per_frame", "max_frames") if name in facts}
     selected_on = facts.get("selection", {}).get("on", "")
@@ -223,11 +239,13 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
 
 def _pretraining_examples(facts: dict) -> Examples | None:
     """Return the training examples of a first stage with its own data; None without one or if loading fails."""
+    first = facts.get("pretraining")
+    described = first.get("source") if isinstance(first, dict) else None
+    if described is None:
+        return None
     try:
-        described = facts.get("pretraining", {}).get("source")
-        source = described and configured.deserialize(_without_downloads(described))
-        return source.load().train if isinstance(source, Source) else None
-    except Exception as error:  # Keras, and a class that the report names, may raise anything
+        return described_source(described).load().train
+    except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())[:100]
         _log.warning("The first stage's images are not searched for test images: %s", reason)
         return None
@@ -264,6 +282,19 @@ def earlier_report(model) -> Report | None:
     return Report.from_json(files.read_bounded(found)) if found else None
 
 
+def known_training(model: str, report: Report | None) -> dict:
+    """Return what an export's report says about the training, {} without a report.
+
+    Raises:
+        InputError (a ValueError): an entry that an evaluation uses has another type or range.
+    """
+    known = report.training if report else {}
+    problem = first_problem(known, _USED_OF_TRAINING, "training")
+    if problem:
+        raise InputError(f"the report of {model[-60:]} is not valid: {problem}"[:300])
+    return known
+
+
 def named_source(model: str, report: Report | None) -> Source:
     """Return the data source that an export's report names, with downloads disabled.
 
@@ -273,27 +304,23 @@ def named_source(model: str, report: Report | None) -> Source:
     if report is None or not report.data.get("source"):
         raise InputError(f"{model} names no data of its own: name the data to evaluate it on with --data.")
     try:
-        source = configured.deserialize(_without_downloads(report.data["source"]))
-    except Exception as error:  # Keras, and a class that the report names, may raise anything
-        reason = " ".join(str(error).split())[:100]
+        return described_source(report.data["source"])
+    except InputError as error:
         raise InputError(
-            f"the report of {model[-60:]} names data that cannot be loaded ({reason}): use --data."
+            f"the report of {model[-60:]} names data that cannot be loaded ({str(error)[:150]}): use --data."
         ) from error
-    if not isinstance(source, Source):
-        raise InputError(f"the report of {model[-60:]} names no data that can be loaded: use --data.")
-    return source
 
 
 def fitting(report: Report | None) -> dict:
     """Return how the images of an export were fitted to the model's input, as arguments of `ImageFolder`."""
-    config = (report.data.get("source") or {}).get("config", {}) if report else {}
-    return {name: config[name] for name in ("fit", "short_side") if name in config}
-
-
-def _without_downloads(value):
-    if isinstance(value, dict):
-        return {name: name != "download" and _without_downloads(item) for name, item in value.items()}
-    return [_without_downloads(item) for item in value] if isinstance(value, list) else value
+    described = report.data.get("source") if report else None
+    if not described:
+        return {}
+    try:
+        source = described_source(described)
+    except InputError:  # a source of the user's own, which knows no fit
+        return {}
+    return {name: getattr(source, name) for name in ("fit", "short_side") if hasattr(source, name)}
 
 
 def check_vocabulary(model: str, dataset: Dataset) -> None:

@@ -61,6 +61,7 @@ class Original:
         if report is None or not directory.name.isdecimal():
             raise InputError(f"{model[-100:]} is no export of tfrobust with a report: name exported/NAME.")
         files.check_writable(folder, "--workdir")
+        files.check_writable(directory.parent.parent, "--model")
         return cls(directory, report, pathlib.Path(folder))
 
     @property

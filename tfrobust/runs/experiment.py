@@ -19,7 +19,7 @@ from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
 from tfrobust.evaluation.engine import predictor as predictors
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.base import Evaluator, Setting
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, refuse_radius, run_evaluation, run_shard
 from tfrobust.methods.shared.base import Method
@@ -65,8 +65,8 @@ def train(
     head: Callable[..., keras.layers.Layer] = LinearHead,
     augmentation: Augmentation | None = None,
     validation: Callable[..., keras.callbacks.Callback] | None = None,
-    callbacks: tuple = (),
-    evaluators: tuple = (),
+    callbacks: tuple[keras.callbacks.Callback, ...] = (),
+    evaluators: tuple[Evaluator, ...] = (),
     pretrained: Pretrained | None = None,
     pretraining: Pretraining | None = None,
     gate: Gate = Gate(),  # noqa: B008 (frozen)
@@ -198,7 +198,7 @@ def train(
 def evaluate(
     *,
     model: str,
-    evaluators: tuple,
+    evaluators: tuple[Evaluator, ...],
     data: Source | Callable[..., Source] | None = None,
     encoder: Callable[..., keras.Model] | None = None,
     seed: int = 0,
@@ -255,7 +255,7 @@ def evaluate(
     earlier = artifacts.earlier_report(model)
     if earlier and bounds != (0.0, 1.0):
         raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave --bounds out.")
-    known = earlier.training if earlier else {}
+    known = artifacts.known_training(model, earlier)
     if data is None:
         data = artifacts.named_source(model, earlier or (surrogate and artifacts.earlier_report(surrogate)))
     attacked = any(evaluator not in evaluator.without_gradients() for evaluator in evaluators)
@@ -272,7 +272,7 @@ def evaluate(
             images=images,
             labels=labels,
             class_names=dataset.class_names if dataset.class_count == predictor.class_count else None,
-            seed=seed or known.get("seed", 0),
+            seed=seed or int(known.get("seed", 0)),
             batch_size=batch_size,
             chunk_size=chunk_size,
             progress=progress,
@@ -423,11 +423,12 @@ def _check_replicas(
 
 def _encoder(encoder: Callable[..., keras.Model], scope: tf.distribute.Strategy) -> keras.Model:
     """Build the encoder, with batch norm synchronized over the global batch if there are several replicas."""
-    if scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(
-        getattr(encoder, "func", encoder)
-    ):
-        return encoder(synchronized=True)
-    return encoder()
+    constructor = getattr(encoder, "func", encoder)
+    synchronized = scope.num_replicas_in_sync > 1 and "synchronized" in configured.constructor_arguments(constructor)
+    network = encoder(synchronized=True) if synchronized else encoder()
+    if isinstance(network, Method):
+        raise InputError(f"ENCODER is {type(network).__name__}, which is a method: name a network, such as @CNN.")
+    return network
 
 
 def _predictor(

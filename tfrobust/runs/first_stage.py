@@ -59,7 +59,7 @@ class Pretraining:
     data: Source | None = None
     frozen: bool = True
     branch: int = 0
-    callbacks: tuple = ()
+    callbacks: tuple[keras.callbacks.Callback, ...] = ()
 
     def __post_init__(self):
         for name in ("epochs", "batch_size"):

@@ -14,6 +14,7 @@ from tfrobust import saving
 from tfrobust.common import files, fingerprint
 from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import CLIPS, IMAGES
+from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
 from tfrobust.models.weights import checkpoints, weight_files
 from tfrobust.report.comparison.reports import find_report
@@ -48,7 +49,7 @@ class Pretrained(Configured):
         Paper 001, section 4.5.
     """
 
-    path: str
+    path: LocalPath
     frozen: bool = False
 
     def give(self, encoder: keras.Model, image_shape: Sequence[int]) -> dict:

@@ -60,7 +60,7 @@ class Stage:
     batch_size: int
     seed: int
     augmentation: Augmentation | None = None
-    callbacks: tuple = ()
+    callbacks: tuple[keras.callbacks.Callback, ...] = ()
     validation: Callable | None = None
     title: str = ""
     last: bool = True

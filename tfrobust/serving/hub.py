@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from tfrobust.errors import Failure, InputError
+from tfrobust.serving import hub_files
 
 SCHEME = "hf://"
 _NAME = re.compile(r"hf://(?P<repo>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.+))?")
-_SAVED_MODEL = ("saved_model.pb", "fingerprint.pb", "variables/*", "assets/*", "assets.extra/*")
+_FILES, _FOLDERS = ("saved_model.pb", "fingerprint.pb"), ("variables/", "assets/", "assets.extra/")
 
 
 def upload(files: Mapping[str, pathlib.Path | bytes], repo: str, *, private: bool = False) -> str:
@@ -46,7 +47,8 @@ def local(model: str) -> str:
 
     `hf://owner/name` is the newest numbered version in the repository, or a SavedModel at its top;
     `hf://owner/name@revision/path` is a SavedModel or a file at a path, at a branch, tag or commit. The files go to
-    the cache folder of huggingface_hub, each commit into a folder of its own. Nothing is loaded here.
+    the cache folder of huggingface_hub, each commit into a folder of its own, without links, which the scan refuses.
+    Nothing is loaded here.
 
     Args:
         model: a path, or a name that begins with `hf://`.
@@ -63,27 +65,30 @@ def local(model: str) -> str:
     hub = _library()
     repo, path = named["repo"], (named["path"] or "").strip("/")
     with _one_line(hub, repo):
-        info = hub.HfApi().model_info(repo, revision=named["revision"])
-        chosen, patterns = _choose([file.rfilename for file in info.siblings], path, model)
-        folder = pathlib.Path(
-            hub.constants.HF_HOME, "tfrobust", info.sha, repo
-        )  # without links, which the scan refuses
-        hub.snapshot_download(repo, revision=info.sha, local_dir=folder, allow_patterns=patterns)
+        hub.utils.validate_repo_id(repo)
+        if hub.constants.HF_HUB_OFFLINE:
+            raise Failure("HF_HUB_OFFLINE is set")
+        repository = hub_files.Repository(hub.constants.ENDPOINT, repo, hub.get_token())
+        commit, entries = repository.list(named["revision"])
+        chosen, names = _choose(entries, path, model)
+        folder = pathlib.Path(hub.constants.HF_HOME, "tfrobust", commit, repo)
+        repository.fetch(commit, {name: entries[name] for name in names}, folder)
     return str(folder / chosen)
 
 
-def _choose(names: Iterable[str], path: str, model: str) -> tuple[str, list[str]]:
-    """Return the path of the model in its repository, and patterns of the files to download."""
-    names, prefix = set(names), f"{path}/" if path else ""
-    if path in names:
+def _choose(entries: Collection[str], path: str, model: str) -> tuple[str, list[str]]:
+    """Return the path of the model in its repository, and the names of its files."""
+    prefix = f"{path}/" if path else ""
+    if path in entries:
         return path, [path]
-    if f"{prefix}saved_model.pb" not in names:
-        found = [re.fullmatch(rf"{re.escape(prefix)}([0-9]+)/saved_model\.pb", name) for name in names]
+    if f"{prefix}saved_model.pb" not in entries:
+        found = [re.fullmatch(rf"{re.escape(prefix)}([0-9]{{1,18}})/saved_model\.pb", name) for name in entries]
         versions = [match[1] for match in found if match]
         if not versions:
             raise InputError(f"{model[:200]} has neither saved_model.pb nor a numbered version with one.")
         prefix += f"{max(versions, key=int)}/"
-    return prefix, [prefix + name for name in _SAVED_MODEL]
+    single, folders = ([prefix + part for part in parts] for parts in (_FILES, _FOLDERS))
+    return prefix, [name for name in entries if name in single or name.startswith(tuple(folders))]
 
 
 def _library():
@@ -91,6 +96,7 @@ def _library():
         import huggingface_hub
         import huggingface_hub.constants
         import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError:
         raise InputError(
             "the Hugging Face Hub needs the package huggingface_hub: pip install 'tfrobust[hub]'."
@@ -104,11 +110,12 @@ def _one_line(hub, repo: str):
     missing = (hub.errors.RepositoryNotFoundError, hub.errors.RevisionNotFoundError)
     try:
         yield
-    except InputError:
-        raise
-    except missing as error:
+    except (*missing, hub_files.NotOnHubError) as error:
         what = f"the Hugging Face Hub has no {repo}, or it is private (log in with `hf auth login`)"
         raise InputError(f"{what}: {_first_line(error)}"[:300]) from error
+    except InputError as error:
+        message = str(error)
+        raise InputError(message if repo in message else f"{repo} on the Hugging Face Hub: {message}."[:300]) from error
     except ValueError as error:  # a name that cannot exist, or a card that the Hub refuses
         raise InputError(f"{repo}: {' '.join(str(error).split())}"[:300]) from error
     except Exception as error:  # noqa: BLE001 - the HTTP client below has exceptions of its own

@@ -1,10 +1,11 @@
 """Which names resolve, and which must not."""
 
+import inspect
 import sys
 
 import pytest
 
-from tfrobust.commands.configuration import registry
+from tfrobust.commands.configuration import parameters, registry
 from tfrobust.errors import InputError
 
 
@@ -115,3 +116,36 @@ def test_a_module_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, tex
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match="--gin_import=her_broken: (ZeroDivisionError: why|ModuleNotFoundError)"):
         registry.collect(["her_broken"])
+
+
+# Names of arguments that are paths, or data that are found by a path; a new one is added here and annotated.
+PATHS = {
+    "path",
+    "folder",
+    "lists",
+    "data_dir",
+    "treebank",
+    "dataset",
+    "classes",
+    "frost_pictures",
+    "baseline",
+    "preset",
+}
+
+
+def test_every_argument_that_names_a_file_is_marked():
+    """`--dry_run` lists the marked ones."""
+    objects = registry.collect().objects
+    texts = (str, str | None, str | dict, tuple[str, ...])
+    for name, item in objects.items():
+        layers = ("tfrobust.data.", "tfrobust.evaluation.evaluators.", "tfrobust.models.backbone", "tfrobust.runs.in")
+        if not inspect.isclass(item) or not name.startswith(layers) or not hasattr(item, "get_config"):
+            continue
+        known = parameters.parameters(item)
+        unmarked = (PATHS & set(known)) - parameters.names_outside(item)
+        assert not [argument for argument in unmarked if known[argument].hint in texts], name
+
+
+def test_objects_that_write_are_not_offered():
+    names = registry.collect().objects
+    assert not [name for name in names if name.endswith((".BestWeights", ".CheckpointStore", ".Throughput", ".Loop"))]

@@ -29,7 +29,7 @@ NEEDED = {
         (Digits, {"fold": 5}, r"fold is 5; it must be in 0\.\.4"),
         (Digits, {"test_size": 0}, "no test examples"),
         (Digits, {"test_size": 1790}, "has no training example"),
-        (Digits, {"split_seed": -1}, "split_seed is -1"),
+        (Digits, {"split_seed": -1}, "Digits.split_seed must be an integer >= 0, got -1"),
         (LabelledFraction, {"fraction": 0.0}, "fraction is 0.0"),
         (LabelledFraction, {"fraction": 1.5}, "fraction is 1.5"),
         (LabelledFraction, {"split_seed": 1}, "does not split data"),

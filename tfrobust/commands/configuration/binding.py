@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -9,8 +10,8 @@ from typing import Any
 
 from tfrobust.commands.configuration import reading
 from tfrobust.commands.configuration.files import Binding, Macro, Reference, is_shipped, joined_stems, nearest, shown
-from tfrobust.commands.configuration.parameters import Parameter, described, fits, parameters
-from tfrobust.commands.configuration.registry import Registry
+from tfrobust.commands.configuration.parameters import Parameter, described, fits, names_outside, parameters
+from tfrobust.commands.configuration.registry import Registry, missing_methods
 from tfrobust.errors import InputError
 
 _REQUIRED = "gin.REQUIRED"
@@ -259,12 +260,28 @@ def _completed(value, registry: Registry, place: str):
         complete = registry.resolve(value.selector, place)
         if complete.startswith(_ROOTS):  # a reference to it would run a command with paths from a file
             raise InputError(f"{place}: {complete.rpartition('.')[2]} is run by a command and cannot be a value.")
+        _refuse_base(complete, registry, place)
         return dataclasses.replace(value, selector=complete)
     if isinstance(value, dict):
         return {_completed(k, registry, place): _completed(v, registry, place) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_completed(item, registry, place) for item in value)
     return value
+
+
+def _refuse_base(complete: str, registry: Registry, place: str) -> None:
+    target = registry.objects[complete]
+    missing = missing_methods(target) if inspect.isclass(target) else []
+    if missing:
+        usable = [registry.short(name) for name, item in registry.objects.items() if _is_usable(item, target)]
+        hint = f"; its subclasses are {', '.join(sorted(usable))}" if usable else ""
+        short = complete.rpartition(".")[2]
+        line = f"{place}: {short} is a base class without {', '.join(missing)}{hint}"
+        raise InputError(shown(line, 290, quote=False))
+
+
+def _is_usable(item, base: type) -> bool:
+    return inspect.isclass(item) and issubclass(item, base) and not missing_methods(item)
 
 
 def _check_argument(binding: Binding, registry: Registry) -> None:
@@ -390,6 +407,42 @@ def missing_arguments(selector: str, given: set[str], registry: Registry) -> Non
         raise InputError(
             f"{short} needs {', '.join(missing)}; set it in a gin file, such as {short}.{missing[0]} = ..."
         )
+
+
+# ------------------------------------------------------------------------------------------------- outside
+
+
+def outside(bindings: list[Binding], registry: Registry) -> list[str]:
+    """Return what a configuration names outside of the program: "reads Npz.path = 'mine.npz'", "downloads ...".
+
+    Args:
+        bindings: with complete names, in order.
+        registry: of the run.
+    """
+    macros = {item.macro: item for item in bindings if item.macro is not None}
+    final = {(item.scope, item.selector, item.argument): item for item in bindings if item.macro is None}
+    lines = []
+    for binding in final.values():
+        if binding.argument not in names_outside(registry.objects[binding.selector]):
+            continue
+        key = f"{registry.short(binding.selector)}.{binding.argument}"
+        for item in _parts(substitute(binding.value, macros, binding.place)):
+            verb = _verb(item)
+            lines += [f"{verb} {key} = {shown(item, 150)}"] if verb else []
+    return list(dict.fromkeys(lines))
+
+
+def _parts(value) -> Iterator:
+    """Yield the literals in a value, of a dict only its values."""
+    yield from walk([*value.values()] if isinstance(value, dict) else value)
+
+
+def _verb(item) -> str:
+    """Return "downloads" or "reads" for what an argument names; "" for a value that names nothing."""
+    if item is True or (isinstance(item, str) and (item == "imagenet" or "://" in item)):
+        return "downloads"
+    is_path = isinstance(item, str) and item and (os.path.lexists(os.path.expanduser(item)) or os.sep in item)
+    return "reads" if is_path else ""
 
 
 # --------------------------------------------------------------------------------------------- differences

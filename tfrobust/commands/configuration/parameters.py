@@ -9,6 +9,7 @@ import typing
 from typing import Any
 
 from tfrobust.commands.configuration.files import Macro, Reference
+from tfrobust.common import outside
 
 _EMPTY = inspect.Parameter.empty
 
@@ -76,9 +77,16 @@ def _constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
     return found
 
 
-def _hints(function) -> dict[str, Any]:
+def names_outside(target) -> set[str]:
+    """Return the parameters of a class that name files or downloads (see `common.outside`)."""
+    bases = target.__mro__ if inspect.isclass(target) else ()
+    hints = [_hints(base.__init__, extras=True) for base in bases if "__init__" in base.__dict__ and base is not object]
+    return {name for found in hints for name, hint in found.items() if outside.is_marked(hint)}
+
+
+def _hints(function, extras: bool = False) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(function, include_extras=extras)
     except Exception:  # one name for type checkers only hides all hints: evaluate each alone
         found = {}
         for name, hint in getattr(function, "__annotations__", {}).items():
@@ -174,29 +182,52 @@ def _container_fits(value, origin, arguments, resolve) -> bool:
 def _reference_fits(value: Reference, hint, origin, arguments, resolve) -> bool:
     target = resolve(value)
     if origin in (dict, tuple, list, collections.abc.Mapping, typing.Literal):
-        return value.called and not inspect.isclass(target)
+        return value.called and not inspect.isclass(target) and _makes(target, origin)
     if not value.called:
         if origin is type:
             wanted = arguments[0]
             return inspect.isclass(target) and (not inspect.isclass(wanted) or issubclass(target, wanted))
         if hint is type:
             return inspect.isclass(target)
-        return origin is collections.abc.Callable or hint in (collections.abc.Callable, typing.Callable)
+        if origin is collections.abc.Callable:
+            return _makes(target, arguments[-1])
+        return hint in (collections.abc.Callable, typing.Callable)
     if hint in (type(None), None, type) or origin is type:
         return False
     if origin is collections.abc.Callable and inspect.isclass(target):
         made = arguments[-1] if arguments else None
         # An encoder is callable too, but it does not construct encoders.
         is_product = inspect.isclass(made) and issubclass(target, made)
-        return issubclass(target, collections.abc.Callable) and not is_product
+        return issubclass(target, collections.abc.Callable) and not is_product and _is_of_user(target, made)
+    if origin is collections.abc.Callable or hint is collections.abc.Callable:
+        return _makes(target, collections.abc.Callable)
     if origin is not None or not inspect.isclass(hint):
         return True
     if not inspect.isclass(target):
-        return True  # a function's return type is not known before it runs
+        return _makes(target, hint)
     if hint in (int, float, bool, str):
         return False
     # issubclass rather than a look at the bases: classes of collections.abc check for methods.
     return issubclass(target, hint)
+
+
+def _makes(target, kind) -> bool:
+    """Return False if a class or a function is known to make something else than `kind` when it is called.
+
+    A function of the user need not say what it returns.
+    """
+    if not inspect.isclass(kind):
+        return True
+    made = target if inspect.isclass(target) else _hints(target).get("return", Any)
+    made = typing.get_origin(made) or made
+    if inspect.isclass(made):
+        return issubclass(made, kind)
+    return made is Any and _is_of_user(target, kind)
+
+
+def _is_of_user(target, kind) -> bool:
+    """Return False if both a callable and what it is to make are classes or functions of this library or of Keras."""
+    return not all(getattr(each, "__module__", "").split(".")[0] in ("tfrobust", "keras") for each in (target, kind))
 
 
 def described(parameter: Parameter) -> str:

@@ -4,15 +4,18 @@ They are found by walking the package, so that a new method needs one new file a
 a name that is not in this table does not resolve.
 """
 
+import dis
 import importlib
 import inspect
 import os
 import pkgutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import tfrobust
 from tfrobust.commands.configuration.files import nearest, shown
+from tfrobust.commands.configuration.parameters import parameters
 from tfrobust.errors import InputError
 
 # Not offered: the layer above configuration, which is the commands and the modules that only they use.
@@ -25,6 +28,8 @@ _NO_FUNCTIONS = (
 )
 # Layers of which only classes with `get_config` are offered.
 _CONFIGURED_ONLY = ("saving", "serving", "report", "ops", "adapters", "security", "common")
+# Arguments of objects that write files; a configuration does not choose where.
+_WRITTEN_TO = {"directory", "checkpoint_directory"}
 # What the commands train and evaluate call.
 _ROOTS = "tfrobust.runs.experiment"
 _KERAS = ("optimizers", "optimizers.schedules", "initializers", "regularizers")
@@ -100,7 +105,9 @@ def _offered(item, module: str) -> bool:
     layer = module.split(".")[1]
     if inspect.isfunction(item):
         return module == _ROOTS or layer not in _NO_FUNCTIONS
-    return layer not in _CONFIGURED_ONLY or hasattr(item, "get_config")
+    if layer in _CONFIGURED_ONLY and not hasattr(item, "get_config"):
+        return False
+    return not _WRITTEN_TO.intersection(parameters(item))
 
 
 def _walk():
@@ -114,6 +121,35 @@ def _walk():
             for inner in pkgutil.walk_packages(module.__path__, entry.name + "."):
                 if not any(part.startswith("_") for part in inner.name.split(".")):
                     yield importlib.import_module(inner.name)
+
+
+def missing_methods(cls: type) -> list[str]:
+    """Return the methods that a base class leaves to its subclasses; [] for a class that can be used itself.
+
+    These are methods that only raise NotImplementedError, and that a subclass overrides.
+    """
+    found = []
+    for name in dir(cls):
+        if _only_raises(inspect.getattr_static(cls, name)) and any(
+            not _only_raises(inspect.getattr_static(subclass, name)) for subclass in _subclasses(cls)
+        ):
+            found.append(name)
+    return found
+
+
+def _only_raises(method) -> bool:
+    code = getattr(method, "__code__", None)
+    if code is None or "NotImplementedError" not in code.co_names:
+        return False
+    if method.__name__.startswith("_") and not method.__module__.startswith("tfrobust."):
+        return method.__name__ == "__call__"
+    return not any(step.opname.startswith(("RETURN", "YIELD")) for step in dis.get_instructions(code))
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def _public(module, prefix: str) -> dict[str, Any]:

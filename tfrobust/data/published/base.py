@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfrobust.common import fingerprint
 from tfrobust.common.configured import Configured
+from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.errors import InputError
 
@@ -56,7 +57,7 @@ class PublishedSet(Configured):
     title: ClassVar[str]
     files_to_watch: ClassVar[str]
 
-    folder: str
+    folder: LocalPath
     as_published: bool = True
 
     def notes(self, title: str = "", **more) -> dict:

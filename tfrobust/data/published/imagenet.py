@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.files import read_text
+from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, ShiftedImages, Target, decoded
 from tfrobust.data.spec import decode_image
@@ -39,7 +40,7 @@ class ImageNetC(CorruptedImages):
     title = "ImageNet-C"
     files_to_watch = "*/[1-5]/*"
 
-    classes: str = ""
+    classes: LocalPath = ""
 
     def open(self, names: Sequence[str], severities: Sequence[int], target: Target) -> Opened:
         """Check folders and files of all parts, and list the images."""
@@ -126,7 +127,7 @@ class _Renditions(ShiftedImages):
     image_count: ClassVar[int]
     site: ClassVar[str]
 
-    classes: str = ""
+    classes: LocalPath = ""
 
     def open(self, target: Target) -> Opened:
         """Check the class folders, and list the images."""

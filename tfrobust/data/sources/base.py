@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_whole
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.data.splits import resolve_size, stratified
 from tfrobust.errors import InputError
@@ -25,10 +26,16 @@ class Source(Configured):
         validation_size: examples split off the training split for validation, a count or a fraction.
         split_seed: seed of all splits that the source makes. It is separate from the run's seed, so that runs with
             different seeds are evaluated on the same test images.
+
+    Raises:
+        ValueError: a seed that is no integer >= 0.
     """
 
     validation_size: int | float = 0
     split_seed: int = 0
+
+    def __post_init__(self):
+        require_whole(self.split_seed, f"{type(self).__name__}.split_seed", 0)
 
     def load(self) -> Dataset:
         """Read the data and split them.

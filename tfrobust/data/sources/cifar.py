@@ -9,6 +9,7 @@ import numpy as np
 
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.files import read_bounded, text_of
+from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
@@ -69,7 +70,7 @@ class Cifar(Source):
         https://www.cs.toronto.edu/~kriz/cifar.html
     """
 
-    path: str
+    path: LocalPath
 
     def load(self) -> Dataset:
         """Read the archive or folder."""

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.settings import require_choice
+from tfrobust.data.checks import check_generated
 from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
@@ -63,6 +64,7 @@ class CornerDigits(Source):
     balanced: int = 100
 
     def __post_init__(self):
+        super().__post_init__()
         require_choice(self.composition, "CornerDigits.composition", COMPOSITIONS)
         for name, least, most in (("centre", 1, self.canvas), ("corner", 1, self.canvas - self.margin)):
             if not least <= getattr(self, name) <= most:
@@ -88,6 +90,8 @@ class CornerDigits(Source):
         names = (*map(str, range(_DIGITS)), *(f"{digit} with corner" for digit in range(_FIRST_UNMOVED)))
         counts = [self.per_class] * _DIGITS + [rare] * _FIRST_UNMOVED
         splits = {"train": (digits.train, counts)}
+        count = sum(counts) + 2 * self.balanced * len(names) + sum(digits.sizes.values())
+        check_generated(count, (self.canvas, self.canvas), "CornerDigits")
         for name in ("validation", "test"):
             splits[name] = (getattr(digits, name), [self.balanced] * len(names))
         made = (self._composed(name, *split) for name, split in splits.items())

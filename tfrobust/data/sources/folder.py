@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from tfrobust.augment.resized_crop import RandomResizedCrop
+from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, check_utf8, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import FITS, Dataset, FileExamples, examine
@@ -53,7 +54,7 @@ class ImageFolder(Source):
         skip_unreadable: leave unreadable files out, instead of an error that lists them.
     """
 
-    path: str
+    path: LocalPath
     image_shape: tuple[int, int, int] | None = None
     test_size: int | float = 0.2
     fit: str = "stretch"

@@ -8,7 +8,9 @@ from typing import ClassVar
 import keras
 import numpy as np
 
+from tfrobust.common import outside
 from tfrobust.common.arrays import check_labels
+from tfrobust.common.outside import Download, LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
@@ -43,7 +45,7 @@ class Idx(Source):
         The format is described at LeCun, Cortes and Burges, The MNIST database, http://yann.lecun.com/exdb/mnist.
     """
 
-    path: str
+    path: LocalPath
     prefix: str = ""
     class_names: tuple[str, ...] = ()
 
@@ -108,8 +110,8 @@ class PublishedIdx(Idx):
         download: without `path`, if no folder has the files: let Keras fetch them. Otherwise nothing uses the network.
     """
 
-    path: str | None = None
-    download: bool = False
+    path: LocalPath | None = None
+    download: Download = False
 
     title: ClassVar[str]
     keras_name: ClassVar[str]
@@ -129,8 +131,8 @@ class PublishedIdx(Idx):
             return self.assemble_arrays(self._fetched(), self.keras_name, self.class_names)
         kind = type(self).__name__
         raise DataNotFoundError(
-            f"{self.title} is not on this machine: {self.package}set {kind}.download = True (Keras fetches it), or "
-            f"{kind}.path to the folder of its four IDX files."
+            f"{self.title} is not on this machine: {self.package}set {kind}.download = True (Keras fetches it; "
+            f"commands need --allow_downloads), or {kind}.path to the folder of its four IDX files."
         )
 
     def _usual_folders(self) -> list[pathlib.Path]:
@@ -138,6 +140,9 @@ class PublishedIdx(Idx):
         return [cache / "datasets" / self.keras_name.replace("_", "-"), *map(pathlib.Path, self.folders)]
 
     def _fetched(self):
+        cached = self._usual_folders()[0].with_name(f"{self.keras_name}.npz")
+        if not cached.is_file():
+            outside.require_download(f"the data set {self.title} ({type(self).__name__}.download = True)")
         try:
             return getattr(keras.datasets, self.keras_name).load_data()
         except Exception as error:  # Keras raises Exception itself for a host that does not answer

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.settings import require_choice, require_least
+from tfrobust.data.checks import check_generated
 from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
@@ -65,6 +66,7 @@ class MovingDigits(Source):
     clips_per_digit: int = 2
 
     def __post_init__(self):
+        super().__post_init__()
         require_choice(self.label, "MovingDigits.label", LABELS)
         require_least(self.frames, "MovingDigits.frames", 2)
         for name, most in (("motions", len(MOTIONS)), ("clips_per_digit", self.motions)):
@@ -86,6 +88,8 @@ class MovingDigits(Source):
         if self.label == "digit and motion":
             names = tuple(f"{digit} {motion}" for motion in names for digit in still.class_names)
         counts = {"train": self.clips_per_digit, "validation": 1, "test": 1}
+        count = sum(number * len(getattr(still, split)) for split, number in counts.items())
+        check_generated(count, (self.frames, self.side, self.side, still.image_shape[2]), "MovingDigits")
         made = (self._moved(name, getattr(still, name), still.class_count, count) for name, count in counts.items())
         return Dataset(f"moving {still.name}", names, *made)
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.arrays import check_labels
+from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
@@ -31,7 +32,7 @@ class Npz(Source):
         test_size: a count or a fraction (1.0 for everything), if the file has no test split.
     """
 
-    path: str
+    path: LocalPath
     class_names: tuple[str, ...] = ()
     test_size: int | float = 0.2
 

@@ -6,6 +6,7 @@ import zlib
 import keras
 import numpy as np
 
+from tfrobust.data.checks import check_generated
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.text import TokenExamples, encode, padded, vocabulary_of
@@ -45,6 +46,9 @@ LEXICON = {
 _NEGATED, _INTENSIFIED = 8, 4  # one in 8 phrases is negated, one in 4 intensified
 _NEUTRAL_PHRASES = 3  # 0, 1 or 2 of them in a sentence
 _TRIES = 5000
+_MOST_PHRASES = 1000
+_MOST_WORDS = 5_000_000  # of all sentences sampled for a split, kept or not: this takes half a minute
+_MOST_RARE = 10_000
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -93,21 +97,24 @@ class SentimentGrammar(Source):
     margin: float = 0.1
 
     def __post_init__(self):
+        super().__post_init__()
         low, high = self.phrases
-        if not 1 <= low <= high or self.length < 5 * low:
+        if not 1 <= low <= high <= _MOST_PHRASES or self.length < 5 * low:
             raise InputError(
                 f"SentimentGrammar.phrases is {self.phrases} for a length of {self.length}; it is (smallest, largest), "
-                "from 1 on, and a phrase takes 5 tokens."
+                f"from 1 to {_MOST_PHRASES}, and a phrase takes 5 tokens."
             )
         if min(self.held_out, self.rare) < 0 or self.held_out + self.rare >= len(POSITIVE[0].split()):
             raise InputError(
                 f"SentimentGrammar.held_out {self.held_out} and .rare {self.rare} leave none of the "
                 f"{len(POSITIVE[0].split())} adjectives of a grade to be common."
             )
-        if min(self.train_size, self.test_size, self.rare_every) < 1 or not 0 <= self.margin <= GRADE:
+        if not 1 <= self.rare_every <= _MOST_RARE:
+            raise InputError(f"SentimentGrammar.rare_every is {self.rare_every}; it must be in 1..{_MOST_RARE}.")
+        if min(self.train_size, self.test_size) < 1 or not 0 <= self.margin <= GRADE:
             raise InputError(
-                f"SentimentGrammar has train_size {self.train_size}, test_size {self.test_size}, rare_every "
-                f"{self.rare_every} (all >= 1) and margin {self.margin} (in [0, {GRADE}])."
+                f"SentimentGrammar has train_size {self.train_size}, test_size {self.test_size} (both >= 1) and margin "
+                f"{self.margin} (in [0, {GRADE}])."
             )
 
     def load(self) -> Dataset:
@@ -115,6 +122,7 @@ class SentimentGrammar(Source):
         vocabulary = vocabulary_of([*DETERMINERS, *NOUNS, *CONNECTORS, *NEGATIONS, *INTENSIFIERS, *LEXICON])
         held_out, rare = self.uncommon_words()
         common = [word for word in LEXICON if word not in held_out and word not in rare]
+        check_generated(self.train_size + self.test_size, (2, self.length), "SentimentGrammar")  # tokens, strengths
         pools = {"train": common * self.rare_every + rare, "test": list(LEXICON)}
         seen: set[tuple[str, ...]] = set()
         ids = {word: place for place, word in enumerate(vocabulary)}
@@ -133,17 +141,17 @@ class SentimentGrammar(Source):
 
     def _split(self, name: str, pool: list[str], count: int, seen: set, ids: dict[str, int]) -> TokenExamples:
         draws = _Draws(self.split_seed, name)
-        sentences, labels, in_vain = [], [], 0
+        sentences, labels, in_vain, words = [], [], 0, 0
         while len(sentences) < count:
             sentence, total = self._sentence(draws, pool)
+            words += len(sentence)
             if abs(total) >= self.margin and len(sentence) <= self.length and sentence not in seen:
                 seen.add(sentence)
                 sentences.append(sentence)
                 labels.append(int(total > 0))
-                in_vain = 0
-                continue
+                in_vain = -1
             in_vain += 1
-            if in_vain > _TRIES:
+            if in_vain > _TRIES or words > _MOST_WORDS:
                 raise InputError(
                     f"SentimentGrammar finds only {len(sentences)} of {count} sentences of at most {self.length} "
                     "tokens; ask for fewer, or for longer ones."

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.arrays import check_labels
+from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import check_class_names, shorten
 from tfrobust.data.sources.stanford_sentiment import Treebank
 from tfrobust.data.sources.tfds import PreparedSource
@@ -37,11 +38,11 @@ class Sst2(PreparedSource):
         Wang et al. 2018 (GLUE); Socher et al. 2013.
     """
 
-    dataset: str = "glue/sst2"
+    dataset: LocalPath = "glue/sst2"
     test_split: str = "validation"
     tokenizer: WordPiece = dataclasses.field(default_factory=WordPiece)
     length: int = 64
-    treebank: str | None = None
+    treebank: LocalPath | None = None
 
     otherwise: ClassVar[str] = "read the treebank's own folder with StanfordSentimentTreebank"
 

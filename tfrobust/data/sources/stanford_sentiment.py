@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from tfrobust.common import files
+from tfrobust.common.outside import LocalPath
 from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.sources.base import Source
@@ -47,12 +48,13 @@ class StanfordSentimentTreebank(Source):
         section 4.1, trains on labels of sentences only, and describes SST-2 in this way.
     """
 
-    path: str
+    path: LocalPath
     train_on: str = "sentences"
     tokenizer: WordPiece = dataclasses.field(default_factory=WordPiece)
     length: int = 64
 
     def __post_init__(self):
+        super().__post_init__()
         require_choice(self.train_on, "StanfordSentimentTreebank.train_on", TRAIN_ON)
         if self.validation_size:
             raise InputError("StanfordSentimentTreebank has a validation split; leave validation_size at 0.")

@@ -16,8 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.common import files
+from tfrobust.common import files, outside
 from tfrobust.common.arrays import check_labels
+from tfrobust.common.outside import Download, LocalPath
 from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, shorten
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
@@ -47,9 +48,9 @@ class PreparedSource(Source):
         train_split: TFDS split, slices allowed ("train[:80%]").
     """
 
-    dataset: str
-    data_dir: str | None = None
-    download: bool = False
+    dataset: LocalPath
+    data_dir: LocalPath | None = None
+    download: Download = False
     train_split: str = "train"
 
     otherwise: ClassVar[str] = "read files of your own with Npz, ImageFolder or Cifar"
@@ -135,9 +136,11 @@ class PreparedSource(Source):
         if not self.download:
             raise DataNotFoundError(
                 f"{shorten(self.dataset, 40)!r} is not in {shorten(builder.data_path, 100)}: set "
-                f"{type(self).__name__}.download = True (needs network), or copy the prepared folder there, or "
+                f"{type(self).__name__}.download = True with --allow_downloads, or copy the prepared folder there, or "
                 f"{self.otherwise}."
             )
+        name = shorten(self.dataset, 60)
+        outside.require_download(f"the data set {name!r} ({type(self).__name__}.download = True)")
         manual = pathlib.Path(builder.data_path).parents[1] / "downloads" / "manual"
         by_hand = manual.is_dir() and any(manual.iterdir())
         if not by_hand and not network_reachable():  # TFDS itself would silently retry for minutes

@@ -9,6 +9,7 @@ import numpy as np
 
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.common import files
+from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.clips import ClipSampling, VideoExamples
 from tfrobust.data.sources.base import Source
@@ -49,8 +50,8 @@ class VideoSource(Source):
             it the number of frames is the one that the file states.
     """
 
-    path: str
-    lists: str
+    path: LocalPath
+    lists: LocalPath
     split: int = 1
     frames: int = 16
     stride: int = 2
@@ -63,6 +64,7 @@ class VideoSource(Source):
     verify: bool = True
 
     def __post_init__(self):
+        super().__post_init__()
         name = type(self).__name__
         if self.split not in (1, 2, 3):
             raise InputError(f"{name}.split is {self.split}; the official splits are 1, 2 and 3.")

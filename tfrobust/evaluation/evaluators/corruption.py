@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfrobust import corruptions
 from tfrobust.common import fingerprint
 from tfrobust.common.kinds import IMAGES
+from tfrobust.common.outside import LocalPath
 from tfrobust.corruptions import severities, textures
 from tfrobust.data.published.base import CorruptedImages
 from tfrobust.errors import InputError
@@ -84,8 +85,8 @@ class CorruptionAccuracy(Evaluator):
     names: tuple[str, ...] = corruptions.NAMES
     severities: tuple[int, ...] = corruptions.SEVERITIES
     limit: int | None = None
-    baseline: str | dict = ""
-    frost_pictures: str = ""
+    baseline: LocalPath | dict = ""
+    frost_pictures: LocalPath = ""
     source: CorruptedImages | None = None
 
     kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfrobust import corruptions
 from tfrobust.common.kinds import IMAGES
+from tfrobust.common.outside import LocalPath
 from tfrobust.corruptions import sequences, severities
 from tfrobust.data.published.base import PerturbedImages
 from tfrobust.errors import InputError
@@ -77,7 +78,7 @@ class Stability(Evaluator):
 
     names: tuple[str, ...] = corruptions.SEQUENCES
     limit: int | None = None
-    baseline: str | dict = ""
+    baseline: LocalPath | dict = ""
     source: PerturbedImages | None = None
 
     kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)

@@ -11,6 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tfrobust.attacks.shared import objectives
 from tfrobust.common import files
 from tfrobust.common.configured import Configured
+from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
 from tfrobust.ops import sensitivity
 from tfrobust.security import saved_models
@@ -25,7 +26,7 @@ class Teacher(Configured):
             and have the same classes.
     """
 
-    path: str
+    path: LocalPath
 
     @property
     def named(self) -> str:

@@ -140,6 +140,8 @@ class Encoder(Configured, keras.Model):
         if self.built:
             self._check_same(shape)
             return
+        if not hasattr(self, "stage_layers"):
+            raise InputError(f"{type(self).__name__} has no layers: its constructor must call `compose`.")
         hidden = self._stage_shape(shape)
         self._check_shape(hidden)
         for stage in self.stage_layers:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from tfrobust.common import files
+from tfrobust.common import files, outside
 from tfrobust.errors import InputError
 from tfrobust.security import weight_archives
 
@@ -87,7 +87,9 @@ def from_application(name: str, arguments: dict, side: int | None) -> ForeignMod
     make = getattr(keras.applications, name)
     weights = arguments.get("weights")
     origin = "" if weights is None else str(weights)
-    if weights not in (None, "imagenet"):
+    if weights == "imagenet":
+        outside.require_download(f"weights of keras.applications.{name} (Backbone.arguments)")
+    elif weights is not None:
         weight_archives.check_hdf5(weights)
         origin = digest(weights)
     given = {"include_top": False, "weights": None, "input_shape": (side, side, 3), **arguments}
@@ -116,7 +118,9 @@ def from_preset(preset, arguments: dict, policy) -> ForeignModel:
     hub = require_keras_hub()
     kind = getattr(hub.models, preset, None) if isinstance(preset, str) else preset
     loads = kind is None
-    if loads and "://" not in preset:
+    if loads and "://" in preset:
+        outside.require_download(f"the preset {preset[:100]!r} (Backbone.preset)")
+    elif loads:
         _check_preset_folder(hub, preset)
     elif not loads and not (isinstance(kind, type) and issubclass(kind, hub.models.Backbone)):
         raise InputError(f"Backbone.preset is {preset!r}, which is no backbone class of KerasHub.")

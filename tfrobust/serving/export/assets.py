@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.common.files import fsync_directory, fsync_tree, replacing
+from tfrobust.common.files import SAVED_MODEL_FILE, fsync_directory, fsync_tree, replacing
+from tfrobust.errors import Failure
 from tfrobust.security import saved_models
 from tfrobust.serving.export import golden, probe, publish
 from tfrobust.serving.export import saved_model as export
@@ -97,11 +98,18 @@ def copy_with_report(version, directory, *, report_json: str, report_html: str, 
 
     Raises:
         InputError: see `saved_model.replace_report`.
+        Failure: the version was removed meanwhile.
     """
     directory = pathlib.Path(directory)
     if directory.exists():
         shutil.rmtree(directory)
-    shutil.copytree(version, directory)
+    try:
+        shutil.copytree(version, directory)
+    except (FileNotFoundError, shutil.Error) as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        if pathlib.Path(version, SAVED_MODEL_FILE).is_file():
+            raise
+        raise Failure(f"{version} was removed while it was copied: run the same command again.") from error
     (directory / publish.PUBLISHER_FILE).unlink(missing_ok=True)
     export.replace_report(directory, report_json)
     write_reports(directory, report_json, report_html, report_markdown)

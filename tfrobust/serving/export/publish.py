@@ -128,8 +128,12 @@ def publish(staged_directory, base, version: int, owner: str, *, run: str = "") 
             raise VersionExists(f"Version {version} of {base} is not claimed by this run; claim one first.")
         _remove_leftovers(base, owner)
         temporary = base / f"{_temporary_prefix(owner)}{version}"
-        shutil.copytree(staged_directory, temporary)
-        _complete(temporary, {"owner": owner, "run": run, "version": version})
+        try:
+            shutil.copytree(staged_directory, temporary)
+            _complete(temporary, {"owner": owner, "run": run, "version": version})
+        except BaseException:  # Ctrl-C, or a full disk
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
         try:
             os.rename(temporary, final)
         except OSError as error:

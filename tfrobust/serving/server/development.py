@@ -30,7 +30,9 @@ LARGEST_REQUEST = 64 * 2**20
 # The mapping of TensorFlow Serving, model_servers/http_server.cc.
 _STATUS = {"INVALID_ARGUMENT": 400, "FAILED_PRECONDITION": 400, "NOT_FOUND": 404, "UNIMPLEMENTED": 501}
 _STATUS["PERMISSION_DENIED"] = 403  # not in TensorFlow Serving: a refused Host header
-LARGEST_HEADERS, MOST_CONNECTIONS, LONGEST_SILENCE = 2**16, 100, 60
+LARGEST_HEADERS, MOST_CONNECTIONS, LONGEST_SILENCE = 2**16, 500, 60
+# Numbers in the inputs of one request. A model takes many times the memory of its inputs, and JSON more than arrays.
+MOST_VALUES = 2**20
 _CHOICE = r"(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
 _PREDICT = re.compile(rf"/v1/models/(?P<name>[^/:]+){_CHOICE}:(?P<what>predict|classify|regress)")
 _READ = re.compile(rf"/v1/models/(?P<name>[^/:]+){_CHOICE}(?P<what>/metadata)?")
@@ -84,6 +86,8 @@ def _array(name: str, value) -> np.ndarray:
     # A TensorProto of a few bytes can stand for any number of equal values.
     if min(sizes, default=0) < 0 or math.prod(sizes) * (element_size(value.dtype) or 1) > LARGEST_REQUEST:
         raise Failure("INVALID_ARGUMENT", f"{name} has more than {LARGEST_REQUEST} bytes, or none that can be counted")
+    if value.dtype != tf.string.as_datatype_enum and math.prod(sizes) > MOST_VALUES:
+        raise Failure("INVALID_ARGUMENT", f"{name} has {math.prod(sizes)} numbers; one request takes {MOST_VALUES}")
     array = tf.make_ndarray(value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise Failure("INVALID_ARGUMENT", f"{name} holds NaN or infinity")
@@ -445,6 +449,8 @@ def _predict(handlers: Handlers, path: str, body: bytes) -> dict:
 
 
 def _parsed(body: bytes) -> dict:
+    if sum(map(body.count, (b",", b"[", b"{"))) > 2 * MOST_VALUES:
+        raise Failure("INVALID_ARGUMENT", f"the request has too many values; one request takes {MOST_VALUES} numbers")
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:

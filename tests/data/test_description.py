@@ -1,0 +1,145 @@
+"""Data sources that a stranger's report describes: the library's own, with arguments that fit, and nothing else."""
+
+import copy
+import json
+import time
+
+import pytest
+
+from tfrobust.common import configured
+from tfrobust.data.description import described_source
+from tfrobust.data.sources.corner_digits import CornerDigits
+from tfrobust.data.sources.digits import Digits
+from tfrobust.data.sources.folder import ImageFolder
+from tfrobust.data.sources.labelled_fraction import LabelledFraction
+from tfrobust.data.sources.moving_digits import MovingDigits
+from tfrobust.data.sources.npz import Npz
+from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
+from tfrobust.data.sources.sst2 import Sst2
+from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
+from tfrobust.data.sources.subset import ClassSubset
+from tfrobust.data.sources.tfds import TensorFlowDatasets
+from tfrobust.data.sources.ucf101 import Ucf101
+from tfrobust.data.sources.with_generated import WithGenerated
+from tfrobust.errors import InputError
+from tfrobust.models.backbone import Backbone
+
+SOURCES = [
+    Digits(validation_size=10, fold=1),
+    MovingDigits(),
+    CornerDigits(),
+    SentimentGrammar(),
+    LabelledFraction(source=Digits(), fraction=0.5),
+    ClassSubset(source=Digits(), classes=(1, 2)),
+    WithGenerated(source=Digits(), generated=Digits()),
+    Npz(path="nowhere.npz", class_names=("a", "b")),
+    ImageFolder(path="nowhere", image_shape=(8, 8, 3)),
+    TensorFlowDatasets(dataset="mnist"),
+    Sst2(),
+    Ucf101(path="nowhere", lists="nowhere"),
+    StanfordSentimentTreebank(path="nowhere"),
+]
+NAMES = [type(source).__name__ for source in SOURCES]
+
+
+def described(source) -> dict:
+    return json.loads(json.dumps(configured.serialize(source)))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_sources_of_the_library_come_back_without_downloads(source):
+    assert described_source(described(source)) == source
+    if hasattr(source, "download"):
+        assert not described_source(described(type(source)(dataset="mnist", download=True))).download
+
+
+VALUES = (None, True, -1, 10**6, 2**62, 0.5, "x", "gs://bucket/x", "/dev/zero", [], [-1, 2], ["a"], {}, [2**40] * 3)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("source", [source for source in SOURCES if type(source) is not SentimentGrammar], ids=str)
+def test_any_value_of_any_argument_loads_or_is_refused(source):
+    document = described(source)
+    for name in document["config"]:
+        for value in VALUES:
+            changed = copy.deepcopy(document)
+            changed["config"][name] = value
+            began = time.monotonic()
+            try:
+                described_source(changed).load()
+            except (InputError, FileNotFoundError) as error:
+                assert len(str(error)) <= 300
+            assert time.monotonic() - began < 20
+
+
+def changed(source, /, **config) -> dict:
+    document = described(source)
+    return {**document, "config": {**document["config"], **config}}
+
+
+BACKBONE = {"module": "tfrobust.models.backbone", "class_name": "Backbone", "registered_name": "tfrobust>Backbone"}
+BACKBONE |= {"config": {"preset": "hf://me/small"}}
+NESTED = described(Digits())
+for _ in range(200):
+    NESTED = changed(LabelledFraction(source=Digits(), fraction=0.5), source=NESTED)
+REFUSED = {
+    "a backbone": (BACKBONE, "'tfrobust>Backbone', which a report must not name"),
+    "a backbone inside": (changed(ClassSubset(source=Digits(), classes=(1, 2)), source=BACKBONE), "source.source is"),
+    "a data set of Keras": (
+        {"module": "keras.datasets.mnist", "class_name": "function", "config": "load_data", "registered_name": "x"},
+        "not a class and its config",
+    ),
+    "a base class": ({**BACKBONE, "registered_name": "Source", "config": {}}, "must not name"),
+    "another class than a tokenizer": (changed(Sst2(), tokenizer=described(Digits())), "source.tokenizer is of"),
+    "an argument of another class": (changed(Digits(), path="x"), "has no argument 'path'"),
+    "a missing argument": ({**described(Npz(path="x")), "config": {}}, "missing 1 required"),
+    "text": ("Digits", "not a class and its config"),
+    "nesting": (NESTED, "more than 8 parts"),
+    "a seed that is text": (changed(Digits(), split_seed="1"), "source.split_seed is '1', not int"),
+    "a seed that is true": (changed(Digits(), split_seed=True), "not int"),
+    "a bucket": (changed(ImageFolder(path="x"), path="gs://bucket/x"), "must not name another machine"),
+    "a bucket for a tokenizer": (
+        changed(Sst2(), tokenizer=changed(Sst2().tokenizer, vocabulary="gs://bucket/x")), "another machine",
+    ),
+    "a control character": (changed(Npz(path="x"), path="a\x1b[2J"), "not str"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_anything_else_is_refused(name, monkeypatch):
+    monkeypatch.setattr(Backbone, "__init__", lambda *_, **__: pytest.fail("it was built"))
+    document, message = REFUSED[name]
+    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+        described_source(document)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        MovingDigits(side=100_000),
+        MovingDigits(frames=2**40),
+        CornerDigits(canvas=10**6),
+        CornerDigits(per_class=10**12),
+        SentimentGrammar(train_size=10**12),
+        SentimentGrammar(length=2**40),
+        pytest.param(SentimentGrammar(test_size=10**7), marks=pytest.mark.rest),
+    ],
+    ids=str,
+)
+def test_what_a_source_computes_is_bounded_before_it_is_computed(source):
+    began = time.monotonic()
+    with pytest.raises(InputError, match="more than 1073741824|finds only"):
+        source.load()
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("setting", [{"phrases": (1, 10**9), "length": 10**9}, {"rare_every": 10**9}])
+def test_sentences_of_any_length_are_refused(setting):
+    with pytest.raises(InputError, match=r"SentimentGrammar\.(phrases|rare_every) is"):
+        SentimentGrammar(**setting)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "1", None, True])
+def test_the_seed_of_a_split_is_an_integer_from_0_on(seed):
+    with pytest.raises(InputError, match="split_seed"):
+        Digits(split_seed=seed)

@@ -1,0 +1,146 @@
+"""Data sources that a report describes: read as data, and built from the library's own classes only.
+
+A description is what `common.configured.serialize` returns for a source. Keras would build any registered class from
+it. Here every class, argument and value is compared with the annotations of the sources.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import pkgutil
+import re
+import types
+import typing
+
+import keras
+
+from tfrobust.common.configured import Configured
+from tfrobust.data import sources
+from tfrobust.data.sources.base import Source
+from tfrobust.errors import InputError
+
+_MOST_PARTS = 8  # sources and their parts in one description
+_LONGEST_TEXT = 4096
+_LONGEST_LIST = 2**20
+_REMOTE = re.compile(r"[A-Za-z][\w+.-]*:/")
+
+
+def described_source(description) -> Source:
+    """Return the source of a description, without downloads.
+
+    Args:
+        description: parsed JSON of untrusted origin.
+
+    Raises:
+        InputError (a ValueError): a class that is no source of this library, an argument that it does not take, a
+            value of another type or out of range, or an address of another machine. It names the first fault.
+    """
+    return _part(description, Source, "source", [_MOST_PARTS])
+
+
+@functools.cache
+def _classes() -> dict[str, type]:
+    """Return the sources that can be loaded, by the name under which Keras registers them."""
+    for module in pkgutil.iter_modules(sources.__path__, f"{sources.__name__}."):
+        importlib.import_module(module.name)
+    found, waiting = {}, [Source]
+    while waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        name = keras.saving.get_registered_name(cls)
+        if cls.__module__.startswith(f"{sources.__name__}.") and name.startswith("tfrobust>"):
+            found[name] = cls
+    return found
+
+
+def _part(value, kind: type, path: str, room: list[int]):
+    """Build a source, or another part of one, such as a tokenizer.
+
+    Args:
+        value: its description.
+        kind: the class that the annotation names; for `Source`, any source.
+        path: where the description is, for messages.
+        room: number of parts that may still be built; counted down in place.
+    """
+    room[0] -= 1
+    if room[0] < 0:
+        raise InputError(f"it has more than {_MOST_PARTS} parts")
+    if not isinstance(value, dict) or not isinstance(value.get("config"), dict):
+        raise InputError(f"{path} is {_shown(value)}, not a class and its config")
+    names = _classes() if kind is Source else {keras.saving.get_registered_name(kind): kind}
+    name = value.get("registered_name")
+    if not isinstance(name, str) or name not in names:
+        raise InputError(f"{path} is of {_shown(name or value.get('class_name'))}, which a report must not name")
+    hints = _arguments(names[name])
+    unknown = [argument for argument in value["config"] if argument not in hints]
+    if unknown:
+        raise InputError(f"{path} has no argument {_shown(unknown[0])}")
+    arguments = {
+        argument: _value(item, hints[argument], f"{path}.{argument[:40]}", room)
+        for argument, item in value["config"].items()
+        if argument != "download"
+    }
+    try:
+        return names[name](**arguments)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:  # a missing argument
+        raise InputError(f"{path}: {str(error)[:100]}") from error
+
+
+@functools.cache
+def _arguments(cls: type) -> dict[str, object]:
+    hints = typing.get_type_hints(cls)
+    return {name: hints[name] for name in cls.__dataclass_fields__}
+
+
+def _value(value, hint, path: str, room: list[int]):
+    """Return a value as the annotation `hint` has it, with lists as tuples.
+
+    Raises:
+        InputError: the value is of another type.
+    """
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        fitting = next((option for option in options if _fits(value, option)), None)
+        if fitting is None:
+            raise InputError(f"{path} is {_shown(value)}, not {' or '.join(map(_named, options))}")
+        return _value(value, fitting, path, room)
+    if not _fits(value, hint):
+        raise InputError(f"{path} is {_shown(value)}, not {_named(hint)}")
+    if isinstance(value, dict):
+        return _part(value, hint, path, room)
+    if isinstance(value, list):
+        kinds = options[:1] * len(value) if options[1:] == (Ellipsis,) else options
+        return tuple(_value(item, kind, path, room) for item, kind in zip(value, kinds, strict=True))
+    if isinstance(value, str) and _REMOTE.match(value):
+        raise InputError(f"{path} is {_shown(value)}; a report must not name another machine")
+    return value
+
+
+def _fits(value, hint) -> bool:
+    """Return True if the type of a value is that of an annotation, without the items of a list."""
+    if hint is type(None):
+        return value is None
+    if hint is bool or isinstance(value, bool):
+        return hint is bool and isinstance(value, bool)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and math.isfinite(value)
+    if hint is str:
+        return isinstance(value, str) and len(value) <= _LONGEST_TEXT and value.isprintable()
+    if typing.get_origin(hint) is tuple:
+        options = typing.get_args(hint)
+        length = _LONGEST_LIST if options[1:] == (Ellipsis,) else len(options)
+        return isinstance(value, list) and (len(value) == length or (Ellipsis in options and len(value) <= length))
+    return isinstance(hint, type) and issubclass(hint, Configured) and isinstance(value, dict)
+
+
+def _named(hint) -> str:
+    return getattr(hint, "__name__", str(hint)) if typing.get_origin(hint) is None else str(hint)
+
+
+def _shown(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
