@@ -171,6 +171,7 @@ OWN = {
     ("FCL", "teacher"): lambda images, labels: images,
     ("ManifoldMixup", "objective"): "binary_cross_entropy",
     ("NFM", "noise"): M.FeatureNoise(additive=2.0),
+    ("NoisyMix", "stages"): (0,),
     ("NoisyMix", "branches"): M.Branches(strengths=(3.0, 3.0, 3.0)),
     ("NoisyMix", "noise"): M.FeatureNoise(additive=2.0),
     ("NFM", "stages"): (0,),
@@ -193,7 +194,10 @@ CLIPS = ("CVRL", "TCLR")
 
 
 def network(name: str) -> keras.Model:
-    return battery.StagedClips() if name in CLIPS else battery.encoder(branches=1 + (name == "ACL"))
+    if name in CLIPS:
+        return battery.StagedClips()
+    pooled = {"dense": ()} if "local_views" in BASES.get(name, {}) else {}  # for views of another size
+    return battery.encoder(branches=1 + (name == "ACL"), **pooled)
 
 
 def outcome(name: str, keywords: dict) -> dict[str, np.ndarray]:
