@@ -238,6 +238,8 @@ def main(model: str, growth: str, seconds: str, use: str, temporary: str) -> Non
     for name in ("tensorflow", *filter(None, names)):
         with contextlib.suppress(ImportError):  # a module of the caller that lies in its folder
             importlib.import_module(name)
+    if _is_keras(model):
+        sys.modules["tfrobust.saving"].import_all()  # registers the classes that the file may name
     memory.limit(int(growth))
     hook = walls.raise_walls(model, temporary)
     verdict = rehearse(model, wanted)
