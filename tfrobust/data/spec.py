@@ -112,6 +112,13 @@ class Examples:
 class ArrayExamples(Examples):
     """Images or clips in memory.
 
+    Example:
+        >>> import numpy as np
+        >>> from tfrobust import keras as robust
+        >>> examples = robust.data.ArrayExamples(np.zeros((2, 8, 8, 1), "uint8"), [0, 1])
+        >>> len(examples), examples.image_shape
+        (2, (8, 8, 1))
+
     Args:
         images: uint8 [n, h, w, c] in 0..255 (stored as such, scaled when fetched), or floats in [0, 1]; or clips
             [n, t, h, w, c].

@@ -20,8 +20,10 @@ from tfrobust.data.sources.subset import ClassSubset
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.sources.ucf101 import Ucf101
 from tfrobust.data.sources.with_generated import WithGenerated
+from tfrobust.data.spec import ArrayExamples
 
 __all__ = [
+    "ArrayExamples",
     "Cifar",
     "CifarC",
     "CifarP",
