@@ -59,6 +59,7 @@ def test_they_return_their_golden_response_and_their_report(name):
     assert answer[0].numpy() == (version(name) / probe.REPORT_FILE).read_bytes()
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not DEBIAN.is_dir(), reason="Fashion-MNIST is not installed: apt-get install dataset-fashion-mnist")
 @each
 def test_their_numbers_come_again_on_the_first_images(name):
