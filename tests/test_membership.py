@@ -56,6 +56,7 @@ EXEMPT = {
     ("CorruptedTensorFlowDatasets", "gin"): "the comments of eval/cifar10_c.gin show it as the alternative",
     ("adversarial_divergence", "facade"): "the loss of ADR, made of terms of four inputs",
     ("EveryFrame", "tests"): "of clips: tests/augment/test_clips.py",
+    **{(name, "gin"): "the comments of data/fashion_mnist.gin show it as the alternative" for name in ("Idx", "Mnist")},
     ("R3D18", "gin"): "the comments of models/r2plus1d18.gin show it as the alternative",
     ("GlobalSelection", "tests"): "the default of ASCL, so every row of it without a selection",
 }

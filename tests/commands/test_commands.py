@@ -41,11 +41,12 @@ def test_train_hands_its_flags_and_defaults_on(asked):
     assert [asked[name] for name in ("name", "paths", "params")] == ["train", ["gin/a.gin", "b.gin"], ["SEED=1"]]
     assert asked["imports"] == ["os.path"] and callable(asked["runtime"].pop("configuration"))
     given = {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
-    assert asked["runtime"] == {**given, "training_must_be_done": False, "verbose": 1}
+    rest = {"training_must_be_done": False, "verbose": 1, "allow_downloads": False}
+    assert asked["runtime"] == {**given, **rest}
     assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
     del asked["runtime"]["configuration"]
     defaults = {"workdir": None, "export_dir": "exported", "version": None, "profile": 0}
-    assert asked["runtime"] == {**defaults, "dry_run": False, "training_must_be_done": False, "verbose": 1}
+    assert asked["runtime"] == {**defaults, "dry_run": False, **rest}
 
 
 def test_evaluate_hands_its_flags_on(asked):
@@ -54,6 +55,7 @@ def test_evaluate_hands_its_flags_on(asked):
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
     kept = {"output": "o", "surrogate": None, "shard": None, "attach": False, "verbose": 1}
+    kept |= {"bounds": (0.0, 1.0), "allow_downloads": False}
     assert runtime == {"model": "m", "logits_output": "logits", **kept}
     for verbose, flag in enumerate(["--quiet", "--verbose"]):
         assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose

@@ -172,7 +172,7 @@ def summed(images):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: robust.layers.Augment("shift"), "takes an augmentation"),
+        (lambda: robust.layers.Augment("shift"), "must be an Augmentation"),
         (lambda: flip()(PIXELS, training=True), "divide bytes by 255"),
         (lambda: flip()(BYTES, training=True), "divide bytes by 255"),
         (lambda: robust.layers.Corrupt("rain"), "rain"),

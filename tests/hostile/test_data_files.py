@@ -23,13 +23,13 @@ from tfrobust.security import pickles as restricted_pickle
 from tfrobust.serving.client import inputs
 from tfrobust.serving.export import saved_model as export
 
-_load = functools.cache(predictor.load)
+_cached = functools.cache(predictor.load)
 
 
 @pytest.fixture(autouse=True)
 def _loaded_once(monkeypatch):
     """The whole model is the same for all data."""
-    monkeypatch.setattr(predictor, "load", _load)
+    monkeypatch.setattr(predictor, "load", lambda path, logits_output=None, use=None: _cached(path, logits_output))
 
 
 @contextlib.contextmanager

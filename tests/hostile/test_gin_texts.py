@@ -49,7 +49,7 @@ FILES = {
     "a pipe": (os.mkfifo, "no file"),
     "a device": (lambda path: path.symlink_to("/dev/zero"), "no file"),
     "a link to itself": (lambda path: path.symlink_to(path), "no file"),
-    "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256))), "not a text file"),
+    "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256))), "no text in UTF-8"),
     "includes in a long row": (_deep_row, ""),
 }
 

@@ -83,7 +83,7 @@ LIMITS = {
         f"{restricted_pickle.MOST_OPERATIONS:,} operations",
     ),
     "pictures": (f"{spec._LARGEST_FILE >> 20} MiB", f"2^{picture_files.LARGEST.bit_length() - 1}"),
-    "weights": (f"{weight_files.LARGEST_LIST >> 20} MiB",),
+    "weights in": (f"{weight_files.LARGEST_LIST >> 20} MiB",),
     "data: classes": (f"2^{data_checks.MOST_CLASSES.bit_length() - 1}", f"{tfds._LARGEST_TEXT >> 20} MiB"),
     "vocabularies": (f"{files.LARGEST_TEXT >> 20} MiB", f"{stanford_sentiment.LARGEST_FILE >> 20} MiB"),
     "data that a source computes": (f"{data_checks.MOST_GENERATED >> 30} GiB",),

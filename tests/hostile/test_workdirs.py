@@ -57,7 +57,7 @@ EXPORTED = {
         _file(CONFIGURATION, b"include '/etc/passwd'\n"),
         "not the name of a gin file",
     ),
-    "a configuration that is no text": (_file(CONFIGURATION, b"\xff\xfe\x00"), "not a text file"),
+    "a configuration that is no text": (_file(CONFIGURATION, b"\xff\xfe\x00"), "text in UTF-16"),
     "a configuration that is a device": (_link(CONFIGURATION, "/dev/zero"), "config.gin is missing"),
     "a configuration that is a folder": (lambda folder: (folder / CONFIGURATION).mkdir(), "config.gin is missing"),
     "a configuration that is a pipe": (lambda folder: os.mkfifo(folder / CONFIGURATION), "config.gin is missing"),

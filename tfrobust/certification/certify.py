@@ -85,7 +85,7 @@ def certified_margins(
     for start in range(0, len(images), size):
         # Of one static size; the last batch is filled with copies of the last image.
         chosen = np.minimum(np.arange(start, start + size), len(images) - 1)
-        worst = _worst_margins(network, images[chosen], labels[chosen], radius, method, bounds)
+        worst = _finite(_worst_margins(network, images[chosen], labels[chosen], radius, method, bounds))
         rows.append(worst.numpy()[: len(images) - start])
         if progress is not None:
             progress(min(start + size, len(images)), len(images))
@@ -106,7 +106,7 @@ def _worst_margins(network: Network, images, labels, radius: float, method: str,
     # The label's own margin is 0.
     own = tf.one_hot(labels, found.shape[-1], on_value=True, off_value=False)
     worst = tf.reduce_min(tf.where(own, tf.constant(np.inf, found.dtype), found), axis=-1)
-    return _finite(tf.where(in_range, worst, -np.inf))
+    return tf.where(in_range, worst, -np.inf)
 
 
 def _finite(bounds: tf.Tensor) -> tf.Tensor:

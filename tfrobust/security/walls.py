@@ -11,6 +11,7 @@ import os
 import site
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable
 
 # Events of Python that a model has no reason to cause, by their beginnings.
@@ -106,6 +107,8 @@ def installation() -> tuple[str, ...]:
     imported = {os.path.dirname(os.path.dirname(__file__))}  # this package, which may lie in a checkout
     loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     imported.update(os.path.dirname(path) for path in loaded if path)
+    # AutoGraph writes the modules that it makes into the temporary folder itself, whose other files are not Python's.
+    imported -= {"", tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
     return tuple(sorted({sys.prefix, sys.base_prefix, *packages, *imported}))
 
 
