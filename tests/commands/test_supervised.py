@@ -11,6 +11,7 @@ import tfrobust
 
 _PROGRAM = """
 import argparse, os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started the tests in the background
 sys.path.append(sys.argv[1])
 from tfrobust.commands import failures, supervised
 from tfrobust.errors import InputError

@@ -22,8 +22,11 @@ _LARGEST_FILE = 1_000_000
 _DEEPEST_VALUE = 100
 _DEEPEST_INCLUDE = 100
 # A value that is a fraction of two numbers, such as 8/255, which gin itself does not read.
-_NUMBER = r"(-?\d+\.?\d*(?:[eE][+-]?\d+)?)"
-_FRACTION = re.compile(rf"^([ \t]*[\w./]+[ \t]*=[ \t]*){_NUMBER}[ \t]*/[ \t]*{_NUMBER}([ \t]*(?:#.*)?)$", re.MULTILINE)
+# Possessive, so that the time grows with the length of a line and not with its square.
+_NUMBER = r"(-?\d{1,40}+(?:\.\d{0,40}+)?(?:[eE][+-]?\d{1,3}+)?)"
+_FRACTION = re.compile(
+    rf"^([ \t]*+[\w./]++[ \t]*+=[ \t]*+){_NUMBER}[ \t]*+/[ \t]*+{_NUMBER}([ \t]*+(?:#.*)?)$", re.MULTILINE
+)
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 
 
