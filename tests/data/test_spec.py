@@ -1,3 +1,4 @@
+import base64
 import hashlib
 
 import numpy as np
@@ -6,7 +7,11 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
+from tfrobust.data import checks
+from tfrobust.data.clips import ClipSampling, VideoExamples
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset, FileExamples, decode_image, examine
+from tfrobust.data.text import padded
+from tfrobust.errors import InputError
 from tfrobust.security import picture_files
 
 GENERATOR = np.random.default_rng(0)
@@ -206,3 +211,39 @@ def test_dataset_checks_its_splits():
 def test_bad_image_shape():
     with pytest.raises(ValueError, match="image_shape"):
         FileExamples(["a.png"], [0], (5, 4))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FileExamples(["a.png"], [0], (10**6, 10**6, 3)),
+        lambda: FileExamples(["a.png"], [0], (4, 4, 3), fit=10**6),
+        lambda: VideoExamples(["a.avi"], [9], [0], (4, 4), ClipSampling(frames=2**40)),
+        lambda: VideoExamples(["a.avi"], [9], [0], (4, 4), ClipSampling(), fit=10**6),
+    ],
+)
+def test_an_example_has_a_largest_number_of_pixels(make):
+    with pytest.raises(InputError, match="an example has at most 67108864 pixels"):
+        make()
+
+
+def test_memory_is_compared_with_what_is_free_before_it_is_allocated(files, monkeypatch):
+    monkeypatch.setattr(checks.memory, "available", lambda: 3 * 7 * 5 * 4 * 3 * 4 - 1)
+    with pytest.raises(InputError, match="7 examples of 5 x 4 x 3 take 5040 bytes of memory, and 5039 are free"):
+        files.arrays()
+    assert len(files.arrays(6)[0]) == 6
+    with pytest.raises(InputError, match="text: 1 examples of 1099511627776 take"):
+        padded([[2]], 2**40, 0, np.int32)
+
+
+# 16 x 16 pixels that are 15 x + y, written by libjpeg-turbo's `cjpeg -arithmetic -quality 90`.
+ARITHMETIC = base64.b85decode(
+    "|JeWF01!$>Nk#wx0RR9200961|JwjV00RO70|EjA0|NsD0|NvF2n7WM1O*BQ2L=cX3JeSj3JVJj4iXRz4iOFu3lJ6%5f"
+    "c;@6%`B*7Z?^47!ni}6#vNp3kU!Z01yEI5di<p00saM5C#9*00;pA002J#{{Y+@;VKbeVIYFWtd3v-?^ovm7mPq(T1x-f"
+)
+
+
+def test_a_jpeg_with_arithmetic_coding_is_read():
+    assert ARITHMETIC[ARITHMETIC.index(b"\xff\xc9") + 4] == 8  # the frame of a sequential arithmetic JPEG, 8 bits
+    expected = 15 * np.arange(16)[None] + np.arange(16)[:, None]
+    assert np.abs(picture_files.decoded(tf.constant(ARITHMETIC), 1).numpy()[..., 0] - expected).max() <= 6

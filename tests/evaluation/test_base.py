@@ -1,11 +1,13 @@
 """A setting decides once, from all clean images, what kind of answers a model gives."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
@@ -59,3 +61,11 @@ def test_logits_that_end_at_0_and_1_are_judged_and_have_a_way_out():
     assert [(one.check, one.verdict) for one in findings] == [("logits", "fail")]
     moved, findings = _evaluated(lambda images: hard(images) - 1)
     assert findings == [] and moved["accuracy.clean"] == values["accuracy.clean"]
+
+
+def test_one_hot_labels_may_have_columns_for_classes_that_the_model_lacks():
+    predictor = from_function(PREDICT, image_shape=linear_model.SHAPE)
+    setting = Setting(predictor=predictor, images=IMAGES[:9], labels=np.eye(12)[LABELS[:9]])
+    np.testing.assert_array_equal(setting.labels, LABELS[:9])
+    with pytest.raises(InputError, match="A label is 11, but function has the classes 0 to 1"):
+        Setting(predictor=predictor, images=IMAGES[:2], labels=np.eye(12)[[0, 11]])

@@ -204,9 +204,30 @@ def test_what_predictors_refuse(model):
         predictor.from_function(model, image_shape=(3, 3, 1))
     with pytest.raises(ValueError, match="fails on one example"):
         predictor.from_keras(Eager())
+    with pytest.raises(ValueError, match="returns complex64; logits are real numbers"):
+        predictor.from_function(lambda images: tf.cast(model(images), tf.complex64), image_shape=(4, 4, 1))
     nan = predictor.from_function(lambda images: model(images) / 0.0 * 0.0, image_shape=(4, 4, 1))
     with pytest.raises(ValueError, match="NaN"):
         nan.as_logits(IMAGES)
+
+
+@pytest.mark.parametrize("is_real", [True, False])
+def test_a_saved_model_may_have_complex_weights_but_no_complex_logits(tmp_path, monkeypatch, is_real):
+    monkeypatch.setattr(rehearsal, "rehearse", lambda *_: None)
+    module = tf.Module()
+    module.weights = tf.Variable(tf.complex(*np.random.default_rng(0).normal(size=(2, 16, 3))))
+
+    def predict(images):
+        products = tf.cast(tf.reshape(images, (-1, 16)), tf.complex128) @ module.weights
+        return {"logits": tf.abs(products) if is_real else products}
+
+    signature = tf.function(predict).get_concrete_function(tf.TensorSpec([None, 4, 4, 1], name="images"))
+    tf.saved_model.save(module, str(tmp_path), signatures=signature)
+    if is_real:
+        found = predictor.from_saved_model(str(tmp_path)).compiled_logits(IMAGES)
+        return np.testing.assert_allclose(found, np.abs(IMAGES.reshape(-1, 16) @ module.weights.numpy()), rtol=1e-5)
+    with pytest.raises(InputError, match="returns complex128; logits are real numbers"):
+        predictor.from_saved_model(str(tmp_path))
 
 
 def test_unit_pixels_reach_every_part_of_a_predictor_in_the_models_range():

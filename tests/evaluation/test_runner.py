@@ -13,6 +13,7 @@ from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.runner import Engine
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.chunks import Shard
@@ -83,6 +84,32 @@ def test_a_killed_run_goes_on_where_it_stopped(setting, tmp_path):
     assert RUNS == ["a", "b", "c", "d"]
     assert _without_cost(resumed) == _without_cost(run_evaluation(probes, _setting()))
     assert len(resumed.findings) == 1 and resumed.measurements[-1].id == "cost.evaluation"
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_outputs_that_are_not_finite_leave_nothing_in_the_cache(tmp_path, value):
+    def predict(images):
+        is_last = tf.reduce_all(images == IMAGES[-1], axis=(1, 2, 3))
+        return tf.where(is_last[:, None], tf.constant(value, tf.float32), PREDICT(images))
+
+    setting, cache = _setting(predict, batch_size=5), tmp_path / "output" / "cache"
+    attacked = AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.04)))
+    with pytest.raises(InputError, match="clean images contain NaN or infinity"):
+        run_evaluation([CleanAccuracy(), attacked], setting, cache_directory=cache)
+    (accuracy, *_) = run_evaluation([CleanAccuracy()], setting, cache_directory=cache).measurements
+    assert accuracy.value == setting.clean_correct.mean() == _setting().clean_correct[:-1].sum() / len(IMAGES)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_call_that_fails_in_an_attack_leaves_nothing_in_the_cache(tmp_path):
+    def predict(images):
+        tf.debugging.assert_less_equal(tf.reduce_max(images), IMAGES.max(), "too bright")
+        return PREDICT(images)
+
+    attacked = AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.3)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too bright"):
+        run_evaluation([attacked], _setting(predict), cache_directory=tmp_path / "output" / "cache")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

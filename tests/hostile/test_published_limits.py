@@ -82,6 +82,7 @@ LIMITS = {
         f"{cifar.LARGEST_FILE >> 20} MiB",
         f"{restricted_pickle.MOST_OPERATIONS:,} operations",
     ),
+    "images and clips": (f"2^{picture_files.LARGEST.bit_length() - 1}",),
     "pictures": (f"{spec._LARGEST_FILE >> 20} MiB", f"2^{picture_files.LARGEST.bit_length() - 1}"),
     "weights in": (f"{weight_files.LARGEST_LIST >> 20} MiB",),
     "data: classes": (f"2^{data_checks.MOST_CLASSES.bit_length() - 1}", f"{tfds._LARGEST_TEXT >> 20} MiB"),

@@ -242,6 +242,7 @@ def test_weight_files_are_checked_first(tmp_path):
         "is a link": lambda file: file.__setitem__("part", h5py.ExternalLink(str(other), "kernel")),
         "'soft' is a link": lambda file: file.__setitem__("soft", h5py.SoftLink("/kernel")),
         "stored in another file": lambda file: file.create_dataset("part", (3,), "f4", external=[("secret", 0, 12)]),
+        "'part' holds complex numbers": lambda file: file.create_dataset("part", (3,), "c8"),
         "much larger": lambda file: file.create_dataset("part", (2**28,), "f4", chunks=(2**20,)),
     }
     for message, plant in cases.items():

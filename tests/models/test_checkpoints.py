@@ -212,6 +212,7 @@ MISFITS = {
         lambda t: t.update({"linear.weight": t["fc.weight"]}), "several classifiers, fc, linear",
     ),
     "integers": (lambda t: t.update({LAST: t[LAST].astype(np.int8)}), f"{LAST} holds no floating-point numbers"),
+    "complex": (lambda t: t.update({LAST: t[LAST] + 1j}), f"{LAST} holds no floating-point numbers"),
     "not_a_number": (lambda t: t[LAST].__setitem__((0, 0, 0, 0), np.nan), f"{LAST} holds NaN or infinity"),
     "overflow": (lambda t: t.update({LAST: t[LAST].astype(np.float64) * 1e300}), f"{LAST} holds NaN or infinity"),
     "variance": (lambda t: t["bn1.running_var"].__setitem__(0, -1e-3), "is a variance and has negative values"),

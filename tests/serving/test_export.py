@@ -188,6 +188,8 @@ def test_bad_arguments_are_named(arguments, tmp_path):
     for change, message in [
         (dict(head=keras.layers.Dense(3)), "head has no weights"),
         (dict(class_names=("a", "b")), "2 class names were given for 3 classes"),
+        (dict(class_names=("a", "b", "a")), "the class name 'a' occurs twice"),
+        (dict(class_names=("a", "b", "\ud800")), "is not UTF-8"),
         (dict(image_shape=(8, 8)), "image_shape"),
         (dict(head=keras.Sequential([keras.Input((5,)), keras.layers.Reshape((5, 1))])), "batch, classes"),
     ]:

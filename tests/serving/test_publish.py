@@ -133,6 +133,17 @@ def test_claims_are_exclusive_and_taken_up_again(base, model):
     assert sorted(os.listdir(base)) == [".claim-2", ".claim-5"]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])
+def test_an_interrupt_before_the_publication_gives_the_claim_back(base, model, error):
+    version = publish.claim(base, "first")
+    with pytest.raises(error), publish.holding(base, version, "first"):
+        raise error("now")
+    assert os.listdir(base) == [] and run(base, model, "second") == 1
+    with pytest.raises(error), publish.holding(base, 1, "first"):  # a claim that it does not hold
+        raise error("now")
+    assert os.listdir(base) == ["1"]
+
+
 def test_leftovers_of_the_same_owner_go_and_of_others_stay(base, model, monkeypatch):
     def fail(*arguments):
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ import numpy as np
 from tfrobust.common import arrays
 from tfrobust.common.kinds import kind_of
 from tfrobust.errors import InputError
+from tfrobust.security import memory, picture_files
 
 MOST_CLASSES = 2**20
 MOST_GENERATED = 2**30  # bytes of all examples that a source computes in memory
@@ -27,6 +28,38 @@ def check_generated(count: int, shape: Sequence[int], where: str) -> None:
         raise InputError(
             f"{where}: {count} examples of {' x '.join(map(str, shape))} take {size} bytes, more than {MOST_GENERATED}."
         )
+
+
+def check_memory(count: int, shape: Sequence[int], bytes_each: int, where: str, buffered: int = 0) -> None:
+    """Raise InputError before memory is allocated for `count` examples of a shape, if less is free.
+
+    Args:
+        count: number of examples.
+        shape: of one example.
+        bytes_each: bytes of one number.
+        where: name of the examples in messages.
+        buffered: number of examples in copies that exist for a while.
+    """
+    size, free = bytes_each * (count + buffered) * math.prod(shape), memory.available()
+    if free is not None and size > free:
+        raise InputError(
+            f"{where}: {count} examples of {' x '.join(map(str, shape))} take {size} bytes of memory, and {free} are "
+            "free: set a smaller size, or take fewer examples."[:300]
+        )
+
+
+def check_pixels_of_example(sides: Sequence[int], fit: int | str = "stretch", where: str = "image_shape") -> None:
+    """Raise InputError if an image, or all frames of a clip, would be read as more than 2^26 pixels.
+
+    Args:
+        sides: (height, width), or (frames, height, width).
+        fit: see `data.spec.decode_image`; a number counts as the side of a square.
+        where: name of the sides in messages.
+    """
+    least = fit if isinstance(fit, int) else 1
+    if max(math.prod(sides), math.prod(sides[:-2]) * least**2) > picture_files.LARGEST:
+        said = " x ".join(map(str, sides)) + (f" of a shorter side of {fit}" if isinstance(fit, int) else "")
+        raise InputError(f"{where} is {said}; an example has at most {picture_files.LARGEST} pixels."[:300])
 
 
 def check_images(images, where: str = "images") -> np.ndarray:

@@ -15,7 +15,14 @@ from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.kinds import TEXT, Kind, kind_of
 from tfrobust.common.settings import require_choice
-from tfrobust.data.checks import check_images, check_tokens, check_utf8, check_vocabulary
+from tfrobust.data.checks import (
+    check_images,
+    check_memory,
+    check_pixels_of_example,
+    check_tokens,
+    check_utf8,
+    check_vocabulary,
+)
 from tfrobust.errors import InputError
 from tfrobust.security import picture_files
 
@@ -94,12 +101,14 @@ class Examples:
             float32 [n, h, w, c] images in [0, 1], or int32 [n, length] tokens, and int32 [n] labels.
 
         Raises:
-            ValueError: a negative limit.
+            ValueError: a negative limit, or more examples than fit into the free memory.
         """
         count = len(self) if limit is None else min(limit, len(self))
         if count < 0:
             raise InputError(f"limit is {limit}; it must be at least 0.")
         positions = np.arange(count, dtype=np.int64) * len(self) // max(count, 1)
+        # A chunk exists as single examples and as a batch before it is copied.
+        check_memory(count, self.image_shape, self.dtype.itemsize, "data", buffered=2 * min(count, _CHUNK))
         images = np.empty((count, *self.image_shape), self.dtype)
         for start in range(0, count, _CHUNK):
             images[start : start + _CHUNK] = self.fetch(tf.constant(positions[start : start + _CHUNK])).numpy()
@@ -189,6 +198,7 @@ class FileExamples(Examples):
         self.training_crop = training_crop
         if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
             raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
+        check_pixels_of_example(self.image_shape[:2], fit)
         if isinstance(fit, str) and fit not in FITS:
             raise InputError(f"fit is {fit!r}; it is one of {', '.join(map(repr, FITS))}.")
         if isinstance(fit, int) and fit < max(self.image_shape[:2]):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tfrobust.common.arrays import check_labels
-from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, check_strengths, check_tokens
+from tfrobust.data.checks import PADDING_WORD, UNKNOWN_WORD, check_memory, check_strengths, check_tokens
 from tfrobust.data.spec import ArrayExamples
 
 PADDING, UNKNOWN = 0, 1
@@ -82,6 +82,7 @@ def padded(rows: Sequence[Sequence], length: int, filling, dtype) -> np.ndarray:
     Returns:
         [n, length].
     """
+    check_memory(len(rows), (length,), np.dtype(dtype).itemsize, "text")
     made = np.full((len(rows), length), filling, dtype)
     for place, row in zip(made, rows, strict=True):
         place[: len(row)] = row[:length]

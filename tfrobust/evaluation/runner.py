@@ -50,8 +50,8 @@ def run_evaluation(
         setting: predictor and data.
         cache_directory: folder for one JSON file per evaluator, named by a hash of weights, data, evaluator and seed,
             and in `chunks` for one file per finished chunk of an attack. What is there already is not run again.
-            Results cut short by a time budget are not stored. None, or a predictor with unknown weights: nothing is
-            stored.
+            Results cut short by a time budget, and those of a model whose outputs for the images are not all finite,
+            are not stored. None, or a predictor with unknown weights: nothing is stored.
 
     Returns:
         The joined outcome, and `cost.evaluation`, the seconds it took (for cached results, those of their own run). If
@@ -208,7 +208,8 @@ def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: di
     start = time.perf_counter()
     outcome = evaluator.run(setting)
     took = time.perf_counter() - start
-    if path is not None and not any("bound" in measured.settings for measured in outcome.measurements):
+    bounded = any("bound" in measured.settings for measured in outcome.measurements)
+    if path is not None and not bounded and np.all(np.isfinite(setting.clean_logits)):
         path.parent.mkdir(parents=True, exist_ok=True)
         record = {"format": _FORMAT, "seconds": took, "outcome": dataclasses.asdict(outcome)}
         files.write_atomically(path, json.dumps(_plain(record), allow_nan=False))

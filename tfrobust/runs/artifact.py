@@ -123,29 +123,29 @@ class Artifact:
             report = earlier_report(base / str(number))
             self._check_gate(report, "it was published before, when less was required")
             return self._finish(report, base, run, "published by this run before")
-        outcome, seconds = self._evaluate(staged)
-        report = assembly.make_report(
-            **found(outcome),
-            model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
-            data=data_facts(self.dataset, self.source),
-            run_sha256=run,
-            configuration=self.configuration(),
-            training=self.facts,
-            history=self.history,
-            first_history=self.first_history,
-            cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
-        )
-        if self.gate.failures(report):
-            publish.give_back(base, number, owner)
-            self._check_gate(
-                dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published"
+        with publish.holding(base, number, owner):
+            outcome, seconds = self._evaluate(staged)
+            report = assembly.make_report(
+                **found(outcome),
+                model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
+                data=data_facts(self.dataset, self.source),
+                run_sha256=run,
+                configuration=self.configuration(),
+                training=self.facts,
+                history=self.history,
+                first_history=self.first_history,
+                cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
             )
-        texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
-        assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
-        result = verify.verify(final)
-        if not result.passed:
-            raise RuntimeError(f"The model was not published: {result.problems[0]}")
-        publish.publish(final, base, number, owner, run=run)
+            if self.gate.failures(report):
+                self._check_gate(
+                    dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published"
+                )
+            texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
+            assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
+            result = verify.verify(final)
+            if not result.passed:
+                raise RuntimeError(f"The model was not published: {result.problems[0]}")
+            publish.publish(final, base, number, owner, run=run)
         return self._finish(report, base, run)
 
     def _check_gate(self, report: Report, consequence: str) -> None:

@@ -128,16 +128,16 @@ class Attachment:
                 # A claim from before a kill may lie below a version that was published since.
                 while (number := publish.claim(self.base, owner, run=run)) < int(newest.name):
                     publish.give_back(self.base, number, owner)
-                extended = dataclasses.replace(extended, run_sha256=run, model=extended.model | {"version": number})
-                texts = {"report_html": html.render(extended), "report_markdown": markdown.render(extended)}
-                assets.copy_with_report(newest, staged, report_json=extended.to_json(), **texts)
-                # A version from another kind of processor differs from its own golden response here, by rounding.
-                problems = verify.verify(staged).problems
-                problems = problems and sorted(set(problems) - set(verify.verify(newest).problems))
-                if problems:
-                    publish.give_back(self.base, number, owner)
-                    raise Failure(f"{self.base} gets no new version: {problems[0]}"[:300])
-                publish.publish(staged, self.base, number, owner, run=run)
+                with publish.holding(self.base, number, owner):
+                    extended = dataclasses.replace(extended, run_sha256=run, model=extended.model | {"version": number})
+                    texts = {"report_html": html.render(extended), "report_markdown": markdown.render(extended)}
+                    assets.copy_with_report(newest, staged, report_json=extended.to_json(), **texts)
+                    # A version from another kind of processor differs from its own golden response here, by rounding.
+                    problems = verify.verify(staged).problems
+                    problems = problems and sorted(set(problems) - set(verify.verify(newest).problems))
+                    if problems:
+                        raise Failure(f"{self.base} gets no new version: {problems[0]}"[:300])
+                    publish.publish(staged, self.base, number, owner, run=run)
             elif publish.is_published(self.base, number, owner, run=earlier.run_sha256):
                 # By this folder: a kill may have left its claim.
                 publish.publish(staged, self.base, number, owner, run=earlier.run_sha256)

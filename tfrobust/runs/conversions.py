@@ -200,17 +200,18 @@ def _publish(original: Original, name: str, file: str, content: bytes, report: R
     number = publish.claim(base, owner, run=run)
     known = publish.is_published(base, number, owner, run=run)
     if not known:
-        model = report.model | {"name": name, "version": number, "weights_sha256": sha256, "bytes": len(content)}
-        model |= facts | {"converted_from": f"{original.name}/{original.directory.name}"}
-        kept = tuple(each for each in report.measurements if not each.id.startswith("parity."))
-        report = dataclasses.replace(report, model=model, measurements=kept + parity, run_sha256=run)
-        report.validate()
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
-        (staged / file).write_bytes(content)
-        texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
-        assets.write_reports(staged, report_json=report.to_json(), **texts)
-        publish.publish(staged, base, number, owner, run=run)
+        with publish.holding(base, number, owner):
+            model = report.model | {"name": name, "version": number, "weights_sha256": sha256, "bytes": len(content)}
+            model |= facts | {"converted_from": f"{original.name}/{original.directory.name}"}
+            kept = tuple(each for each in report.measurements if not each.id.startswith("parity."))
+            report = dataclasses.replace(report, model=model, measurements=kept + parity, run_sha256=run)
+            report.validate()
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir(parents=True)
+            (staged / file).write_bytes(content)
+            texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
+            assets.write_reports(staged, report_json=report.to_json(), **texts)
+            publish.publish(staged, base, number, owner, run=run)
         shutil.rmtree(staged)
     agreement = parity[0]
     same = f"same class as the SavedModel for {agreement.value:.1%} of {agreement.n} test examples"

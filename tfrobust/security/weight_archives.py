@@ -108,6 +108,8 @@ def _fault(archive, h5py, sizes: list[int]) -> str:
                 return f"its part {key[:60]!r} is no array"
             elif part.external or part.is_virtual:
                 return f"its array {key[:60]!r} is stored in another file"
+            elif part.dtype.kind == "c":
+                return f"its array {key[:60]!r} holds complex numbers"
             elif _expands(part):
                 return f"its array {key[:60]!r} is much larger than what is stored of it"
             else:

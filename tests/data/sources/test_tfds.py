@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from tfrobust.data import checks
 from tfrobust.data.sources import tfds as source
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.errors import InputError
@@ -187,6 +188,15 @@ def test_every_type_of_pixels_is_scaled_or_refused(tmp_path, dtype, channels, la
     seen = images[..., :3] if channels == 4 else images
     assert data.train.arrays()[0].mean() == pytest.approx(seen.mean() / largest, abs=0.02)
     assert ("65535" in data.note, "transparency left out" in data.note) == (dtype == np.uint16, channels == 4)
+
+
+def test_the_size_of_the_images_is_bounded_before_they_are_read(tmp_path, monkeypatch):
+    folder = _stored(tmp_path, (6, 6, 3), np.uint8, PIXELS[:4])
+    with pytest.raises(InputError, match="1000000 x 1000000; an example has at most"):
+        TensorFlowDatasets(dataset=folder, image_shape=(10**6, 10**6, 3)).load()
+    monkeypatch.setattr(checks.memory, "available", lambda: 2**20)
+    with pytest.raises(InputError, match="4 examples of 512 x 512 x 3 take 12582912 bytes"):
+        TensorFlowDatasets(dataset=folder, image_shape=(512, 512, 3)).load()
 
 
 def test_photographs_of_tfds_are_turned_upright(tmp_path):

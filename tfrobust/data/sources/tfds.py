@@ -19,7 +19,15 @@ import tensorflow as tf
 from tfrobust.common import files, outside
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.outside import Download, LocalPath
-from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, shorten
+from tfrobust.data.checks import (
+    MOST_CLASSES,
+    DataNotFoundError,
+    check_class_names,
+    check_images,
+    check_memory,
+    check_pixels_of_example,
+    shorten,
+)
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
 from tfrobust.errors import InputError
@@ -232,6 +240,9 @@ class TensorFlowDatasets(PreparedSource):
         shape = tuple(self.image_shape or stored.shape)
         convert = self.image_shape is not None and shape != tuple(stored.shape)
         convert |= stored.np_dtype == np.uint16
+        if self.image_shape is not None:
+            check_pixels_of_example(shape[:2])
+            check_memory(builder.info.splits[split].num_examples, shape, 4 if convert else 1, "data")
 
         def pick(example):
             image = example[image_key]

@@ -395,8 +395,9 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
             return loaded.signatures[_SIGNATURE](**{key: tf.cast(images, spec.dtype)})[which]
 
     logits = functools.partial(output_of, which=output)
-    width = signature.structured_outputs[output].shape
-    classes = _class_count(width, name) if width[-1:].is_fully_defined() else _probe(logits, spec.shape[1:], name)
+    promised = signature.structured_outputs[output]
+    is_complete = promised.shape[-1:].is_fully_defined()
+    classes = _class_count(promised, name) if is_complete else _probe(logits, spec.shape[1:], name)
     variables = _saved_variables(loaded, directory)
     return Predictor(
         logits=logits,
@@ -564,10 +565,13 @@ def _probe(logits: Callable, image_shape, name: str) -> int:
         raise InputError(
             f"{name} fails on one example of shape {tuple(image_shape)}: {_first_line(error)}"[:300]
         ) from error
-    return _class_count(output.shape, name)
+    return _class_count(output, name)
 
 
-def _class_count(shape, name: str) -> int:
+def _class_count(output, name: str) -> int:
+    shape = output.shape
+    if output.dtype.is_complex:
+        raise InputError(f"{name} returns {output.dtype.name}; logits are real numbers."[:300])
     if shape.rank != 2 or shape[1] < 2:
         raise InputError(f"{name} returns shape {shape}; logits are [b, k] with at least two classes."[:300])
     if shape[1] > MOST_CLASSES:

@@ -101,6 +101,23 @@ def give_back(base, version: int, owner: str) -> None:
         _release(pathlib.Path(base), version)
 
 
+@contextlib.contextmanager
+def holding(base, version: int, owner: str) -> Iterator[None]:
+    """Give a claim back if the block ends with an error or an interrupt before the version is published.
+
+    Args:
+        base: as for `claim`.
+        version: as for `claim`.
+        owner: as for `claim`.
+    """
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # the next run of this owner takes the claim up
+            give_back(base, version, owner)
+        raise
+
+
 def publish(staged_directory, base, version: int, owner: str, *, run: str = "") -> pathlib.Path:
     """Copy a staged version directory next to the versions, complete it and rename it to its number.
 

@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tfrobust.common import fingerprint
 from tfrobust.common.files import read_bounded, read_text, write_atomically
 from tfrobust.common.kinds import IMAGES, TEXT, kind_of
-from tfrobust.data.checks import check_vocabulary
+from tfrobust.data.checks import check_class_names, check_vocabulary
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
 from tfrobust.security import rehearsal
@@ -248,6 +248,8 @@ def _check_outputs(forward: Callable, image_shape, class_names) -> int:
     logits = tf.function(forward, autograph=False).get_concrete_function(specification).output_shapes["logits"]
     if logits.rank != 2:
         raise InputError(f"The head gives logits of shape {logits}; an export needs [batch, classes].")
+    if class_names:
+        check_class_names(class_names, "the class names of the export")
     if class_names and len(class_names) != logits[-1]:
         raise InputError(f"{len(class_names)} class names were given for {logits[-1]} classes; give one each.")
     return int(logits[-1])
