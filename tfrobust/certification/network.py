@@ -160,7 +160,10 @@ class _Walker:
                 if call.is_input:
                     self.require_float32(call.operation, call.outputs[0].dtype, "casts pixels to")
                     continue
-                if any(value is not None for value in call.arguments.kwargs.values()):
+                settings = dict(call.arguments.kwargs)
+                if settings.get("training") is False:  # Keras notes it for every Dropout
+                    del settings["training"]
+                if any(value is not None for value in settings.values()):
                     _refuse(call.operation, "called with arguments besides its input")
                 given = [places[id(tensor)] for tensor in call.input_tensors]
                 if type(call.operation) in _SUMS or type(call.operation).__name__ == "Add":

@@ -78,14 +78,15 @@ def known_tokens(tokens: tf.Tensor, vocabulary_size: int, caller: str) -> tf.Ten
         vocabulary_size: ids are smaller than this.
         caller: name of the caller, for the message.
     """
-    bad = tf.boolean_mask(tokens, (tokens < 0) | (tokens >= vocabulary_size))
+    lowest, highest = tf.reduce_min(tokens), tf.reduce_max(tokens)
+    fits, worst = (lowest >= 0) & (highest < vocabulary_size), tf.where(lowest < 0, lowest, highest)
     message = f"{caller} takes the token ids of its vocabulary, 0 to {vocabulary_size - 1}; one is"
     if tf.executing_eagerly():
-        if len(bad):
-            raise InputError(f"{message} {int(bad[0])}.")
+        if not fits:
+            raise InputError(f"{message} {int(worst)}.")
         return tokens
     # The check runs before the lookup, which would fail with a less clear message, or not at all on a GPU.
-    with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(bad), 0), [message, bad[:1]])]):
+    with tf.control_dependencies([tf.debugging.Assert(fits, [message, worst])]):
         return tf.identity(tokens)
 
 

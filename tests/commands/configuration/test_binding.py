@@ -161,7 +161,6 @@ def test_the_differences_from_the_defaults(tmp_path):
         "NAME = 'a'",
         "EPOCHS = 6  # default 40",
         "METHOD = @ASCL",
-        "ASCL.adversary = @Adversary()",
         "training/PGD.restarts = 3  # default 1",
         "train.callbacks = (@AveragedWeights(),)  # default ()",
     ]
