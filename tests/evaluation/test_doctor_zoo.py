@@ -79,8 +79,9 @@ def test_the_whole_doctor_reports_it_too(name):
 def test_a_sound_model_does_not_fail(name):
     setting, attack = flawed_models.HEALTHY[name]()
     findings = described(Doctor(attack=attack, factors=(1.0, 2.0), limit=100).run(setting).findings)
-    # 150 test images are few: the only thing there is to say.
-    assert {(check, verdict) for check, verdict, _ in findings} <= {("test_size", "warn")}, findings
+    # 150 test images are few: the only thing there is to say, and too few for a hundred classes.
+    expected = {("test_size", "warn")} | ({("classes", "warn")} if name == "a hundred classes" else set())
+    assert {(check, verdict) for check, verdict, _ in findings} <= expected, findings
 
 
 @pytest.mark.parametrize("name", flawed_models.FULLY_EXAMINED)

@@ -434,7 +434,7 @@ def test_evaluate_in_one_line():
     assert values["attack.pgd_linf_0.02.accuracy"] == values["attack.fgsm_linf_0.02.accuracy"] < 17 / 20
     assert {"calibration.ece", "calibration.brier", "calibration.nll"} <= set(values)
     assert {finding.check for finding in outcome.findings} >= {"logits", "gradients", "monotone"}
-    with pytest.raises(TypeError, match="Keras model"):
+    with pytest.raises(ValueError, match="the first argument, is a int, not a Keras model"):
         evaluate(3, IMAGES, LABELS, epsilon=0.02)
 
 
