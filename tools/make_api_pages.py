@@ -128,6 +128,7 @@ def annotation(hint) -> str:
     if hint is inspect.Parameter.empty:
         return ""
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
+    text = re.sub(r"Annotated\[(.+?), <object object at 0x[0-9a-f]+>\]", r"\1", text)  # the marks of common.outside
     text = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text)
     return re.sub(r"(?:\b\w+\.)+(\w+)", r"\1", text).replace("NoneType", "None")
 

@@ -1,4 +1,4 @@
-"""What a model may not do while it is rehearsed: the hook of Python's, and the kernel's rules."""
+"""Test the walls around a rehearsed model: Python's hook, and the kernel's rules."""
 
 import json
 import os

@@ -38,7 +38,7 @@ _LIBRARIES = (_OURS, _HUB, "keras", "keras_nlp", "keras_cv", "tf_keras", "tensor
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a description asks for.
+    """Contents of a description of Keras objects, counted before anything is built.
 
     Attributes:
         layers: number of layers and operations.

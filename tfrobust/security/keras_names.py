@@ -1,4 +1,4 @@
-"""What a `.keras` file may name: classes and operations by module, and the words that their arguments may hold.
+"""Names that a `.keras` file may hold: classes and operations by module, and the words that their arguments may hold.
 
 A class, an operation or a word that is missing here is refused. Nothing in these lists opens a file, takes a function
 of the file's own, or builds a tensor of any size without an input.

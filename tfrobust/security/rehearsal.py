@@ -34,7 +34,7 @@ remember = own_models.remember
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Use:
-    """How a command will call a model, which the rehearsal does before it.
+    """Calls that a command will make of a model, which the rehearsal makes before it.
 
     Attributes:
         batch_size: largest number of examples in one call.

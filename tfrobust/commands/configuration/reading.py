@@ -9,7 +9,7 @@ _METHODS = "tfrobust.methods."
 
 @dataclasses.dataclass
 class Reading:
-    """What the objects of a run read.
+    """Names that the objects of a run read.
 
     Attributes:
         selectors: complete names of the objects that are built.

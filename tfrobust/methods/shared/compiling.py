@@ -1,4 +1,4 @@
-"""What a method checks when it is compiled: Keras would ignore some of it without a word."""
+"""Checks of the arguments of `compile`, some of which Keras would ignore without a word."""
 
 from collections.abc import Iterator
 
