@@ -13,6 +13,7 @@ from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
+from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks, searching, statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
@@ -61,6 +62,25 @@ def test_outcomes_name_each_image_that_stands(model):
         (series,) = [one for one in evaluator.run(setting).series if one.id == f"outcomes.{identity}"]
         (row,) = series.columns["right"]
         assert [digit == "1" for digit in row] == right.tolist() and 0 < right.sum() < 40
+
+
+def test_the_first_images_are_those_at_the_beginning_and_are_named(model):
+    setting, margins, weights = model
+    attack, name = FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03.accuracy"
+    outcome = adversarial.AttackAccuracy(attack=attack, first=15).run(setting)
+    (series,) = [one for one in outcome.series if one.id == f"outcomes.{name}"]
+    right = margins[:15] > 0.03 * np.abs(weights).sum()
+    assert [digit == "1" for digit in series.columns["right"][0]] == right.tolist() and 0 < right.sum() < 15
+    (measured,) = [one for one in outcome.measurements if one.id == name]
+    assert measured.n == 15 and measured.settings["sample"] == "first 15"
+    (everything,) = [
+        one
+        for one in adversarial.AttackAccuracy(attack=attack, first=10**6).run(setting).measurements
+        if one.id == name
+    ]
+    assert everything.n == 40 and "sample" not in everything.settings
+    with pytest.raises(InputError, match="limit and first"):
+        adversarial.AttackAccuracy(attack=attack, first=15, limit=15)
 
 
 @pytest.mark.parametrize("per_class", [False, True])

@@ -107,9 +107,9 @@ def test_where_there_is_no_bound_the_report_gives_the_reason(predictor, threat, 
     assert any(f"Certified accuracy: {found.settings['reason']}" in line for line in outcome.report.not_measured)
 
 
-def planted(wrong: int, norm: str = "linf", epsilon: float = 0.05, other: str = "attack.x_linf_0.05.accuracy"):
-    """An outcome in which an attack breaks `wrong` of three certified examples."""
-    certified, robust = np.array([True] * 3 + [False] * 2), np.arange(5) >= wrong
+def planted(wrong: int, norm: str = "linf", epsilon: float = 0.05, other: str = "attack.x_linf_0.05.accuracy", first=5):
+    """An outcome in which an attack on the first of five examples breaks `wrong` of three certified ones."""
+    certified, robust = np.array([True] * 3 + [False] * 2), np.arange(first) >= wrong
     settings = {"norm": norm, "epsilon": epsilon}
     names = {"certified.linf_0.05.accuracy": (certified, {"norm": "linf", "epsilon": 0.05}), other: (robust, settings)}
     found = [accuracy(name, *parts) for name, parts in names.items()]
@@ -125,6 +125,8 @@ def test_an_attack_on_a_certified_example_fails_the_doctor():
     assert check_certificates(planted(1, epsilon=0.06)).verdict == "pass"
     assert check_certificates(planted(1, norm="l2")).verdict == "pass"
     assert check_certificates(planted(1, other="accuracy.clean")).verdict == "fail"
+    assert check_certificates(planted(2, first=2)).verdict == "fail"
+    assert check_certificates(planted(0, first=2)).verdict == "pass"
     nothing = CleanAccuracy().run(setting_of(from_keras(linear())))
     assert check_certificates(nothing) is None
 

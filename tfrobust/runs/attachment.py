@@ -157,9 +157,11 @@ def _known(report: Report, evaluator: Evaluator) -> dict:
 
 def _asked(evaluator: AttackAccuracy | AccuracyCurve, setting: Setting) -> dict:
     """Return the settings of an attack's accuracy or curve as `_known` returns those of a report."""
-    asked = attack_settings(evaluator.attack, setting) | {"images": len(setting.subset(evaluator.limit))}
+    asked = attack_settings(evaluator.attack, setting)
     if isinstance(evaluator, AttackAccuracy):
-        return asked | {"bound": "none"}
+        ((_, positions),) = evaluator.attacks(setting)
+        return asked | {"bound": "none", "images": len(positions)}
+    asked["images"] = len(setting.subset(evaluator.limit))
     if not evaluator.attack.minimal:
         asked["epsilons"] = curve_epsilons(evaluator.attack, evaluator.epsilons)
     return {name: value for name, value in asked.items() if name not in ("epsilon", "step_size")}

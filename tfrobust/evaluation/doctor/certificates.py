@@ -33,7 +33,8 @@ def check_certificates(outcome: Outcome) -> Finding | None:
             if other != "accuracy.clean" and not (other.startswith("attack.") and _within(settings, bound)):
                 continue
             compared += 1
-            wrong = int(np.sum(rows[one] & ~rows[other]))
+            attacked = rows[other]  # of all images, or of the first
+            wrong = int(np.sum(rows[one][: len(attacked)] & ~attacked[: len(rows[one])]))
             if wrong:
                 broken.append(f"{wrong} of the {rows[one].sum()} images of {one} are misclassified in {other}")
     if not count:

@@ -115,6 +115,8 @@ class AttackAccuracy(Evaluator):
         per_class: True: also measure `attack.<label>_<norm>_<epsilon>.class.<label of the class>`, for use in a gate.
         limit: maximum number of images, drawn by the seed; None: all. Comparisons with other reports are then not
             paired.
+        first: number of images from the beginning of the test split, as most published tables take them; None: all.
+            Comparisons are paired with reports that have the same images.
     """
 
     attack: Attack
@@ -122,12 +124,16 @@ class AttackAccuracy(Evaluator):
     seconds: float | None = None
     per_class: bool = False
     limit: int | None = None
+    first: int | None = None
 
     def __post_init__(self):
         if self.seconds is not None and self.seconds <= 0:
             raise InputError(f"AttackAccuracy.seconds is {self.seconds}; a time budget is more than 0, or None.")
-        if self.limit is not None:
-            require_least(self.limit, "AttackAccuracy.limit", 1)
+        for name in ("limit", "first"):
+            if getattr(self, name) is not None:
+                require_least(getattr(self, name), f"AttackAccuracy.{name}", 1)
+        if self.limit is not None and self.first is not None:
+            raise InputError("AttackAccuracy has limit and first; images are drawn, or taken from the beginning.")
 
     def run(self, setting: Setting) -> Outcome:
         """Run the attack and measure the accuracy it leaves."""
@@ -137,6 +143,8 @@ class AttackAccuracy(Evaluator):
         settings = attack_settings(attack, setting, result.complete)
         if not result.complete:
             settings["seconds"] = self.seconds
+        if len(positions) < len(setting.images) and self.first is not None:
+            settings["sample"] = f"first {self.first}"
         name = attack_id(attack, self.label)
         found = [
             accuracy.accuracy(f"{name}.accuracy", robust, settings),
@@ -152,8 +160,9 @@ class AttackAccuracy(Evaluator):
         classes = accuracy.by_class(name, robust, setting.labels[positions])
         if self.per_class:
             found += accuracy.class_measurements(classes, settings)
-        each = [accuracy.outcomes(f"{name}.accuracy", robust)] if len(positions) == len(setting.images) else []
-        series = [classes, *each]
+        series = [classes]
+        if self.limit is None or len(positions) == len(setting.images):
+            series.append(accuracy.outcomes(f"{name}.accuracy", robust))
         return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])
 
     def _cut_short(self, name: str, result: chunks.Found) -> Finding:
@@ -181,8 +190,8 @@ class AttackAccuracy(Evaluator):
         return Measurement(f"{name}.median_distance", value, unit, len(distances), low, high, settings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
-        """Return the attack, on all images or on those drawn by the seed."""
-        return ((self.attack, setting.subset(self.limit)),)
+        """Return the attack, on all images, on the first or on those drawn by the seed."""
+        return ((self.attack, setting.subset(self.limit)[: self.first]),)
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
         """Return the members of an ensemble that need no gradients, as separate evaluators; see `Evaluator`."""
@@ -193,7 +202,7 @@ class AttackAccuracy(Evaluator):
             label = f"{self.label or self.attack.name}_without_gradients"
             return (dataclasses.replace(self, attack=Ensemble(members), label=label),)
         # The remaining members are not the ensemble, so each has its own name.
-        return tuple(AttackAccuracy(attack=member, seconds=self.seconds, limit=self.limit) for member in members)
+        return tuple(dataclasses.replace(self, attack=member, label=None, per_class=False) for member in members)
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies, the drop and the median distance."""

@@ -1,0 +1,161 @@
+"""The table of a plan: its arithmetic, its verdicts, and that stored results are neither repeated nor mistaken."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from tfrobust.errors import InputError
+
+PLAN = """
+output = "{folder}/results"
+work = "{folder}/work"
+hours = 1
+
+[[tables]]
+title = "Digits"
+reference = "plain"
+params = ["EVALUATORS=[@CleanAccuracy()]", "train.validation=None", "Digits.folds=8", "EPOCHS=1"]
+later_seeds = ["LEARNING_RATE=0.002"]
+columns = {{ clean = "accuracy.clean" }}
+rows = [
+    {{ name = "plain", files = ["gin/supervised.gin"], minutes = 1, seeds = [0, 1] }},
+    {{ name = "mixed", files = ["gin/mixup.gin"], minutes = 1, thorough = true, seeds = [0, 1] }},
+]
+
+[[claims]]
+text = "Mixup is better"
+source = "nobody"
+better = "mixed"
+worse = "plain"
+measurement = "accuracy.clean"
+"""
+
+
+@pytest.fixture
+def tools(load):
+    return load("_recipes", "_results_plan", "_results_markdown", "results_table")
+
+
+@pytest.fixture
+def plan_file(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.format(folder=tmp_path))
+    return path
+
+
+def result(tools, row, seed, right, **measured):
+    outcomes = {"a": tools.results_table.pack(right)} if right else {}
+    measurements = {name: {"value": value} for name, value in measured.items()}
+    return {"row": row, "seed": seed, "outcomes": outcomes, "measurements": measurements, "seconds": {}}
+
+
+def runs(tools, row, *rights, **measured):
+    return {seed: result(tools, row, seed, right, **measured) for seed, right in enumerate(rights)}
+
+
+@pytest.mark.parametrize("images", [1, 7, 8, 9, 1000])
+def test_outcomes_return_from_their_bits(tools, images):
+    row = "".join(str(bit) for bit in np.random.default_rng(images).integers(0, 2, images))
+    packed = json.loads(json.dumps(tools.results_table.pack(row)))
+    assert "".join(str(int(bit)) for bit in tools._results_markdown.unpack(packed)) == row
+
+
+def test_means_and_differences_of_seeds_by_hand(tools):
+    markdown = tools._results_markdown
+    first = runs(tools, "first", "1111", "1110", "1100")
+    second = runs(tools, "second", "1110", "1100", "1000")
+    # Means of images 1, 1, 2/3, 1/3: 3/4, sd sqrt(11/108), half 1.96 sd / 2 = 0.3128. Seeds: 1, 3/4, 1/2: t = 4.3027,
+    # sd 1/4: 4.3027 / 4 / sqrt(3) = 0.6210.
+    assert markdown.accuracy_cell(first, "a") == "75.0 [43.7, 100.0] ±62.1"
+    # Of 4 images, by Wilson with z = 1.96: (3/4 + z²/8 ∓ z sqrt(3/64 + z²/256) ... ) / (1 + z²/4) = [0.3006, 0.9544].
+    assert markdown.accuracy_cell({0: result(tools, "x", 0, "1110")}, "a") == "75.0 [30.1, 95.4]"
+    # Per image 0, 1/3, 1/3, 1/3: mean 1/4, sd 1/6, half 0.1633; per seed 1/4 each, without a spread.
+    middle, images, seeds = markdown.difference(first, second, "a")
+    np.testing.assert_allclose([middle, *images, *seeds], [0.25, 0.0867, 0.4133, 0.25, 0.25], atol=1e-4)
+    assert markdown.difference_cell((middle, images, seeds)) == "**+25.0 [+8.7, +41.3] ±0.0**"
+    # Seeds with other numbers of images are not compared.
+    shorter = runs(tools, "second", "1110", "11", "1000")
+    assert markdown.difference(first, shorter, "a")[2] is None
+    assert markdown.difference(first, {}, "a") is None
+
+
+def test_measurements_without_outcomes_are_compared_over_seeds(tools):
+    markdown = tools._results_markdown
+    first, second = (
+        {seed: result(tools, "x", seed, "", a=value + seed / 100) for seed in range(3)} for value in (0.4, 0.1)
+    )
+    assert markdown.accuracy_cell(first, "a") == "41.0 ±2.5"  # 4.3027 x 0.01 / sqrt(3) = 0.0248
+    middle, images, seeds = markdown.difference(first, second, "a")
+    np.testing.assert_allclose([middle, *seeds], 0.3, atol=1e-9)
+    assert images is None and markdown.accuracy_cell(first, "b") == "-"
+
+
+def test_a_claim_holds_only_where_every_interval_says_so(tools):
+    claim = tools._results_plan.Claim("text", "source", "first", "second", "a")
+    smaller = tools._results_plan.Claim("text", "source", "first", "second", "a", larger=False)
+    positive, negative, both = (0.01, 0.02), (-0.02, -0.01), (-0.01, 0.01)
+    expected = {positive: "holds", negative: "does not hold", both: "undecided"}
+    for images, seeds in itertools.product(expected, repeat=2):
+        alike = expected[images] if images == seeds else "undecided"
+        assert tools._results_markdown.verdict(claim, (0.0, images, seeds)) == alike
+    assert tools._results_markdown.verdict(smaller, (0.0, negative, None)) == "holds"
+    assert tools._results_markdown.verdict(claim, (0.0, None, None)) == "undecided"
+    assert tools._results_markdown.verdict(claim, None) == "not run"
+
+
+def test_the_plan_gives_first_seeds_first_and_later_seeds_their_values(tools, plan_file):
+    plan = tools._results_plan.read(plan_file)
+    chosen = tools.results_table.runs_of(plan, [])
+    assert [run.name for run in chosen] == ["plain-seed0", "mixed-seed0", "plain-seed1", "mixed-seed1"]
+    later = ["LEARNING_RATE=0.002" in run.params for run in chosen]
+    assert later == [False, False, True, False] and chosen[2].params[-1] == "SEED=1"
+    assert [run.name for run in tools.results_table.runs_of(plan, ["mixed"])] == ["mixed-seed0", "mixed-seed1"]
+    with pytest.raises(InputError, match="'mixt'; the rows are plain, mixed"):
+        tools.results_table.runs_of(plan, ["mixt"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('reference = "plain"', 'reference = "plane"', "'plane' is no row"),
+        ('worse = "plain"', 'worse = "simple"', "'simple' is no row"),
+        ('name = "mixed"', 'name = "plain"', "'mixed' is no row"),
+        ("hours = 1", "hour = 1", "hour"),
+        ("minutes = 1, seeds", "seeds", "minutes"),
+        ("[[tables]]", "[[tables]", "no plan"),
+    ],
+)
+def test_a_wrong_plan_is_refused(tools, plan_file, old, new, message):
+    plan_file.write_text(plan_file.read_text().replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        tools._results_plan.read(plan_file)
+
+
+def test_the_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(tools):
+    plan = tools._results_plan.read(tools.results_table.PLAN)
+    chosen = tools.results_table.runs_of(plan, [])
+    missing = [file for run in chosen for file in run.files if not (tools._recipes.ROOT / file).is_file()]
+    assert missing == []
+    assert sum(row.minutes * len(row.seeds) for _, row in plan.rows().values()) <= 60 * plan.hours
+    for run in chosen:
+        run.load()  # raises if a stored result is of other settings than the plan's
+
+
+@pytest.mark.rest
+def test_runs_are_stored_once_and_compared(run_tool, tools, plan_file, tmp_path):
+    done = run_tool("results_table", f"--plan={plan_file}")
+    assert done.code == 0, done.err
+    stored = {path.name: path.read_text() for path in (tmp_path / "results").iterdir()}
+    assert set(stored) == {f"{row}-seed{seed}.json" for row in ("plain", "mixed") for seed in (0, 1)}
+    kept = json.loads(stored["plain-seed1.json"])
+    assert kept["outcomes"]["accuracy.clean"]["images"] == kept["measurements"]["accuracy.clean"]["n"]
+    assert str(tmp_path) not in "".join(stored.values()) and len(stored["plain-seed1.json"]) < 8000
+    assert "| plain | 2 |" in done.out and "| minus plain, points | seeds | clean |" in done.out
+    again = run_tool("results_table", f"--plan={plan_file}")
+    assert again.code == 0 and "planned" not in again.out and "| mixed | 2 |" in again.out
+    assert {path.name: path.read_text() for path in (tmp_path / "results").iterdir()} == stored
+    plan_file.write_text(plan_file.read_text().replace("EPOCHS=1", "EPOCHS=2"))
+    refused = run_tool("results_table", f"--plan={plan_file}", "--print")
+    assert refused.code == 2 and "other gin files or values than the plan" in refused.err

@@ -1,0 +1,180 @@
+"""The stored results of tools/benchmarks/results_table.py as Markdown: tables, differences and claims."""
+
+import base64
+import statistics
+
+import numpy as np
+from _results_plan import Claim, Plan, Row, Table
+
+from tfrobust.evaluation.engine.statistics import paired_difference, share_interval, student_interval, wilson_interval
+
+
+def page(plan: Plan, results: list[dict]) -> str:
+    """Return the tables of a plan, then its claims, from the results that there are.
+
+    Args:
+        plan: of the results.
+        results: contents of stored files.
+    """
+    seeds: dict[str, dict[int, dict]] = {}
+    for result in results:
+        seeds.setdefault(result["row"], {})[result["seed"]] = result
+    parts = [table_text(table, seeds) for table in plan.tables if any(row.name in seeds for row in table.rows)]
+    if plan.claims:
+        parts.append(claim_table(plan.claims, seeds))
+    return "\n".join(parts)
+
+
+def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:
+    """Return a table's accuracies beside published ones, then the differences from its reference."""
+    headings = list(table.columns)
+    lines = [f"### {table.title}\n", _line("accuracy, %", "seeds", *headings, "training, s"), _rule(len(headings) + 2)]
+    for row in table.rows:
+        if row.name in seeds:
+            runs = seeds[row.name]
+            cells = [accuracy_cell(runs, identity) for identity in table.columns.values()]
+            seconds = statistics.median(run["seconds"]["training_seconds"] for run in runs.values())
+            lines.append(_line(row.name, str(len(runs)), *cells, f"{seconds:.0f}"))
+            lines += _published(row, headings)
+    others = [row.name for row in table.rows if row.name in seeds and row.name != table.reference]
+    if table.reference in seeds and others:
+        lines += ["\n", _line(f"minus {table.reference}, points", "seeds", *headings), _rule(len(headings) + 1)]
+        for name in others:
+            pair = seeds[name], seeds[table.reference]
+            cells = [difference_cell(difference(*pair, identity)) for identity in table.columns.values()]
+            lines.append(_line(name, str(len(_shared(*pair))), *cells))
+    return "".join(lines)
+
+
+def _published(row: Row, headings: list[str]) -> list[str]:
+    return [
+        _line(f"*{other.source}: {other.setting}*", "", *(other.values.get(name, "") for name in headings), "")
+        for other in row.published
+    ]
+
+
+def accuracy_cell(runs: dict[int, dict], identity: str) -> str:
+    """Format a measurement in per cent: mean over seeds, 95 % interval over images, and Student's over seeds.
+
+    A measurement without outcomes per image has no interval over images. Seeds with fewer images than the first are
+    left out.
+    """
+    rows = outcomes(runs, identity)
+    if rows:
+        first, *_ = rows.values()
+        if len(rows) == 1:
+            low, high = wilson_interval(int(first.sum()), len(first))
+        else:
+            low, high = share_interval(np.mean(list(rows.values()), axis=0))
+        means = [float(row.mean()) for row in rows.values()]
+        text = f"{100 * np.mean(means):.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    else:
+        found = [run["measurements"].get(identity, {}).get("value") for run in runs.values()]
+        means = [value for value in found if value is not None]
+        text = f"{100 * np.mean(means):.1f}" if means else "-"
+    return text + (f" ±{_half(means):.1f}" if len(means) > 2 else "")
+
+
+def _half(means: list[float]) -> float:
+    low, high = student_interval(np.array(means))
+    return 100 * (high - low) / 2
+
+
+def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -> tuple | None:
+    """Compare two rows on the same images and seeds.
+
+    Args:
+        first: seed -> result.
+        second: seed -> result.
+        identity: id of a measurement.
+
+    Returns:
+        (difference, its ends over images, its ends over seeds), as fractions; either ends may be None: without outcomes
+        per image, and for fewer than three seeds. None if no seed is in both.
+    """
+    pair = outcomes(first, identity), outcomes(second, identity)
+    shared = [seed for seed in pair[0] if seed in pair[1] and len(pair[0][seed]) == len(pair[1][seed])]
+    if shared:
+        means = [np.mean([rows[seed] for seed in shared], axis=0) for rows in pair]
+        middle, *images = paired_difference(*means)
+        each = [float(pair[0][seed].mean() - pair[1][seed].mean()) for seed in shared]
+    else:
+        values = [{seed: _value(run, identity) for seed, run in runs.items()} for runs in (first, second)]
+        each = [values[0][seed] - values[1][seed] for seed in _shared(first, second) if None not in _both(values, seed)]
+        if not each:
+            return None
+        middle, images = float(np.mean(each)), None
+    return middle, images, student_interval(np.array(each)) if len(each) > 2 else None
+
+
+def _both(values: list[dict], seed: int) -> list:
+    return [side[seed] for side in values]
+
+
+def _value(run: dict, identity: str) -> float | None:
+    return run["measurements"].get(identity, {}).get("value")
+
+
+def _shared(first: dict, second: dict) -> list[int]:
+    return [seed for seed in first if seed in second]
+
+
+def difference_cell(compared: tuple | None) -> str:
+    """Format a difference in points; bold if all its intervals exclude 0."""
+    if compared is None:
+        return "-"
+    middle, images, seeds = compared
+    text = f"{100 * middle:+.1f}"
+    text += f" [{100 * images[0]:+.1f}, {100 * images[1]:+.1f}]" if images else ""
+    text += f" ±{100 * (seeds[1] - seeds[0]) / 2:.1f}" if seeds else ""
+    return f"**{text}**" if sign(compared) else text
+
+
+def sign(compared: tuple) -> int:
+    """Return 1 or -1 if every interval of a difference lies on that side of 0, else 0; 0 without an interval."""
+    ends = [interval for interval in compared[1:] if interval]
+    if ends and all(low > 0 for low, _ in ends):
+        return 1
+    return -1 if ends and all(high < 0 for _, high in ends) else 0
+
+
+def claim_table(claims: tuple[Claim, ...], seeds: dict[str, dict[int, dict]]) -> str:
+    """Return a line for each claim: holds, does not hold or undecided, with the difference behind it."""
+    lines = ["### Claims\n", _line("claim", "source", "verdict", "difference, points", "seeds"), _rule(4)]
+    for claim in claims:
+        pair = seeds.get(claim.better, {}), seeds.get(claim.worse, {})
+        compared = difference(*pair, claim.measurement)
+        lines.append(
+            _line(
+                claim.text, claim.source, verdict(claim, compared), difference_cell(compared), str(len(_shared(*pair)))
+            )
+        )
+    return "".join(lines)
+
+
+def verdict(claim: Claim, compared: tuple | None) -> str:
+    """Return "holds" or "does not hold" where all intervals exclude 0, else "undecided"; "not run" without results."""
+    if compared is None:
+        return "not run"
+    side = sign(compared) * (1 if claim.larger else -1)
+    return {1: "holds", -1: "does not hold", 0: "undecided"}[side]
+
+
+def outcomes(runs: dict[int, dict], identity: str) -> dict[int, np.ndarray]:
+    """Return seed -> bool [n], whether each image is correct; only seeds with as many images as the first."""
+    rows = {seed: unpack(run["outcomes"][identity]) for seed, run in runs.items() if identity in run["outcomes"]}
+    return {seed: row for seed, row in rows.items() if len(row) == len(next(iter(rows.values())))}
+
+
+def unpack(packed: dict) -> np.ndarray:
+    """Return the outcomes of `results_table.pack`, bool [n]."""
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(packed["bits"]), np.uint8))
+    return bits[: packed["images"]].astype(bool)
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _rule(count: int) -> str:
+    return _line("---", *["---:"] * count)

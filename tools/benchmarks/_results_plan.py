@@ -1,0 +1,152 @@
+"""The plan of tools/benchmarks/results_table.py: which rows are trained, by which commands, for which claims."""
+
+import dataclasses
+import pathlib
+import tomllib
+
+from _recipes import ROOT
+
+from tfrobust.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Numbers of others for the setting of a row.
+
+    Attributes:
+        source: the key of the page's list of sources.
+        setting: what differs from the row, in a few words.
+        values: column -> text, such as {"autoattack": "78.5, PGD and MIP, n = 1,000"}.
+    """
+
+    source: str
+    setting: str
+    values: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A training that is repeated with several seeds.
+
+    Attributes:
+        name: distinct in the plan, and the first part of its files' names.
+        files: gin files in order; the plan's own follow the first.
+        params: values of --gin_param after the plan's; {seed} is the seed, {exported} the folder of the exports.
+        seeds: one training each.
+        minutes: planned processor time of a training and its evaluation with the first seed.
+        thorough: measure later seeds as the first one, without the table's `later_seeds`.
+        published: numbers of others.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    minutes: float
+    params: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    thorough: bool = False
+    published: tuple[Published, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows that share a data set, a threat model and columns.
+
+    Attributes:
+        title: a heading.
+        columns: heading -> id of a measurement.
+        rows: in order.
+        reference: the row that the others are compared with; "" for none.
+        files: gin files that follow the first of each row.
+        params: values of --gin_param of each row, before the row's.
+        later_seeds: values of --gin_param of all seeds but the first, such as fewer images.
+    """
+
+    title: str
+    columns: dict[str, str]
+    rows: tuple[Row, ...]
+    reference: str = ""
+    files: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+    later_seeds: tuple[str, ...] = ()
+
+    def gin(self, row: Row, seed: int, exported: pathlib.Path) -> tuple[list[str], list[str]]:
+        """Return the values of --gin_file and --gin_param of one training."""
+        later = () if row.thorough or seed == row.seeds[0] else self.later_seeds
+        params = [*self.params, *later, *row.params]
+        filled = [param.replace("{seed}", str(seed)).replace("{exported}", str(exported)) for param in params]
+        return [row.files[0], *self.files, *row.files[1:]], [*filled, f"SEED={seed}"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim of a paper about two rows.
+
+    Attributes:
+        text: the claim in one sentence.
+        source: author and year.
+        better: a row.
+        worse: the row that it is above.
+        measurement: an id.
+        larger: whether a larger value is better.
+    """
+
+    text: str
+    source: str
+    better: str
+    worse: str
+    measurement: str
+    larger: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The content of a plan file.
+
+    Attributes:
+        output: folder of the stored results.
+        work: folder of checkpoints and exports, which can go when the results are there.
+        hours: processor time of all rows together.
+        tables: in the order in which they are run and printed.
+        claims: in the order in which they are printed.
+    """
+
+    output: pathlib.Path
+    work: pathlib.Path
+    hours: float
+    tables: tuple[Table, ...]
+    claims: tuple[Claim, ...] = ()
+
+    def rows(self) -> dict[str, tuple[Table, Row]]:
+        """Return name -> (table, row)."""
+        return {row.name: (table, row) for table in self.tables for row in table.rows}
+
+
+def read(path: pathlib.Path) -> Plan:
+    """Read a plan file.
+
+    Raises:
+        InputError: it is missing, no TOML, names something unknown, or a row or a claim does not fit the others.
+    """
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+        tables = tuple(_table(table) for table in content.pop("tables"))
+        claims = tuple(Claim(**claim) for claim in content.pop("claims", ()))
+        folders = {name: ROOT / content.pop(name) for name in ("output", "work")}
+        plan = Plan(**folders, **content, tables=tables, claims=claims)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no plan: {error}") from None
+    names = [row.name for table in tables for row in table.rows]
+    unknown = [name for claim in claims for name in (claim.better, claim.worse) if name not in names]
+    unknown += [table.reference for table in tables if table.reference and table.reference not in names]
+    repeated = [name for name in names if names.count(name) > 1]
+    if unknown or repeated:
+        raise InputError(f"{path}: {unknown[0]!r} is no row." if unknown else f"{path}: two rows {repeated[0]!r}.")
+    return plan
+
+
+def _table(content: dict) -> Table:
+    rows = [
+        Row(**{**row, "published": tuple(Published(**other) for other in row.get("published", ()))})
+        for row in content.pop("rows")
+    ]
+    return Table(**content, rows=tuple(rows))

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+r"""Make a table of trainings from a plan: each row is one command, each result one small file that stays.
+
+A run is `python -m tfrobust.train` with the gin files of a row and one of its seeds. It can be stopped at any time;
+running the tool again goes on with its checkpoint. From the report of its export the tool keeps the measurements, their
+settings and the outcome of each image, so that later rows can be compared with it image by image; checkpoints and
+exports can go. Several processes may work on one plan: each takes the next run that no other has locked.
+
+    python tools/benchmarks/results_table.py --list              # rows, seeds, planned and spent time, commands
+    python tools/benchmarks/results_table.py                     # run what is missing, then print the tables
+    python tools/benchmarks/results_table.py --print             # print the tables from the stored results
+    python tools/benchmarks/results_table.py --only=adv,trades   # run these rows alone
+"""
+
+import argparse
+import base64
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import resource
+import shlex
+import subprocess
+import sys
+
+import _results_markdown
+import _results_plan
+from _recipes import ROOT
+
+from tfrobust.commands import failures
+from tfrobust.common import files
+from tfrobust.errors import Failure, InputError, StopRequested
+
+SCHEMA = "tfrobust/result/1"
+PLAN = ROOT / "tools/benchmarks/plans/fashion_mnist.toml"
+
+
+class Run:
+    """One training of a plan: a row with one of its seeds."""
+
+    def __init__(self, plan: _results_plan.Plan, table: _results_plan.Table, row: _results_plan.Row, seed: int):
+        self.row, self.seed, self.name = row, seed, f"{row.name}-seed{seed}"
+        self.result = plan.output / f"{self.name}.json"
+        self.workdir, self.exported = plan.work / self.name, plan.work / "exported"
+        self.files, self.params = table.gin(row, seed, self.exported)
+
+    def command(self) -> list[str]:
+        """Return the arguments of Python that train and evaluate."""
+        given = [*(f"--gin_file={file}" for file in self.files), *(f"--gin_param={param}" for param in self.params)]
+        folders = [f"--workdir={self.workdir}", f"--export_dir={self.exported}"]
+        return ["-m", "tfrobust.train", *given, f"--gin_param=NAME='{self.name}'", *folders]
+
+    def shown(self) -> str:
+        """Return the command as a user would type it, without folders."""
+        return shlex.join(["python", *self.command()[:-2]])
+
+    def load(self) -> dict | None:
+        """Return the stored result; None if there is none.
+
+        Raises:
+            InputError: the file is not readable, or of other settings than the plan's.
+        """
+        if not self.result.exists():
+            return None
+        try:
+            result = json.loads(self.result.read_text("utf-8"))
+            agrees = (result["schema"], result["files"], result["params"]) == (SCHEMA, self.files, self.recorded())
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{self.result} is no result of this tool; move it away.") from None
+        if not agrees:
+            raise InputError(f"{self.result} has other gin files or values than the plan; move it away to run it anew.")
+        return result
+
+    def recorded(self) -> list[str]:
+        """Return the values of --gin_param without the folder of this machine."""
+        return [param.replace(str(self.exported), "{exported}") for param in self.params]
+
+    def execute(self) -> None:
+        """Train and evaluate, from the checkpoint if there is one, and store the result.
+
+        Raises:
+            Failure: the command failed; its output stands in the workdir's .log file.
+            StopRequested: it was stopped.
+        """
+        self.workdir.parent.mkdir(parents=True, exist_ok=True)
+        spent = pathlib.Path(f"{self.workdir}.seconds")
+        with open(f"{self.workdir}.log", "a", encoding="utf-8") as log:
+            before = _processor_seconds()
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            code = _ran([sys.executable, *self.command()], stdout=log, stderr=log, env=environment, cwd=ROOT)
+        seconds = _processor_seconds() - before + (float(spent.read_text()) if spent.exists() else 0.0)
+        spent.write_text(f"{seconds:.1f}\n")
+        if code == failures.STOPPED:
+            raise StopRequested(f"{self.name} was stopped; the same command goes on.")
+        if code:
+            raise Failure(f"{self.name} ended with exit code {code}; see {log.name}")
+        newest = max((self.exported / self.name).iterdir(), key=lambda folder: int(folder.name))
+        report = json.loads((newest / "assets.extra/robustness_report.json").read_text("utf-8"))
+        self.result.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(self.result, json.dumps(self._kept(report, seconds), indent=1) + "\n")
+
+    def _kept(self, report: dict, seconds: float) -> dict:
+        history = [series for series in report["series"] if series["id"] == "training.history"]
+        return {
+            "schema": SCHEMA,
+            "row": self.row.name,
+            "seed": self.seed,
+            "files": self.files,
+            "params": self.recorded(),
+            "command": self.shown(),
+            "source_sha256": source_sha256(),
+            "run_sha256": report["run_sha256"],
+            "environment": report["environment"],
+            "data": {name: report["data"][name] for name in ("fingerprint", "test_fingerprint", "train_size")},
+            "parameters": report["model"]["parameters"],
+            "epochs": report["training"]["epochs"],
+            "seconds": {**report["cost"], "processor_seconds": round(seconds)},
+            "measurements": {one.pop("id"): one for one in report["measurements"]},
+            "outcomes": {
+                series["id"].removeprefix("outcomes."): pack(series["columns"]["right"][0])
+                for series in report["series"]
+                if series["id"].startswith("outcomes.")
+            },
+            "last_epoch": {name: values[-1] for series in history for name, values in series["columns"].items()},
+        }
+
+
+def pack(row: str) -> dict:
+    """Return a row of digits 0 and 1, one per image, as bits in base64, the first image in the highest bit."""
+    padded = row + "0" * (-len(row) % 8)
+    bits = bytes(int(padded[start : start + 8], 2) for start in range(0, len(padded), 8))
+    return {"images": len(row), "bits": base64.b64encode(bits).decode()}
+
+
+def source_sha256() -> str:
+    """Return the sha256 of the package's Python files, to distinguish results of different states of the code."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "tfrobust").rglob("*.py")):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _ran(command: list[str], **options) -> int:
+    """Run a command to its end; if this process is stopped, stop it too and wait for its checkpoint."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def _processor_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextlib.contextmanager
+def locked(run: Run):
+    """Hold the lock of a run; gives False if another process has it."""
+    run.workdir.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{run.workdir}.lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
+    """Return the runs of a plan in order: in each table the first seed of all rows, then the second.
+
+    Raises:
+        InputError: `only` names no row of the plan.
+    """
+    unknown = sorted(set(only) - set(plan.rows()))
+    if unknown:
+        raise InputError(f"--only names {unknown[0]!r}; the rows are {', '.join(plan.rows())}.")
+    return [
+        Run(plan, table, row, row.seeds[position])
+        for table in plan.tables
+        for position in range(max(len(row.seeds) for row in table.rows))
+        for row in table.rows
+        if position < len(row.seeds) and (not only or row.name in only)
+    ]
+
+
+def run_missing(runs: list[Run]) -> None:
+    """Execute the runs that have no result and are not locked by another process."""
+    for number, run in enumerate(runs):
+        with locked(run) as free:
+            if free and run.load() is None:
+                print(f"[{number + 1}/{len(runs)}] {run.name}, planned {run.row.minutes:g} min", flush=True)
+                run.execute()
+
+
+def listing(plan: _results_plan.Plan, runs: list[Run]) -> str:
+    """Format the plan: a line for each row with its planned and spent processor time, then the commands."""
+    lines = [f"{'row':28} {'seeds':>5} {'planned':>8} {'spent':>8}   processor minutes"]
+    for name, (_, row) in plan.rows().items():
+        results = [run.load() for run in runs if run.row is row]
+        spent = sum(result["seconds"]["processor_seconds"] for result in results if result) / 60
+        lines.append(f"{name:28} {len(row.seeds):5} {row.minutes * len(row.seeds):8.0f} {spent:8.0f}")
+    total = sum(row.minutes * len(row.seeds) for _, row in plan.rows().values())
+    lines += [f"planned {total / 60:.1f} of {plan.hours:g} processor hours", ""]
+    return "\n".join([*lines, *(run.shown() for run in runs)])
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the tool's flags."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--plan", type=pathlib.Path, default=PLAN, help=f"default: {PLAN.relative_to(ROOT)}")
+    flags.add_argument("--only", default="", help="names of rows, by comma; default: all")
+    modes = flags.add_mutually_exclusive_group()
+    modes.add_argument("--list", action="store_true", help="show rows and commands, and end")
+    modes.add_argument("--print", action="store_true", help="print the tables of the stored results, and end")
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Run what is missing, and print."""
+    plan = _results_plan.read(flags.plan)
+    runs = runs_of(plan, [name for name in flags.only.split(",") if name])
+    if flags.list:
+        print(listing(plan, runs))
+        return
+    if not flags.print:
+        run_missing(runs)
+    results = [result for run in runs_of(plan, []) if (result := run.load())]
+    print(_results_markdown.page(plan, results))
+
+
+if __name__ == "__main__":
+    sys.exit(failures.main(parser(), run))
