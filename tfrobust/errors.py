@@ -13,7 +13,7 @@ class Failure(Exception):
 
 
 class RefusedByGate(Exception):
-    """A model misses a requirement of its gate, so nothing is published (exit code 3)."""
+    """A model misses a requirement, or nothing decided that it replaces the newest version (exit code 3)."""
 
 
 class StopRequested(Exception):

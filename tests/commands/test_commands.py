@@ -41,7 +41,7 @@ def test_train_hands_its_flags_and_defaults_on(asked):
     assert [asked[name] for name in ("name", "paths", "params")] == ["train", ["gin/a.gin", "b.gin"], ["SEED=1"]]
     assert asked["imports"] == ["os.path"] and callable(asked["runtime"].pop("configuration"))
     given = {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
-    rest = {"training_must_be_done": False, "verbose": 1, "allow_downloads": False}
+    rest = {"training_must_be_done": False, "publish_anyway": False, "verbose": 1, "allow_downloads": False}
     assert asked["runtime"] == {**given, **rest}
     assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
     del asked["runtime"]["configuration"]

@@ -12,6 +12,9 @@ from faults import processes, whole_run
 from faults.processes import Trap
 from faults.whole_run import EVALUATE, EXPORT, TRAIN, copy, listing, numbers, report_of, train, versions
 
+from tfrobust.commands import publish, withdraw
+from tfrobust.serving.export import verify
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
@@ -134,19 +137,32 @@ def test_a_named_workdir_of_another_training_is_refused_with_the_difference(trai
     refused(train(trained, "--workdir=runs/tiny", change), "holds another training configuration", part)
 
 
-def test_another_training_of_the_same_name_takes_the_next_folder_and_version(trained, tmp_path):
+def test_another_training_of_the_same_name_takes_the_next_folder_and_waits_for_a_decision(trained, tmp_path, capsys):
     copy(trained, tmp_path)
-    before = listing(tmp_path / "runs" / "tiny")
+    before, base = listing(tmp_path / "runs" / "tiny"), tmp_path / "exported" / "tiny"
     changed = ["--gin_param=EPOCHS=1", "--gin_param=EVALUATORS=[@CleanAccuracy()]"]
     for resumed in (False, True):
         ended = train(tmp_path, *changed)
-        assert ended.code == 0, ended.err
-        (line,) = [line for line in ended.out.splitlines() if "holds another training" in line]
-        assert line.startswith("runs/tiny holds another training configuration (epochs is 2 there and 1 here); ")
-        assert "the workdir is runs/tiny-2. It publishes the next version of exported/tiny;" in line
+        assert ended.code == 3 and "refused: not published beside the newest version: epochs is 2 there" in ended.err
+        assert "python -m tfrobust publish runs/tiny-2\n" in ended.err
+        assert "runs/tiny holds another training configuration (epochs is 2 there and 1 here); the" in ended.out
+        assert "exported/tiny/1 is of another training configuration (epochs is 2 there and 1 here): " in ended.out
+        assert "\nnewest      exported/tiny/1 (Clean accuracy " in ended.out and versions(tmp_path) == ["1"]
         assert ("resuming at step 5 of 5" in ended.out) == resumed
-    assert sorted(os.listdir(tmp_path / "runs")) == ["tiny", "tiny-2"] and versions(tmp_path) == ["1", "2"]
+    assert sorted(os.listdir(tmp_path / "runs")) == ["tiny", "tiny-2"]
     assert listing(tmp_path / "runs" / "tiny") == before
+    command = [f"{tmp_path}/runs/tiny-2", f"--export_dir={tmp_path}/exported"]
+    for said in (f"SavedModel  {base}/2\nbefore      {base}/1 (Clean", f"{base}/2  (published by this run before)"):
+        assert publish.main(command) == 0 and said in capsys.readouterr().out
+    assert report_of(base / "2" / "assets.extra").model["version"] == 2 and versions(tmp_path) == ["1", "2"]
+    assert not verify.verify(base / "2").problems
+    assert "published by this run before" in train(tmp_path, *changed, "--publish").out
+
+    assert withdraw.main([str(base)]) == 0 and versions(tmp_path) == [".withdrawn-2", "1"]
+    assert f"newest      {base}/1 (Clean accuracy" in capsys.readouterr().out
+    ended = train(tmp_path, *changed)
+    assert ended.code == 3 and "this run was withdrawn from there" in ended.err
+    assert publish.main([f"{base}/2"]) == 0 and versions(tmp_path) == ["1", "2"]
 
 
 def test_export_publishes_a_finished_workdir_elsewhere_and_refuses_an_unfinished_one(trained, tmp_path):

@@ -266,3 +266,18 @@ def test_a_file_where_the_folder_must_go_is_refused_before_anything_is_trained(t
     (tmp_path / "taken").write_text("")
     with pytest.raises(InputError, match="taken is a file"):
         publish.check_available(tmp_path / "taken" / "model", None, "owner")
+
+
+def test_a_withdrawn_version_has_no_number_until_it_is_restored(base, model):
+    for name in ("one", "two"):
+        run(base, model, name, name)
+    assert publish.withdraw(base, 2).name == ".withdrawn-2" and publish.versions(base) == [1]
+    assert publish.withdrawn(base) == {2: "two"} and publish.withdrawn(base / "none") == {}
+    with pytest.raises(publish.VersionExists, match="Version 2 of .* was withdrawn; leave --version out"):
+        publish.claim(base, "three", 2)
+    run(base, model, "three", "three")
+    assert publish.versions(base) == [1, 3]
+    assert publish.restore(base, 2).name == "2" and publish.versions(base) == [1, 2, 3] and not publish.withdrawn(base)
+    for change, fault in ((publish.restore, "no withdrawn version 2"), (publish.withdraw, "no version 4")):
+        with pytest.raises(InputError, match=f"has {fault}; its versions are"):
+            change(base, 2 if change is publish.restore else 4)

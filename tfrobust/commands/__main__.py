@@ -12,6 +12,8 @@ COMMANDS = {
     "train": "train a robust model, evaluate it and publish it with its report",
     "evaluate": "measure how robust a model is",
     "export": "publish the trained model of a workdir",
+    "publish": "publish the model of a workdir that waits for a decision, or a withdrawn version",
+    "withdraw": "take a published version out of service",
     "compare": "compare reports",
     "query": "query a model that TensorFlow Serving serves",
     "gate": "refuse a model whose report misses a requirement",

@@ -18,6 +18,8 @@ def parser() -> Parser:
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
     what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
     flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=what)
+    what = "publish also a model that differs from the newest version in its training, or is worse; see `publish`"
+    flags.add_argument("--publish", action="store_true", help=what)
     flags.add_argument("--profile", metavar="N", type=count, default=0, help="profile N steps for TensorBoard")
     what = "print what differs from the defaults (all settings with --verbose) and the cost, and stop"
     flags.add_argument("--dry_run", action="store_true", help=what)
@@ -51,6 +53,7 @@ def run(flags: argparse.Namespace) -> None:
         workdir=flags.workdir,
         export_dir=flags.export_dir,
         version=flags.version,
+        publish_anyway=flags.publish,
         profile=flags.profile,
         dry_run=flags.dry_run,
         training_must_be_done=False,

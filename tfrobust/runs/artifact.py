@@ -21,14 +21,15 @@ from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.methods.shared.base import Method
 from tfrobust.report import assembly, writer
-from tfrobust.report.comparison import reports as compare
 from tfrobust.report.gate import Gate
 from tfrobust.report.renderers import console as render
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report
 from tfrobust.report.validator import first_problem
+from tfrobust.runs import publication
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.progress import ConsoleProgress
+from tfrobust.runs.publication import earlier_report
 from tfrobust.serving.export import assets, publish, verify
 from tfrobust.serving.export import saved_model as export
 from tfrobust.serving.export.smoothed import ServedSmoothing
@@ -72,6 +73,8 @@ class Artifact:
         seen_first: training split of the first of two stages, or None.
         verbose: as for `ConsoleProgress`.
         smoothing: the smoothed classifier to serve, too, or None.
+        decided: True to publish a model that differs from the newest version or is worse. A gate with requirements
+            decides, too.
     """
 
     method: Method
@@ -88,6 +91,7 @@ class Artifact:
     seen_first: Examples | None = None
     verbose: int = 1
     smoothing: ServedSmoothing | None = None
+    decided: bool = False
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
         """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
@@ -101,7 +105,8 @@ class Artifact:
             The report of the published version.
 
         Raises:
-            RefusedByGate: the report misses a requirement; nothing was published.
+            RefusedByGate: the report misses a requirement, or the version would replace one that it differs from or is
+                worse than, without a decision; nothing was published.
             RuntimeError: the exported model failed its verification.
         """
         parts = dict(
@@ -114,7 +119,7 @@ class Artifact:
             vocabulary=self.dataset.vocabulary,
             smoothing=self.smoothing,
         )
-        staged, final = self.folder / "staged", self.folder / "final"
+        staged, final = self.folder / "staged", self.folder / publication.FINAL
         weights = assets.assemble(staged, **parts)
         run = run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"], self.smoothing)
         base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
@@ -140,13 +145,32 @@ class Artifact:
                 self._check_gate(
                     dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published"
                 )
+            reasons = [] if self.decided or self.gate.require else publication.objections(report, base)
+            if reasons:
+                report = dataclasses.replace(report, model=report.model | {"version": None})
             texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
             assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
             result = verify.verify(final)
             if not result.passed:
                 raise RuntimeError(f"The model was not published: {result.problems[0]}")
+            if reasons:
+                self._hold_back(report, base, reasons)
+            before = publication.newest_line(base)
             publish.publish(final, base, number, owner, run=run)
-        return self._finish(report, base, run)
+        self._finish(report, base, run)
+        if before:
+            print(f"before      {before}")
+        return report
+
+    def _hold_back(self, report: Report, base: pathlib.Path, reasons: list[str]) -> None:
+        """Keep a verified model in the workdir, and raise."""
+        writer.write_report(report, self.folder)
+        print(render.console_table(report, short=True))
+        newest = publication.newest_line(base)
+        print(f"newest      {newest or f'none in {base}'}", *(f"not published: {reason}" for reason in reasons), sep="\n")
+        elsewhere = "" if base.parent == pathlib.Path("exported") else f" --export_dir={base.parent}"
+        said = f"{reasons[0][:110]}: to publish it, python -m tfrobust publish {self.folder}{elsewhere}"
+        raise RefusedByGate(f"not published beside the newest version: {said}"[:300])
 
     def _check_gate(self, report: Report, consequence: str) -> None:
         failures = self.gate.failures(report)
@@ -160,7 +184,7 @@ class Artifact:
     def _finish(self, report: Report, base: pathlib.Path, run: str, note: str = "") -> Report:
         """Write the record and the report of a published version; repeated by a run that was killed before."""
         number = report.model["version"]
-        publish.write_record(self.folder, {"base": str(base), "version": number, "run": run})
+        publication.record_published(self.folder, base, number, run)
         writer.write_report(report, self.folder)
         print_result(report, base / str(number), note)
         return report
@@ -274,12 +298,6 @@ def found(outcome: Outcome) -> dict:
         "findings": outcome.findings,
         "devices": sorted({device.device_type for device in tf.config.list_physical_devices()}),
     }
-
-
-def earlier_report(model) -> Report | None:
-    """Return the report inside an export, or None."""
-    found = compare.find_report(model)
-    return Report.from_json(files.read_bounded(found)) if found else None
 
 
 def known_training(model: str, report: Report | None) -> dict:

@@ -30,7 +30,7 @@ from tfrobust.report.gate import Gate
 from tfrobust.report.renderers import console as render
 from tfrobust.report.schema import Report
 from tfrobust.runs import artifact as artifacts
-from tfrobust.runs import estimate, selection
+from tfrobust.runs import estimate, publication, selection
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.attachment import Attachment
 from tfrobust.runs.first_stage import Pretraining
@@ -79,6 +79,7 @@ def train(
     workdir: str | None = None,
     export_dir: str = "exported",
     version: int | None = None,
+    publish_anyway: bool = False,
     profile: int = 0,
     dry_run: bool = False,
     plan: Plan | None = None,
@@ -117,6 +118,8 @@ def train(
             `runs/<name>`; if that holds another training configuration, `runs/<name>-2` or the next one that does not.
         export_dir: folder in which `<name>/<version>` is published.
         version: an explicit version; None takes the next one.
+        publish_anyway: True to publish a model that differs from the newest version in its training configuration or
+            is significantly worse. Otherwise only a `gate` with requirements decides that.
         profile: number of steps to trace for TensorBoard, 0 for none.
         dry_run: True to print the configuration and a cost estimate, and stop.
         plan: assumptions under which a dry run also forecasts the training on many accelerators; None for no forecast.
@@ -129,7 +132,8 @@ def train(
 
     Raises:
         InputError (a ValueError): wrong input or configuration, or a workdir of another training configuration.
-        RefusedByGate: the report misses a requirement; the report is in the workdir, and nothing was published.
+        RefusedByGate: the report misses a requirement, or nothing has decided that this model replaces the newest
+            version; the report is in the workdir, and nothing was published.
     """
     _check_numbers(epochs=epochs, batch_size=batch_size)
     gate.check_references()
@@ -159,9 +163,12 @@ def train(
     if dry_run:
         return estimate.show(configuration(), [*filter(None, [first]), stage], evaluators, scope, jit_compile, plan)
     training = stage.configuration() | origin | _first_configuration(first, pretraining)
-    workdir = workdir or _default_workdir(name, training, export_dir, quiet=not worker.chief)
+    workdir, base = workdir or _default_workdir(name, training, not worker.chief), pathlib.Path(export_dir, name)
     files.check_writable(workdir, "--workdir")
-    publish.check_available(pathlib.Path(export_dir, name), version, workdirs.owner(workdir))
+    publish.check_available(base, version, workdirs.owner(workdir))
+    decided = publish_anyway or training_must_be_done
+    if worker.chief and not decided and not gate.require:
+        _announce(training, base)
     agreement = cluster.Agreement(scope, worker)
     with contextlib.ExitStack() as until_the_end:
         with agreement.after_chief():
@@ -189,7 +196,7 @@ def train(
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
         made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds, configuration)
-        artifact = artifacts.Artifact(*made, before, gate, first and first.dataset.train, verbose, smoothing)
+        artifact = artifacts.Artifact(*made, before, gate, first and first.dataset.train, verbose, smoothing, decided)
         report = artifact.publish(name, export_dir, version)
         agreement.final_barrier(alone=True)
         return report
@@ -380,13 +387,23 @@ def _first_configuration(first: Stage | None, pretraining: Pretraining | None) -
     return {"pretraining": first.configuration() | parts}
 
 
-def _default_workdir(name: str, training: dict, export_dir: str, quiet: bool) -> str:
+def _default_workdir(name: str, training: dict, quiet: bool) -> str:
     """Return the default workdir; unless `quiet`, print why it is not that of the name, if so."""
     workdir, note = workdirs.default_workdir(name, training)
     if note and not quiet:
-        base = pathlib.Path(export_dir, name)
-        print(f"{note} It publishes the next version of {base}; another NAME would keep them apart.", flush=True)
+        print(note, flush=True)
     return workdir
+
+
+def _announce(training: dict, base: pathlib.Path) -> None:
+    """Print, before hours of training, that the run differs from the newest version, if so."""
+    differences = publication.other_configuration(training, base)
+    if differences:
+        print(
+            f"{base / str(publish.versions(base)[-1])} is of another training configuration ({differences[0]}): this "
+            "run will not replace it as the newest version unless --publish, a gate or another NAME says so.",
+            flush=True,
+        )
 
 
 def _describe(stages: list[Stage], folder: pathlib.Path, verbose: int) -> None:

@@ -70,11 +70,23 @@ def locked_workdir(
     if must_exist or folder.is_file() or (folder / TRAINING_FILE).is_file():
         # Writes nothing here, so that a refused folder stays unchanged.
         open_workdir(workdir, training, must_exist=must_exist)
-    with contextlib.ExitStack() as held:
-        if alone:
-            folder.mkdir(parents=True, exist_ok=True)
-            held.callback(os.close, _locked(folder / LOCK_FILE))
+    with locked(folder) if alone else contextlib.nullcontext():
         yield open_workdir(workdir, training, must_exist=must_exist)
+
+
+@contextlib.contextmanager
+def locked(folder) -> Iterator[None]:
+    """Lock other runs out of a folder, which is created if missing.
+
+    Raises:
+        InputError: another process uses the folder.
+    """
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    descriptor = _locked(pathlib.Path(folder, LOCK_FILE))
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _locked(path: pathlib.Path) -> int:
@@ -166,7 +178,18 @@ def _recorded_differences(folder, training: dict) -> list[str]:
     recorded = pathlib.Path(folder, TRAINING_FILE)
     if not recorded.is_file():
         return []
-    found = dict(_differences(_read(recorded), json.loads(json.dumps(training))))
+    return differences(_read(recorded), training)
+
+
+def differences(before: dict, now: dict, *, added: bool = True) -> list[str]:
+    """Return clauses on where two training configurations differ; none if they are equal.
+
+    Args:
+        before: the one called "there".
+        now: the one called "here".
+        added: False to pass over arguments that an object has in only one of the two, as another release gives it.
+    """
+    found = dict(_differences(before, json.loads(json.dumps(now)), added=added))
     # The method repeats the seed, and other data have another fingerprint.
     said = {"method.seed": "seed" in found, "data_fingerprint": any(name.split(".")[0] == "data" for name in found)}
     return [f"{name} is {there} there and {here} here" for name, (there, here) in found.items() if not said.get(name)]
@@ -177,14 +200,14 @@ def _listed(differences: list[str]) -> str:
     return "; ".join(differences[:2]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _differences(before, now, path: str = ""):
+def _differences(before, now, path: str = "", *, added: bool = True):
     """Yield the places where two JSON values differ, each with both values: (path, (before, now))."""
     objects = isinstance(before, dict) and isinstance(now, dict)
     if objects and before.get("class_name") == now.get("class_name"):
-        for name in sorted({*before, *now}):
+        for name in sorted({*before, *now} if added or not path else {*before} & {*now}):
             # The arguments of an object lie below "config", which gin does not know.
             inside = ".".join(filter(None, (path, name if name != "config" else "")))
-            yield from _differences(before.get(name), now.get(name), inside)
+            yield from _differences(before.get(name), now.get(name), inside, added=added)
     elif before != now:
         yield path, (_shown(before), _shown(now))
 

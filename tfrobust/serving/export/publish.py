@@ -28,6 +28,7 @@ from tfrobust.serving.export import probe
 PUBLISHER_FILE = f"{probe.EXTRAS}/publication.json"
 RECORD_NAME = "publication.json"
 _CLAIM = ".claim-"
+_WITHDRAWN = ".withdrawn-"
 
 
 class VersionExists(InputError):
@@ -78,13 +79,15 @@ def check_available(base, version: int | None, owner: str) -> None:
         owner: as for `claim`.
 
     Raises:
-        VersionExists: `version` was published by another owner.
+        VersionExists: `version` was published by another owner, or was withdrawn.
         InputError: `version` is below 1, or the folder cannot be created or written to.
     """
     if version is not None and version < 1:
         raise InputError(f"version is {version}; published versions are integers from 1 on.")
     base = pathlib.Path(base)
     check_writable(base, "--export_dir")
+    if version in withdrawn(base):
+        raise VersionExists(f"Version {version} of {base} was withdrawn; leave --version out for a new number.")
     if version in versions(base) and (_publisher(base, version) or {}).get("owner") != owner:
         raise VersionExists(f"Version {version} of {base} exists and holds another run; leave --version out.")
 
@@ -192,6 +195,41 @@ def versions(base) -> list[int]:
     return []
 
 
+def withdraw(base, version: int) -> pathlib.Path:
+    """Rename a version so that no server finds it, and return its new path; `restore` takes that back.
+
+    Args:
+        base: folder of the model, `exported/<name>`.
+        version: a published version.
+
+    Raises:
+        InputError: there is no such version.
+    """
+    return _renamed(pathlib.Path(base), str(version), f"{_WITHDRAWN}{version}", f"no version {version}")
+
+
+def restore(base, version: int) -> pathlib.Path:
+    """Give a withdrawn version its number back, and return its path.
+
+    Args:
+        base: folder of the model, `exported/<name>`.
+        version: a withdrawn version.
+
+    Raises:
+        InputError: there is no such withdrawn version.
+    """
+    return _renamed(pathlib.Path(base), f"{_WITHDRAWN}{version}", str(version), f"no withdrawn version {version}")
+
+
+def withdrawn(base) -> dict[int, str]:
+    """Return the withdrawn versions of a model, each with the run that it was published for."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        names = {name: name.removeprefix(_WITHDRAWN) for name in os.listdir(base) if name.startswith(_WITHDRAWN)}
+        found = {int(number): name for name, number in names.items() if number.isascii() and number.isdecimal()}
+        return {number: (_publisher(base, found[number]) or {}).get("run", "") for number in sorted(found)}
+    return {}
+
+
 def write_sums(directory) -> None:
     """Write `assets.extra/SHA256SUMS` over all other files of a version directory.
 
@@ -215,7 +253,7 @@ def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) 
         if candidate in held and candidate not in versions(base):
             return candidate
     while True:
-        wanted = max([*versions(base), *_claims(base), 0]) + 1 if version is None else version
+        wanted = max([*versions(base), *withdrawn(base), *_claims(base), 0]) + 1 if version is None else version
         if _create_claim(base, owner, wanted):
             # Checked only after the claim: before it, another owner could still have published the version.
             if wanted not in versions(base):
@@ -263,7 +301,16 @@ def _release(base: pathlib.Path, version: int) -> None:
     fsync_directory(base)
 
 
-def _publisher(base, version: int) -> dict | None:
+def _renamed(base: pathlib.Path, before: str, after: str, fault: str) -> pathlib.Path:
+    try:
+        os.rename(base / before, base / after)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{base} has {fault}; its versions are {versions(base) or 'none'}."[:300]) from None
+    fsync_directory(base)
+    return base / after
+
+
+def _publisher(base, version: int | str) -> dict | None:
     return _read_json(pathlib.Path(base, str(version), PUBLISHER_FILE))
 
 
