@@ -152,8 +152,8 @@ def test_another_training_of_the_same_name_takes_the_next_folder_and_waits_for_a
     assert sorted(os.listdir(tmp_path / "runs")) == ["tiny", "tiny-2"]
     assert listing(tmp_path / "runs" / "tiny") == before
     command = [f"{tmp_path}/runs/tiny-2", f"--export_dir={tmp_path}/exported"]
-    for said in (f"SavedModel  {base}/2\nbefore      {base}/1 (Clean", f"{base}/2  (published by this run before)"):
-        assert publish.main(command) == 0 and said in capsys.readouterr().out
+    for line in (f"SavedModel  {base}/2\nbefore      {base}/1 (Clean", f"{base}/2  (published by this run before)"):
+        assert publish.main(command) == 0 and line in capsys.readouterr().out
     assert report_of(base / "2" / "assets.extra").model["version"] == 2 and versions(tmp_path) == ["1", "2"]
     assert not verify.verify(base / "2").problems
     assert "published by this run before" in train(tmp_path, *changed, "--publish").out

@@ -167,10 +167,12 @@ class Artifact:
         writer.write_report(report, self.folder)
         print(render.console_table(report, short=True))
         newest = publication.newest_line(base)
-        print(f"newest      {newest or f'none in {base}'}", *(f"not published: {reason}" for reason in reasons), sep="\n")
+        print(
+            f"newest      {newest or f'none in {base}'}", *(f"not published: {reason}" for reason in reasons), sep="\n"
+        )
         elsewhere = "" if base.parent == pathlib.Path("exported") else f" --export_dir={base.parent}"
-        said = f"{reasons[0][:110]}: to publish it, python -m tfrobust publish {self.folder}{elsewhere}"
-        raise RefusedByGate(f"not published beside the newest version: {said}"[:300])
+        remedy = f"{reasons[0][:110]}: to publish it, python -m tfrobust publish {self.folder}{elsewhere}"
+        raise RefusedByGate(f"not published beside the newest version: {remedy}"[:300])
 
     def _check_gate(self, report: Report, consequence: str) -> None:
         failures = self.gate.failures(report)

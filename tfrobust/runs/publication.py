@@ -62,8 +62,8 @@ def newest_line(base: pathlib.Path) -> str:
     listed = [] if report is None else reading.main_measurements(report)
     attacked = [one for one in listed if one.id.startswith("attack.") and one.value is not None]
     listed = [*listed[:1], *sorted(attacked, key=lambda one: one.value)[:1]]
-    said = ", ".join(f"{reading.label(one)} {reading.number(one)}" for one in listed)
-    return f"{base / str(numbers[-1])}" + (f" ({said})" if said else "")
+    results = ", ".join(f"{reading.label(one)} {reading.number(one)}" for one in listed)
+    return f"{base / str(numbers[-1])}" + (f" ({results})" if results else "")
 
 
 def publish_workdir(workdir: str, export_dir: str = "exported", version: int | None = None) -> str:
@@ -92,7 +92,8 @@ def publish_workdir(workdir: str, export_dir: str = "exported", version: int | N
         if publish.is_published(base, number, owner, run=run):
             return f"SavedModel  {base / str(number)}  (published by this run before)"
         with publish.holding(base, number, owner):
-            _seal_and_publish(folder, dataclasses.replace(report, model=report.model | {"version": number}), base, owner)
+            numbered = dataclasses.replace(report, model=report.model | {"version": number})
+            _seal_and_publish(folder, numbered, base, owner)
         record_published(folder, base, number, run)
     return "\n".join([f"SavedModel  {base / str(number)}", *([f"before      {before}"] if before else [])])
 

@@ -225,8 +225,8 @@ def withdrawn(base) -> dict[int, str]:
     """Return the withdrawn versions of a model, each with the run that it was published for."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         names = {name: name.removeprefix(_WITHDRAWN) for name in os.listdir(base) if name.startswith(_WITHDRAWN)}
-        found = {int(number): name for name, number in names.items() if number.isascii() and number.isdecimal()}
-        return {number: (_publisher(base, found[number]) or {}).get("run", "") for number in sorted(found)}
+        numbered = {int(number): name for name, number in names.items() if number.isascii() and number.isdecimal()}
+        return {number: (_publisher(base, numbered[number]) or {}).get("run", "") for number in sorted(numbered)}
     return {}
 
 
