@@ -3,8 +3,9 @@
     python -m tfrobust withdraw exported/fashion
     python -m tfrobust withdraw exported/fashion/3
 
-The version is renamed to `.withdrawn-3`, which servers, `compare`, `gate` and `share` pass over. The version below it is
-then the newest, and TensorFlow Serving loads it within seconds. `tfrobust publish exported/fashion/3` takes that back.
+The version is renamed to `.withdrawn-3`, which servers, `compare`, `gate` and `share` pass over. The version below it
+is then the newest, and TensorFlow Serving loads it within seconds. `tfrobust publish exported/fashion/3` takes that
+back.
 """
 
 import argparse
