@@ -1,7 +1,8 @@
 """The end of a command: errors as one line, with the right exit code.
 
-Exit codes: 0 done; 2 wrong usage, configuration or input; 3 refused by a gate, or not published without a decision; 75 stopped on request, run again
-to resume; 141 the reader of standard output has closed it, as `| head` does; 1 anything else, with a traceback.
+Exit codes: 0 done; 2 wrong usage, configuration or input; 3 refused by a gate, or not published without a decision; 75
+stopped on request, run again to resume; 141 the reader of standard output has closed it, as `| head` does; 1 anything
+else, with a traceback.
 """
 
 import argparse
