@@ -17,23 +17,30 @@ from tfrobust.report.renderers.style import DARK_PAGE, LIGHT_PAGE
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to render pages with (apt install chromium)")
-PHONE = 375
-# Runs outside of the page, which may run nothing: the page is a frame as wide as a phone.
-MEASURE = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body>
-<iframe id="frame" style="width:{width}px;height:4000px;border:0" srcdoc="{page}"></iframe><script>
-frame.onload = () => {{
-  const page = frame.contentDocument, wide = [], style = page.defaultView.getComputedStyle(page.body);
-  for (const each of page.querySelectorAll("body *")) {{
-    const inside = each.closest(".scroll") || each.closest("svg");
-    if (!inside && each.getBoundingClientRect().right > {width} + 1) wide.push(each.outerHTML.slice(0, 80));
+PHONE, PAPER = 360, 717  # of A4 within the margins of the browser
+WIDTHS = (PHONE, PAPER, 768, 1024, 1200, 1440)
+# Runs outside of the page, which may run nothing: the page is in frames of several widths.
+MEASURE = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body>{frames}<script>
+onload = () => {{
+  const found = {{}};
+  for (const frame of document.querySelectorAll("iframe")) {{
+    const page = frame.contentDocument, width = frame.clientWidth, wide = [];
+    for (const each of page.querySelectorAll("body *")) {{
+      const inside = each.closest("svg") || each.closest("details:not([open])");
+      const right = each.getBoundingClientRect().right;
+      if (!inside && right > width + 1) wide.push(each.outerHTML.slice(0, 80));
+      if (!inside && each.matches(".scroll") && each.scrollWidth > each.clientWidth + 1)
+        wide.push(each.scrollWidth - each.clientWidth + " px of " + each.innerText.slice(0, 120));
+    }}
+    const plots = [...page.querySelectorAll("svg.plot")].map(plot => plot.getBoundingClientRect());
+    const small = [...page.querySelectorAll("svg.plot text")].filter(text => text.getBoundingClientRect().height < 8);
+    found[width] = {{
+      scroll: page.documentElement.scrollWidth, height: page.documentElement.scrollHeight, wide: wide,
+      plots: plots.length, small: small.length, first: page.querySelector("section").getBoundingClientRect().top,
+      empty: plots.filter(box => box.width < 100 || box.height < 50).length,
+    }};
   }}
-  const plots = [...page.querySelectorAll("svg.plot")].map(plot => plot.getBoundingClientRect());
-  const small = [...page.querySelectorAll("svg.plot text")].filter(text => text.getBoundingClientRect().height < 8);
-  document.body.dataset.found = JSON.stringify({{
-    scroll: page.documentElement.scrollWidth, height: page.documentElement.scrollHeight, wide: wide,
-    background: style.backgroundColor, plots: plots.length, small: small.length,
-    empty: plots.filter(box => box.width < 100 || box.height < 50).length,
-  }});
+  document.body.dataset.found = JSON.stringify(found);
 }};</script>"""
 
 
@@ -50,19 +57,28 @@ def place(tmp_path_factory):
     return folder
 
 
-def measured(folder, page, width=PHONE):
-    (folder / "measure.html").write_text(MEASURE.format(width=width, page=html.escape(page)), "utf-8")
+def measured(folder, page):
+    """Measure a page at several widths, by width; at that of paper with the style of paper."""
+    printed = page.replace("@media print", "@media all").replace("@media screen", "@media not all")
+    frames = [
+        f'<iframe style="width:{width}px;height:900px;border:0" '
+        f'srcdoc="{html.escape(printed if width == PAPER else page)}"></iframe>'
+        for width in WIDTHS
+    ]
+    (folder / "measure.html").write_text(MEASURE.format(frames="".join(frames)), "utf-8")
     shown = chromium(folder, "--dump-dom", (folder / "measure.html").as_uri())
-    return json.loads(html.unescape(re.search(r'data-found="([^"]*)"', shown)[1]))
+    found = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', shown)[1]))
+    assert [*map(int, found)] == [*WIDTHS]
+    return {int(width): one for width, one in found.items()}
 
 
 @pytest.mark.parametrize("report", [make_report, hostile_report])
-def test_a_phone_shows_all_of_the_page_without_scrolling_sideways(place, report):
+def test_no_column_is_cut_and_nothing_scrolls_sideways(place, report):
     page = render_html(report())
-    found = measured(place, page)
-    assert found["scroll"] <= PHONE and not found["wide"]
-    assert found["plots"] == page.count('class="plot"') > 0 and not found["empty"] and not found["small"]
-    assert found["height"] > 2000
+    for width, found in measured(place, page).items():
+        assert found["scroll"] <= width and not found["wide"], (width, found["wide"])
+        assert found["plots"] == page.count('class="plot"') > 0 and not found["empty"] and not found["small"]
+        assert found["height"] > 2000
 
 
 @pytest.mark.parametrize(("mode", "page"), [("light", LIGHT_PAGE), ("dark", DARK_PAGE)])

@@ -35,9 +35,9 @@ def test_the_strongest_attack_that_has_classes_stands_beside_the_clean_accuracy(
     (table,) = Classes(report).blocks()
     assert table.header == ["Class", "n", "Clean", "PGD, L∞ ε = 0.2"]
     assert [(row[1], round(row[2].value, 3), round(row[3].value, 3)) for row in table.rows] == [
-        (36, round(0.9 - 0.02 * label, 3), round(0.5 - 0.02 * label, 3)) for label in range(10)
-    ]
-    assert "n is the number of test images" in lead and f"class {names[3]}" in body
+        (36, round(0.9 - 0.02 * label, 3), round(0.5 - 0.02 * label, 3)) for label in reversed(range(10))
+    ]  # the weakest comes first
+    assert "n is the number of test images" in lead and f">{names[3]}<" in body
     assert [*Classes(with_series(pgd, measurements=found)).columns] == ["PGD, L∞ ε = 0.2"]
     assert written(Classes, with_series(pgd)) is not None  # make_report measures pgd
     assert written(Classes, with_series(Series("accuracy.classes", "", {"label": [0]}))) is None

@@ -17,7 +17,7 @@ def drawn(points):
 def test_apart_from_each_other_marks_have_their_names_and_need_no_legend():
     plot = drawn([point("first", 0.8, 0.2), point("second", 0.95, 0.6, 1)])
     assert plot.legend == () and all(name in plot.svg for name in ("first", "second"))
-    assert {"series-0", "series-1"} <= set(re.findall(r"var\(--([a-z]+-\d)\)", plot.svg))
+    assert {"series-2", "series-3"} <= set(re.findall(r"var\(--([a-z]+-\d)\)", plot.svg))
 
 
 def test_marks_in_one_place_are_named_in_a_legend():

@@ -70,7 +70,7 @@ def test_the_most_and_the_least_useful_pixels_are_marked():
     pixels = {
         role: {tuple(place[::-1]) for place in np.rint((at - corner) / side).astype(int)} for role, at in found.items()
     }
-    assert pixels == {"series-1": {(0, 0), (2, 4)}, "series-0": {(0, 4), (2, 0)}}
+    assert pixels == {"series-3": {(0, 0), (2, 4)}, "series-2": {(0, 4), (2, 0)}}
 
 
 def test_pixels_of_equal_utility_are_not_taken_in_their_order():
@@ -78,7 +78,7 @@ def test_pixels_of_equal_utility_are_not_taken_in_their_order():
     flat = Series(shown.id, "", {**shown.columns, "utility": [0.0] * HEIGHT * WIDTH})
     _, body = written(Sensitivity, report(flat))
     assert body == written(Sensitivity, report(flat))[1]
-    (most,) = [d for d in re.findall(r'<path d="([^"]*)"[^>]*series-0\)[^"]*opacity: 0.85', body)]
+    (most,) = [d for d in re.findall(r'<path d="([^"]*)"[^>]*series-2\)[^"]*opacity: 0.85', body)]
     columns = {x for x, _ in re.findall(r"M ([-\d.]+) ([-\d.]+)", most)}
     rows = {y for _, y in re.findall(r"M ([-\d.]+) ([-\d.]+)", most)}
     assert len(columns) + len(rows) > 3  # not two neighbours in the first row

@@ -44,8 +44,8 @@ def test_the_table():
 
 def test_bars_are_as_long_as_flips_are_likely():
     _, body = written(Stability, report())
-    patches = re.findall(r'<path d="M ([\d.]+) [\d.]+ L ([\d.]+) [^"]*"[^>]*style="[^"]*fill: var\(--series-0\)', body)
-    patches += re.findall(r'<path d="M ([\d.]+) [\d.]+ L [\d.]+ [\d.]+ L ([\d.]+) [^"]*"[^>]*--series-0', body)
+    patches = re.findall(r'<path d="M ([\d.]+) [\d.]+ L ([\d.]+) [^"]*"[^>]*style="[^"]*fill: var\(--series-2\)', body)
+    patches += re.findall(r'<path d="M ([\d.]+) [\d.]+ L [\d.]+ [\d.]+ L ([\d.]+) [^"]*"[^>]*--series-2', body)
     lengths = sorted({round(abs(float(right) - float(left)), 1) for left, right in patches} - {0.0}, reverse=True)
     assert len(lengths) == 3
     for length, value in zip(lengths, FLIPS.values(), strict=True):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from report.synthetic import attack, fraction, make_report
 
-from tfrobust.report import not_measured, reading, summary_sentence, threat_statement
+from tfrobust.report import not_measured, reading, threat_statement
 from tfrobust.report.reading import attack_rows, weakly_attacked
 from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Measurement
@@ -79,7 +79,6 @@ def test_a_report_says_when_no_strong_attack_was_run(found, weak):
 
 def test_no_attack_is_said_plainly():
     assert threat_statement([fraction("accuracy.clean", 0.9)]).startswith("No attack was run")
-    assert summary_sentence(make_report(measurements=[fraction("accuracy.clean", 0.9)])).endswith("no attack was run.")
 
 
 def test_what_was_measured_without_an_attack_is_not_denied():
@@ -95,15 +94,6 @@ def test_what_was_measured_without_an_attack_is_not_denied():
 def test_an_attack_cut_short_is_an_upper_bound():
     found = [fraction("accuracy.clean", 0.98), *attack("apgd", 0.5, 0.9, bound="upper")]
     assert "at most 50.0 %" in threat_statement(found) and "time budget ended early" in threat_statement(found)
-    assert "at most 50.0 %" in summary_sentence(make_report(measurements=found))
-
-
-def test_summary_has_both_numbers_and_the_interval():
-    text = summary_sentence(make_report())
-    assert text == (
-        "98.3 % of 360 test images are classified correctly; 61.2 % (95 % interval 56.1 to 66.1 %)"
-        " under multi-targeted PGD within L∞ ε = 0.2. A stronger attack may find more errors."
-    )
 
 
 @pytest.mark.parametrize(

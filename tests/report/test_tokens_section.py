@@ -35,7 +35,7 @@ def report(*shown, **changes):
 
 def words(body):
     """Per line of a sentence: the word, its title and the per cent of its colour."""
-    pattern = r'style="background:color-mix\(in srgb,var\(--series-0\) (\d+)%,transparent\)" title="([^"]*)">([^<]*)<'
+    pattern = r'style="background:color-mix\(in srgb,var\(--series-2\) (\d+)%,transparent\)" title="([^"]*)">([^<]*)<'
     lines = re.findall(r'<p class="tokens">(.*?)</p>', body)
     return [
         [(int(depth), markup.unescape(t), markup.unescape(w)) for depth, t, w in re.findall(pattern, line)]

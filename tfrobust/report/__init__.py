@@ -1,7 +1,7 @@
 """The robustness report: JSON is the source; HTML, Markdown and tables are rendered from it. Imports no TensorFlow."""
 
 from tfrobust.report.schema import JSON_SCHEMA, SCHEMA, SCHEMA_FILE, Report
-from tfrobust.report.threat import not_measured, summary_sentence, threat_statement
+from tfrobust.report.threat import not_measured, threat_statement
 from tfrobust.report.writer import write_report
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "SCHEMA_FILE",
     "Report",
     "not_measured",
-    "summary_sentence",
     "threat_statement",
     "write_report",
 ]

@@ -69,36 +69,52 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
         findings: sequence of Finding, the doctor's.
         examples: kind of the evaluated examples, "images", "clips" or "sentences".
     """
+    return [worded(sentence, examples) for sentence, _ in _missing(measurements, findings, examples)]
+
+
+def untried(report: Report) -> list[str]:
+    """List in a few words each what `not_measured` lists in sentences, as far as it concerns changes of the images."""
+    examples = examples_of(report.data)
+    return [worded(words, examples) for _, words in _missing(report.measurements, report.doctor, examples) if words]
+
+
+def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
+    """Return a sentence on each subject that was not measured, and the subject in a few words, "" for minor ones."""
     if examples == "sentences":
-        return _not_measured_of_text(measurements, findings)
+        return _missing_of_text(measurements, findings)
     rows = attack_rows(measurements, members=True)
     attacks = {row.attack for row in rows} | {row.member for row in rows if row.member}
     ids = [m.id for m in measurements]
     missing = []
     if _is_black_box(findings):
-        missing.append("White-box attacks: the model provides no input gradients.")
+        missing.append(("White-box attacks: the model provides no input gradients.", "attacks by gradients"))
     if not any("autoattack" in name for name in attacks):
-        missing.append("AutoAttack, the official ensemble: gradient attacks alone can overestimate robustness.")
+        sentence = "AutoAttack, the official ensemble: gradient attacks alone can overestimate robustness."
+        missing.append((sentence, "AutoAttack"))
     if not any("square" in name for name in attacks):  # also as a member of an ensemble: 'rand' has none
-        missing.append("Black-box attacks, which need no gradients (Square, decision-based, transfer).")
-    missing.append(_not_certified(measurements))
-    missing.append("Adaptive attacks designed against this particular defense.")
+        sentence = "Black-box attacks, which need no gradients (Square, decision-based, transfer)."
+        missing.append((sentence, "attacks without gradients"))
+    missing.append((_not_certified(measurements), ""))
+    missing.append(("Adaptive attacks designed against this particular defense.", "attacks made for this defense"))
     checked = {finding.check for finding in findings}
-    missing += [sentence for check, sentence in _CHECKS.items() if check not in checked]
+    missing += [(sentence, "") for check, sentence in _CHECKS.items() if check not in checked]
     norms = _unmeasured_norms(rows)
     if norms:
-        missing.append(f"Perturbations measured in {_enumerate(norms)}.")
+        missing.append((f"Perturbations measured in {_enumerate(norms)}.", f"changes bounded in {_enumerate(norms)}"))
     families = {**_FAMILIES, **(_FAMILIES_OF_CLIPS if examples == "clips" else {})}
-    for prefix, sentence in families.items():
+    for prefix, (sentence, words) in families.items():
         if sentence and not any(identity.startswith(prefix) for identity in ids):
-            missing.append(sentence)
-    missing = [sentence for sentence in missing if sentence]
-    missing.append("Patches, rotations, translations and other changes that are not bounded by a norm.")
+            missing.append((sentence, words))
+    missing = [(sentence, words) for sentence, words in missing if sentence]
+    sentence = "Patches, rotations, translations and other changes that are not bounded by a norm."
+    missing.append((sentence, "patches and rotations"))
     others = " and the measured shifted sets" if any(identity.startswith("shift.") for identity in ids) else ""
-    missing.append(f"Data from sources other than the test set{others} (domain shift).")
+    sentence = f"Data from sources other than the test set{others} (domain shift)."
+    missing.append((sentence, "images from elsewhere"))
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
-        missing.append("Other training seeds: one trained model is evaluated, and the intervals are over images.")
-    return [worded(sentence, examples) for sentence in missing]
+        sentence = "Other training seeds: one trained model is evaluated, and the intervals are over images."
+        missing.append((sentence, ""))
+    return missing
 
 
 def _not_certified(measurements) -> str:
@@ -111,25 +127,23 @@ def _not_certified(measurements) -> str:
     return f"Certified accuracy{said}."
 
 
-def _not_measured_of_text(measurements, findings) -> list[str]:
+def _missing_of_text(measurements, findings) -> list[tuple[str, str]]:
     ids, checks = [m.id for m in measurements], {finding.check for finding in findings}
+    words = "Changes to the words: synonyms, paraphrases, typing errors, inserted or adversarially exchanged tokens."
     missing = [
-        "Changes to the words: synonyms, paraphrases, typing errors, inserted or adversarially exchanged tokens.",
-        "Attacks and corruptions of pixels, which do not apply to text.",
+        (words, "exchanged, inserted or misspelled words"),
+        ("Attacks and corruptions of pixels, which do not apply to text.", ""),
     ]
     if not any(name.startswith("sensitivity.") for name in ids):
-        missing.append(
-            "Agreement between the words that matter to readers and those that matter to the model (sensitivity)."
-        )
+        agreement = "Agreement between the words that matter to readers and those that matter to the model"
+        missing.append((f"{agreement} (sensitivity).", ""))
     if not any(name.startswith("calibration.") for name in ids):
         missing.append(_FAMILIES["calibration."])
     if "duplicates" not in checks:
-        missing.append(worded(_CHECKS["duplicates"], "sentences"))
-    return [
-        *missing,
-        "Sentences from sources other than the test set (domain shift).",
-        "Other training seeds: one trained model is evaluated, and the intervals are over sentences.",
-    ]
+        missing.append((_CHECKS["duplicates"], ""))
+    seeds = "Other training seeds: one trained model is evaluated, and the intervals are over sentences."
+    shift = "Sentences from sources other than the test set (domain shift)."
+    return [*missing, (shift, "sentences from elsewhere"), (seeds, "")]
 
 
 def _is_black_box(findings) -> bool:
@@ -144,18 +158,22 @@ _CHECKS = {
     "transfer": "Comparison with attacks transferred from an undefended model (gin/eval/full.gin).",
     "duplicates": "Overlap of test and training images: not checked, or the training images are unknown.",
 }
+# Prefix of ids -> sentence, and a few words.
 _FAMILIES = {
-    "corruption.": "Natural corruptions (noise, blur, weather, digital).",
-    "stability.": "Stability of predictions along small natural changes (perturbation sequences).",
-    "calibration.": "Calibration: the agreement of confidence and accuracy.",
+    "corruption.": ("Natural corruptions (noise, blur, weather, digital).", "noise, blur and weather"),
+    "stability.": ("Stability of predictions along small natural changes (perturbation sequences).", ""),
+    "calibration.": ("Calibration: the agreement of confidence and accuracy.", ""),
 }
 
 
 # In place of those of images. Perturbation sequences are made of single images.
 _FAMILIES_OF_CLIPS = {
-    "corruption.": "",
-    "clip_corruption.": "Corruptions of frames and of time (noise, blur, lost, frozen or reordered frames).",
-    "stability.": "",
+    "corruption.": ("", ""),
+    "clip_corruption.": (
+        "Corruptions of frames and of time (noise, blur, lost, frozen or reordered frames).",
+        "noisy, blurred or lost frames",
+    ),
+    "stability.": ("", ""),
 }
 
 
@@ -185,25 +203,6 @@ def smoothed_sentence(found: Smoothed) -> str:
         f"{found.name}: {number(measured)} of the images are certified {within}. "
         "That is the classifier that votes over noisy copies, not the one behind serving_default."
     )
-
-
-def summary_sentence(report: Report) -> str:
-    """Return the sentence at the head of a report: clean accuracy and accuracy under the strongest attack."""
-    clean, examples = report.get("accuracy.clean"), examples_of(report.data)
-    worst = strongest(attack_rows(report.measurements))
-    parts = []
-    if clean is not None and clean.value is not None:
-        parts.append(f"{number(clean)} of {_tested(clean, examples)} are classified correctly")
-    if worst is None:
-        return (parts[0] if parts else "No accuracy was measured") + "; no attack was run."
-    share = (
-        _share(worst)
-        if parts and worst.accuracy.n == clean.n
-        else f"{_share(worst)} of {_tested(worst.accuracy, examples)}"
-    )
-    predicate = "" if parts else " are classified correctly"
-    parts.append(f"{share}{intervals.in_brackets(worst.accuracy)}{predicate} under {worst.name} within {worst.budget}")
-    return f"{'; '.join(parts)}. A stronger attack may find more errors."
 
 
 def _holds(rows) -> str:

@@ -73,7 +73,8 @@ class Table:
         rows: cells: text, numbers, None, measurements (shown with their intervals), `Noted`, `Heat` or `Badge`.
         texts: number of leading columns that hold text; the others hold numbers.
         title: heading of its own; may be "".
-        bars: columns of fractions that are also drawn, as bars in one column of their own before the first of them.
+        bars: (column, role of its color) of the fractions that are also drawn, as bars in a column of their own before
+            the first of them.
         collapsed: True to show only the title until a reader opens the table, where that is possible.
     """
 
@@ -81,7 +82,7 @@ class Table:
     rows: list[list]
     texts: int = 1
     title: str = ""
-    bars: tuple[int, ...] = ()
+    bars: tuple[tuple[int, str], ...] = ()
     collapsed: bool = False
 
 

@@ -7,11 +7,19 @@ distinguishable for color-blind readers.
 
 import re
 
+# One color per meaning, the same in all plots.
+MEANINGS = {
+    "clean": ("#0b62c4", "#6cb2ff"),
+    "attacked": ("#c2530a", "#ffa35c"),
+    "certified": ("#2f7d3b", "#7fd18b"),
+    "unknown": ("#8b93a0", "#8f98a5"),
+}
 # role -> (light, dark)
 ROLES = {
     "ink": ("#33383f", "#c9ced6"),
     "faint": ("#d9dde3", "#3a4149"),
     "strong": ("#111418", "#f4f6f8"),
+    **MEANINGS,
     "series-0": ("#0b62c4", "#6cb2ff"),
     "series-1": ("#c2530a", "#ffa35c"),
     "series-2": ("#0c8374", "#4fd1bd"),
@@ -32,10 +40,29 @@ ROLES = {
     "level-7": ("#0e2653", "#fdea4e"),
 }
 SERIES_COUNT = 10
+# Of plots whose series have none of the meanings; the colors that look like these come last.
+_ORDER = (2, 3, 5, 4, 6, 7, 9, 8, 0, 1)
+# In legend entries.
+_WORDS = {
+    "clean": r"\b(clean|natural|no attack)\b",
+    "attacked": r"\b(attack|attacked|adversarial|robust)\b|^under ",
+    "certified": r"\bcertified\b",
+    "unknown": r"\bunknown\b",
+}
 LEVEL_COUNT = 8
 
 _NAMES = list(ROLES)
 _PLACEHOLDER = re.compile(r"(fill|stroke|stop-color): #0af5([0-9a-f]{2})")
+
+
+def series(place: int) -> str:
+    """Return the role of the series at a place, for plots whose series have no meaning of their own."""
+    return f"series-{_ORDER[place % SERIES_COUNT]}"
+
+
+def meaning(text: str) -> str:
+    """Return the role that a legend entry means: "attacked" for "under PGD-20, L∞ ε = 0.2"; "" for most."""
+    return next((role for role, pattern in _WORDS.items() if re.search(pattern, text, re.IGNORECASE)), "")
 
 
 def placeholder(role: str) -> str:

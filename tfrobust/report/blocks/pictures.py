@@ -11,6 +11,7 @@ from tfrobust.report.blocks.plots import Key, Plot, bare, drawing
 _CLASSES_A_ROW = 5
 _MARKED_A_ROW = 3
 _LINE = 18  # characters above or beside a picture
+_SHORT_LINE, _SMALL_WIDTH = 14, {"width": 3.3}
 _STRIP_WIDTH = 4.4  # inches, within the width of a plot
 
 
@@ -52,15 +53,22 @@ def class_maps(identity: str, panels: list[tuple[str, list, list]]) -> Plot:
     return Plot(output.text)
 
 
-def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]]) -> Plot:
-    """Draw rows of images, (text at the left, (title, image) ...), each image under its own title."""
-    with drawing(identity, 0.15 + 1.5 * len(rows)) as (figure, output):
+def titled_rows(identity: str, rows: list[tuple[str, list[tuple[str, list]]]], small: bool = False) -> Plot:
+    """Draw rows of images, (text at the left, (title, image) ...), each image under its own title.
+
+    Args:
+        identity: unique in the page.
+        rows: the texts and images.
+        small: True for a plot that is shown at two thirds of the width of the others.
+    """
+    line, width = (_SHORT_LINE, _SMALL_WIDTH) if small else (_LINE, {})
+    with drawing(identity, 0.15 + 1.5 * len(rows), **width) as (figure, output):
         all_axes = figure.subplots(len(rows), len(rows[0][1]), squeeze=False)
         for axes_of_row, (text, titled) in zip(all_axes, rows, strict=True):
             axes_of_row[0].set_ylabel(textwrap.fill(text, _LINE))
             for axes, (title, picture) in zip(axes_of_row, titled, strict=True):
                 _show(axes, picture, is_map=False)
-                axes.set_title(textwrap.fill(title, _LINE), fontsize=9.5)
+                axes.set_title(textwrap.fill(title, line), fontsize=9.5)
                 # The frame shows where white pixels end on a white page, and black ones on a black page.
                 axes.spines[:].set_visible(True)
                 axes.spines[:].set_color(placeholder("faint"))
@@ -100,7 +108,7 @@ def marked_pixels(identity: str, panels: list[tuple[str, list, list, list]]) -> 
     """
     columns = min(_MARKED_A_ROW, len(panels))
     bands = -(-len(panels) // columns)
-    keys = (Key("most useful", "series-1", -1, 1), Key("least useful", "series-0", -1, 1))
+    keys = (Key("most useful", "series-3", -1, 1), Key("least useful", "series-2", -1, 1))
     with drawing(identity, 1.75 * bands) as (figure, output):
         all_axes = figure.subplots(bands, columns, squeeze=False).ravel()
         for axes in all_axes[len(panels) :]:

@@ -10,7 +10,7 @@ import textwrap
 import warnings
 from typing import NamedTuple
 
-from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, placeholder
+from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, meaning, placeholder, series
 
 _DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 _MARKERS = ("o", "s", "^", "D", "v")
@@ -52,6 +52,7 @@ class Line(NamedTuple):
         low: lower edge of the band, or None.
         high: upper edge of the band, or None.
         place: index that selects color, dash and marker; None = the position among the lines drawn.
+        role: of the color; "": by the meaning of `text`, else by `place`.
     """
 
     text: str
@@ -60,6 +61,7 @@ class Line(NamedTuple):
     low: list | None = None
     high: list | None = None
     place: int | None = None
+    role: str = ""
 
 
 def curves(
@@ -133,6 +135,7 @@ def reliability(
     low: list | None = None,
     high: list | None = None,
     *,
+    role: str = "clean",
     examples: str = "images",
 ) -> Plot:
     """Draw accuracy against confidence per bin of at least 2 examples, with the ideal diagonal and the bin's size.
@@ -144,6 +147,7 @@ def reliability(
         count: number of examples per bin.
         low: lower end of each accuracy's interval, drawn as a thin line; None if unknown.
         high: upper end of each accuracy's interval; None if unknown.
+        role: "clean" or "attacked".
         examples: their name.
     """
     empty = [None] * len(count)
@@ -153,12 +157,13 @@ def reliability(
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         upper.plot([0, 1], [0, 1], color=placeholder("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
         for c, a, _, *interval in bins:
-            upper.plot([c, c], [c, a], color=placeholder("series-1"), linewidth=2.5, alpha=0.55)
+            upper.plot([c, c], [c, a], color=placeholder("unknown"), linewidth=2.5, alpha=0.55)
             if None not in interval:
                 upper.plot([c, c], interval, color=placeholder("ink"), linewidth=0.9)
-        keys = _draw_lines(upper, [Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins])])
+        line = Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins], role=role)
+        keys = _draw_lines(upper, [line])
         for (left, right), (_, _, size, *_) in zip(_spans([b[0] for b in bins], len(confidence)), bins, strict=True):
-            lower.bar(left, size, width=right - left, align="edge", color=placeholder("series-0"), alpha=0.7)
+            lower.bar(left, size, width=right - left, align="edge", color=placeholder(role), alpha=0.7)
         _finish(upper, "", "accuracy", True)
         _finish(lower, "confidence (mean of the bin)", examples, False)
         # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
@@ -171,8 +176,8 @@ def reliability(
         lower.xaxis.set_major_formatter(_percent_formatter())
     more = [
         Key("ideal", "ink", 2),
-        Key("gap between the two", "series-1"),
-        Key(f"{examples} of the bin", "series-0", -1, BAR),
+        Key("gap between the two", "unknown"),
+        Key(f"{examples} of the bin", role, -1, BAR),
     ]
     more += [_INTERVAL] if any(None not in row[3:] for row in bins) else []
     return Plot(output.text, (*keys, *more))
@@ -211,7 +216,7 @@ def bars(
         top: upper end of the x axis; None: the largest value.
     """
     kinds = kinds or [""] * len(names)
-    roles = {kind: f"series-{place}" for place, kind in enumerate(dict.fromkeys(kinds))}
+    roles = {kind: meaning(kind) or series(place) for place, kind in enumerate(dict.fromkeys(kinds))}
     with drawing(identity, 0.8 + 0.26 * max(4, len(names))) as (figure, output):
         axes = figure.subplots()
         for place, kind, value, *interval in zip(range(len(names)), kinds, values, low, high, strict=True):
@@ -246,7 +251,7 @@ def stacked_bars(
         kinds: legend entries.
         examples: their name.
     """
-    roles = [f"series-{place}" for place in range(len(kinds))]
+    roles = [meaning(kind) or series(place) for place, kind in enumerate(kinds)]
     with drawing(identity, 0.8 + 0.3 * max(2, len(names))) as (figure, output):
         axes = figure.subplots()
         for place, parts in enumerate(shares):
@@ -330,7 +335,7 @@ class _Output:
 
 
 @contextlib.contextmanager
-def drawing(identity: str, height: float):
+def drawing(identity: str, height: float, width: float = _WIDTH):
     """Yield a figure in the common style and an object whose `text` becomes its inline SVG on exit."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -339,7 +344,7 @@ def drawing(identity: str, height: float):
     with matplotlib.rc_context(_style(identity)), warnings.catch_warnings():
         # matplotlib's own font lacks some glyphs, but the browser that shows the SVG has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         output = _Output()
         yield figure, output
@@ -406,7 +411,7 @@ def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
         position = order if line.place is None else line.place
         kept = [i for i, value in enumerate(line.y) if _is_number(value) and _is_number(line.x[i])]
         dash, marker = position % len(_DASHES), position % len(_MARKERS)
-        role = f"series-{position % SERIES_COUNT}"
+        role = line.role or meaning(line.text) or series(position)
         if len(kept) > 25:
             marker = -1
         axes.plot(

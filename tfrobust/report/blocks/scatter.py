@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tfrobust.report.blocks.palette import SERIES_COUNT, placeholder
+from tfrobust.report.blocks.palette import SERIES_COUNT, placeholder, series
 from tfrobust.report.blocks.plots import Key, Plot, drawing
 
 _MARKERS = ("o", "s", "^", "D", "v")  # those that the page's legend draws
@@ -77,7 +77,7 @@ def scatter(identity: str, points: list[Point], *, x_label: str, y_label: str) -
 
 def _key(point: Point) -> Key:
     rounds, color = divmod(point.place, SERIES_COUNT)
-    return Key(point.text, f"series-{color}", -1, (color + rounds) % len(_MARKERS))
+    return Key(point.text, series(point.place), -1, (color + rounds) % len(_MARKERS))
 
 
 def _limits(values: list[float | None]) -> tuple[float, float]:

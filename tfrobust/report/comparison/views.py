@@ -9,6 +9,7 @@ from functools import partial
 
 from tfrobust.report import intervals, protocol, reading
 from tfrobust.report.blocks import Figure, plots
+from tfrobust.report.blocks.palette import series
 from tfrobust.report.blocks.scatter import Point, scatter
 from tfrobust.report.comparison.gap import gap_table
 from tfrobust.report.comparison.groups import SEEDS, pairs
@@ -314,7 +315,8 @@ def _curves(comparison: Comparison, notes: list[str]) -> str:
         for key, columns in accuracy_curves(report):
             # The bands of several runs of one color would hide each other.
             ends = (columns.get("low"), columns.get("high")) if comparison.groups is None else (None, None)
-            line = plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, order.index(name))
+            place = order.index(name)
+            line = plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, place, series(place))
             lines.setdefault(key, []).append(line)
     items = []
     axes = {"x_label": "epsilon (pixels in [0, 1])", "y_label": "accuracy", "percent": True, "height": 3.4}

@@ -13,7 +13,6 @@ from tfrobust.errors import InputError
 from tfrobust.report import intervals, reading
 from tfrobust.report.renderers import markdown
 from tfrobust.report.schema import Report
-from tfrobust.report.threat import summary_sentence
 from tfrobust.structs import Measurement
 
 _MOST_NAMES = 10
@@ -103,7 +102,7 @@ def _body(report: Report, main: list[Measurement], repo: str, version: int, shap
     found = [f"{one.verdict}: {one.check}: {one.evidence}" for one in report.doctor if one.verdict != "pass"]
     return [
         f"# {markdown.safe(reading.title(report))}",
-        markdown.paragraph(summary_sentence(report)),
+        *markdown.opened(report),
         "## Intended use",
         markdown.paragraph(_use(report, shape)),
         "## Threat model",

@@ -5,7 +5,7 @@ import html
 import itertools
 import re
 
-from tfrobust.report import intervals, reading, sections
+from tfrobust.report import intervals, parts, reading, sections
 from tfrobust.report.blocks import (
     Badge,
     Block,
@@ -22,6 +22,7 @@ from tfrobust.report.blocks import (
 )
 from tfrobust.report.blocks import plain as plain_cell
 from tfrobust.report.blocks.plots import BAND, BAR, Key, prefix
+from tfrobust.report.opening import Opening, main_attack, opening, reference_of
 from tfrobust.report.renderers.style import STYLE
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
@@ -47,7 +48,6 @@ _MOST_ROWS, _MOST_COLUMNS = 120, 12
 # Blocks that stand side by side.
 _BESIDE = (Figure, Grid, Numbers)
 _NUMBER = re.compile(r"((?:[<>]= )?[-+]?[\d ]*\d)((?:\.\d+)?(?:[ e].*)?)")
-_WORST = {"fail": "at least one failed", "warn": "at least one warning", "pass": "nothing found"}
 
 
 def render(report: Report) -> str:
@@ -58,8 +58,9 @@ def render(report: Report) -> str:
     head = [
         f'<p class="eyebrow">Robustness report &middot; {text(report.data["name"])}</p>',
         f"<h1>{text(report.model['name'])}{small}</h1>",
-        f'<p class="summary">{text(_summary(report))}</p>',
+        _opening(opening(report)),
         _tiles(report),
+        f'<p class="summary">{text(_summary(report))}</p>',
         *(f'<p class="lead">{text(line[:1].upper() + line[1:])}.</p>' for line in reading.not_measured_lines(report)),
     ]
     body = [
@@ -150,11 +151,11 @@ def _table(block: Table) -> str:
     if not block.bars:
         rows = [list(row) for row in zip(*cells, strict=True)]
         return table(heads, rows, tuple(numeric), stack=any(heads) and not isinstance(block, Grid))
-    first = block.bars[0]
-    cells.insert(first, ["".join(_bar_of(row[i], role) for role, i in enumerate(block.bars)) for row in block.rows])
+    first = block.bars[0][0]
+    cells.insert(first, ["".join(_bar_of(row[i], role) for i, role in block.bars) for row in block.rows])
     heads.insert(first, "")
     numeric = tuple(place + (place >= first) for place in numeric)
-    keys = [Key(block.header[i], f"series-{role}", -1, BAR) for role, i in enumerate(block.bars)]
+    keys = [Key(block.header[i], role, -1, BAR) for i, role in block.bars]
     body = table(heads, [list(row) for row in zip(*cells, strict=True)], numeric)
     return f'<div class="bars">{_legend([*keys, Key("95 % interval", "strong", -1, BAND)])}{body}</div>'
 
@@ -235,7 +236,7 @@ def _numbers(block: Numbers) -> str:
     return table(["Measurement", "Value", "n"], rows, numeric=(1, 2))
 
 
-def _bar_of(m: Measurement | None, role: int) -> str:
+def _bar_of(m: Measurement | None, role: str) -> str:
     """Render a fraction as a filled bar in the color of a series, with its interval as a darker band."""
     if m is None or m.value is None:
         return ""
@@ -244,13 +245,13 @@ def _bar_of(m: Measurement | None, role: int) -> str:
     if m.low is not None and m.high is not None:
         left, right = (100 * min(1.0, max(0.0, bound)) for bound in (m.low, m.high))
         band = f'<s style="left:{left:.1f}%;width:{right - left:.1f}%"></s>'
-    filled = f'<u style="width:{share:.1f}%;background:var(--series-{role})"></u>'
+    filled = f'<u style="width:{share:.1f}%;background:var(--{role})"></u>'
     return f'<span class="bar" aria-hidden="true">{filled}{band}</span>'
 
 
 def _shade(share: float) -> str:
     """Return a color whose intensity is proportional to the share."""
-    return f"color-mix(in srgb,var(--series-0) {_DEEPEST * min(1.0, max(0.0, share)):.0f}%,transparent)"
+    return f"color-mix(in srgb,var(--series-2) {_DEEPEST * min(1.0, max(0.0, share)):.0f}%,transparent)"
 
 
 def figure(block: Figure) -> str:
@@ -326,48 +327,62 @@ _WORDS_KEY = f'<p class="tokens key">0 {_WORDS_KEY} largest of the line</p>'
 def _contents(found: list[sections.Section]) -> str:
     """Render links to the sections: a list at the side, or one line where the page is narrow."""
     links = "".join(f'<li><a href="#{one.anchor}">{text(one.heading)}</a></li>' for one in found)
-    return f'<nav aria-label="Sections"><ul class="contents scroll">{links}</ul></nav>'
+    return f'<nav aria-label="Sections"><ul class="contents">{links}</ul></nav>'
+
+
+def _opening(first: Opening) -> str:
+    """Render what the report says in plain words, next to a picture of what an attacker may change."""
+    kind = f' class="checks {first.verdict}"' if first.verdict else ""
+    answer = re.sub(r"\(\d+ to \d+\)", r"<span>\g<0></span>", text(first.answer))
+    lines = [f'<p class="answer">{answer}</p>', f"<p>{text(' '.join(first.details))}</p>"]
+    lines += [f'<p class="untried">{text(first.untried)}</p>'] if first.untried else []
+    lines.append(f"<p{kind}>{text(first.checks)}</p>")
+    pair = f'<div class="pair">{figure(first.pair)}</div>' if first.pair else ""
+    return f'<div class="opening"><div>{"".join(lines)}</div>{pair}</div>'
 
 
 def _summary(report: Report) -> str:
-    """State the examples, the kind of the intervals, and the limit of every attack."""
+    """State the training, the examples, the kind of the intervals, and the limit of every attack."""
     size, examples = report.data.get("test_size"), reading.examples_of(report.data)
-    attacked = bool(reading.attack_rows(report.measurements))
-    parts = [
-        f"Evaluated on {f'{size} ' if size else ''}test {examples} of {report.data['name']}.",
+    method, attacked = report.training.get("method"), bool(reading.attack_rows(report.measurements))
+    trained = f"Trained by {method}, evaluated" if isinstance(method, str) else "Evaluated"
+    sentences = [
+        f"{trained} on {f'{size} ' if size else ''}test {examples} of {report.data['name']}.",
         intervals.statement(report),
-        "A stronger attack may find more errors." if attacked else "No attack was run.",
+        "A stronger attack may find more errors." if attacked else "",
     ]
-    return " ".join(filter(None, parts))
+    return " ".join(filter(None, sentences))
 
 
 def _tiles(report: Report) -> str:
-    """Render the headline numbers: clean, the strongest attack, corruptions, calibration, the doctor's verdict."""
-    cells = []
-    worst = reading.strongest(reading.attack_rows(report.measurements))
-    clean = report.get("accuracy.clean")
+    """Render the headline accuracies: clean, attacked, that of a reference, of the worst class, of corruptions."""
+    cells, attack = [], main_attack(report)
+    clean, mean = report.get("accuracy.clean"), report.get("corruption.mean.accuracy")
     if clean is not None:
-        cells.append(_tile("Clean accuracy", clean))
-    if worst is not None:
+        cells.append(_tile("Correct without attack", clean, "clean"))
+    if attack is not None:
         subset = (
-            f", {worst.accuracy.n} {reading.examples_of(report.data)}" if clean and clean.n != worst.accuracy.n else ""
+            f", {attack.accuracy.n} {reading.examples_of(report.data)}"
+            if clean and clean.n != attack.accuracy.n
+            else ""
         )
-        # Spaces inside "ε = 0.2" do not break.
-        note = (worst.title + subset).replace("ε = ", "ε\u00a0=\u00a0")
-        cells.append(_tile("Robust accuracy", worst.accuracy, note))
-    for identity in ("corruption.mean.accuracy", "calibration.ece"):
-        measurement = report.get(identity)
-        if measurement is not None:
-            cells.append(_tile(reading.label(measurement), measurement))
-    if report.doctor:
-        counts = reading.doctor_counts(report)
-        verdict = next(name for name in ("fail", "warn", "pass") if counts[name])
-        number = f"{counts['pass']} of {len(report.doctor)}"
-        badge = f'<em class="badge {verdict}">{_WORST[verdict]}</em>'
-        cells.append(f'<div class="tile"><i>Evaluation checks passed</i><b>{number}</b>{badge}</div>')
+        # Spaces inside "\u03b5 = 0.2" do not break.
+        note = (attack.title + subset).replace("\u03b5 = ", "\u03b5\u00a0=\u00a0")
+        cells.append(_tile("Correct under attack", attack.accuracy, "attacked", note))
+        reference = reference_of(report, attack.accuracy)
+        if reference is not None:
+            name = f"{reference.settings.get('reference', 'another model')}, same attack"
+            cells.append(_tile("Compared to", reference, "attacked", name))
+    lowest = parts.worst(parts.of(report, attack.accuracy.id if attack else "accuracy.clean", parts.CLASSES))
+    if lowest is not None:
+        when = "under attack" if attack else "without attack"
+        cells.append(_tile(f"Worst class: {lowest.name}", lowest.accuracy, "attacked" if attack else "clean", when))
+    if mean is not None:
+        cells.append(_tile("Correct when corrupted", mean, "clean", "noise, blur, weather, digital"))
     return f'<div class="tiles">{"".join(cells)}</div>' if cells else ""
 
 
-def _tile(heading: str, measurement: Measurement, note: str = "") -> str:
+def _tile(heading: str, measurement: Measurement, role: str, note: str = "") -> str:
     lines = "".join(f"<i>{text(line)}</i>" for line in (reading.interval(measurement), note) if line)
-    return f'<div class="tile"><i>{text(heading)}</i><b>{text(reading.number(measurement))}</b>{lines}</div>'
+    number = f"<b>{text(reading.number(measurement))}</b>{_bar_of(measurement, role)}"
+    return f'<div class="tile"><i>{text(heading)}</i>{number}{lines}</div>'

@@ -4,8 +4,8 @@ import re
 
 from tfrobust.report import intervals, reading, sections
 from tfrobust.report.blocks import Block, Code, Figure, Grid, Listing, Numbers, Paragraph, Table, Words, plain
+from tfrobust.report.opening import opening
 from tfrobust.report.schema import Report
-from tfrobust.report.threat import summary_sentence
 
 # Of a plot with more points than this, the card shows the first and the last numbers.
 _MOST_ROWS = 20
@@ -13,8 +13,8 @@ _MOST_ROWS = 20
 
 def render(report: Report) -> str:
     """Render a model card in Markdown, with the sections of the page; every text from the report is escaped."""
-    summary = f"{summary_sentence(report)} {intervals.statement(report)}".strip()
-    parts = [f"# {safe(reading.title(report))}: robustness report", paragraph(summary)]
+    parts = [f"# {safe(reading.title(report))}: robustness report", *opened(report)]
+    parts += [paragraph(intervals.statement(report))] if intervals.statement(report) else []
     headlines = reading.main_measurements(report)
     parts += write(Numbers(headlines)) if headlines else []
     parts += unmeasured(report)
@@ -24,6 +24,15 @@ def render(report: Report) -> str:
         parts += [part for block in section.content for part in write(block)]
     parts.append(paragraph(reading.footer(report)))
     return "\n\n".join(parts) + "\n"
+
+
+def opened(report: Report) -> list[str]:
+    """Return the opening of a report as paragraphs of Markdown: the answer, its details, and the checks."""
+    first = opening(report)
+    return [
+        f"**{safe(first.answer)}**",
+        *map(paragraph, filter(None, (" ".join(first.details), first.untried, first.checks))),
+    ]
 
 
 def unmeasured(report: Report) -> list[str]:

@@ -4,9 +4,9 @@ from tfrobust.report.blocks.palette import declarations
 
 LIGHT_PAGE, DARK_PAGE = "#f6f7f9", "#111418"
 _LIGHT = f"--page:{LIGHT_PAGE};--card:#ffffff;--edge:#dfe3e8;--text:#1b1f24;--muted:#5b6470;--accent:#0b62c4;"
-_LIGHT += "--good:#17693a;--good-soft:#dff3e6;--care:#7a5200;--care-soft:#fcefcf;--bad:#a3201d;--bad-soft:#fbe1df;"
+_LIGHT += "--order:#3d4653;--order-soft:#e8ebf0;--care:#7a5200;--care-soft:#fcefcf;--bad:#a3201d;--bad-soft:#fbe1df;"
 _DARK = f"--page:{DARK_PAGE};--card:#191d23;--edge:#2d333b;--text:#e7eaee;--muted:#9aa4b0;--accent:#6cb2ff;"
-_DARK += "--good:#79d69b;--good-soft:#16321f;--care:#eec35f;--care-soft:#3a2d0d;--bad:#ff9a93;--bad-soft:#431a18;"
+_DARK += "--order:#c3cad4;--order-soft:#262c35;--care:#eec35f;--care-soft:#3a2d0d;--bad:#ff9a93;--bad-soft:#431a18;"
 
 _RULES = """
 *{box-sizing:border-box}
@@ -18,7 +18,8 @@ main{max-width:1040px;margin:0 auto;padding:28px 20px 60px}
 main:has(.report){max-width:1240px}
 @media screen and (min-width:1100px){.report{display:grid;grid-template-columns:172px minmax(0,1fr);gap:0 28px}
 .report>*{grid-column:2}.report>nav{grid-column:1;grid-row:1/3;position:sticky;top:28px;align-self:start;
-max-height:calc(100vh - 56px);overflow-y:auto}nav .contents{flex-direction:column;white-space:normal}}
+max-height:calc(100vh - 56px);overflow-y:auto}nav .contents{flex-direction:column;flex-wrap:nowrap}
+.contents li{max-width:172px}}
 .eyebrow{margin:0;color:var(--muted);font-size:13px;letter-spacing:.08em;text-transform:uppercase}
 h1{margin:2px 0 10px;font-size:32px;line-height:1.2;letter-spacing:-.01em}
 h1 small{font-weight:400;font-size:18px;color:var(--muted);letter-spacing:0;white-space:nowrap}
@@ -27,18 +28,28 @@ h2+p:not(.lead){margin-top:10px}
 h3{margin:18px 0 4px;font-size:15px}
 p{margin:0 0 10px;max-width:74ch}
 a{color:var(--accent)}
-.summary{font-size:17px;line-height:1.45;margin:0 0 16px;max-width:none}
+.summary{font-size:14px;color:var(--muted);margin:0 0 16px;max-width:none}
+.opening{display:grid;grid-template-columns:minmax(0,1fr);gap:10px 28px;background:var(--card);
+border:1px solid var(--edge);border-radius:12px;padding:18px 22px;margin:0 0 14px}
+.answer{font-size:21px;line-height:1.35;font-weight:650}
+.opening p:last-child{margin-bottom:0}
+.checks{display:inline-block;border-radius:8px;padding:4px 12px;font-size:14px}
+.answer span{font-weight:400;font-size:17px;color:var(--muted);white-space:nowrap}
+.untried{color:var(--muted);font-size:14px}
+.pair{align-self:center}
+@media (min-width:820px){.opening:has(.pair){grid-template-columns:minmax(0,1fr) minmax(0,42%)}}
 .finding{font-weight:600;margin-bottom:4px}
 .lead{color:var(--muted);margin-bottom:14px}
 nav .contents{margin:0 0 14px}
-.contents{display:flex;gap:2px 16px;white-space:nowrap;list-style:none;padding:2px 0;font-size:14px;line-height:1.35}
-.contents li{flex:none;margin:0;padding:3px 0;max-width:172px}
+.contents{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;padding:2px 0;font-size:14px;line-height:1.35}
+.contents li{margin:0;padding:3px 0}
 .contents a{text-decoration:none}
 .contents a:hover{text-decoration:underline}
 section{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:20px 22px;
 margin:0 0 18px}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(176px,1fr));gap:14px;margin:0 0 18px}
 .tile{background:var(--card);border:1px solid var(--edge);border-radius:12px;padding:14px 18px 16px}
+.tile .bar{margin:6px 0}
 .tile b{display:block;font-size:32px;line-height:1.2;font-weight:650;font-variant-numeric:tabular-nums}
 .tile span,.tile i{display:block;font-style:normal;font-size:14px;color:var(--muted)}
 .tile span{color:var(--text)}
@@ -53,12 +64,13 @@ th{font-size:13px;font-weight:600;color:var(--muted);vertical-align:bottom}
 tr:last-child td{border-bottom:0}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 th.number{white-space:normal}
+td{overflow-wrap:anywhere}
 td small{color:var(--muted);font-size:13px;display:block;white-space:normal}
 .dense td.number small{display:inline-block;margin-left:8px;text-align:right;white-space:nowrap}
 .rest{display:inline-block;font-style:normal;text-align:left}
 .dense table{font-size:14px}.dense td small{font-size:12px}.dense td{padding:4px 6px}
 td.name{width:34%}
-.dense td.name{width:auto;min-width:58px}
+.dense td.name{width:auto;min-width:58px}.dense td.name small{max-width:24ch}
 .heat{display:block;padding:2px 6px;border-radius:4px}
 figure.sentence{max-width:none;margin:0 0 18px}
 .tokens{max-width:none;margin:0 0 6px}
@@ -69,13 +81,14 @@ code,pre,.hash{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberat
 .hash{overflow-wrap:anywhere}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:10px 0 0;padding:14px;border-radius:8px;
 background:var(--page)}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:26px}
-.figures>.dense{align-self:center;min-width:0}
-.figures>.dense:last-child:nth-child(odd){grid-column:1/-1}
+.figures{display:flex;flex-wrap:wrap;gap:26px}
+.figures>*{flex:1 1 400px;min-width:min(100%,260px);max-width:100%}
+.figures>figure{max-width:560px}
+.figures>.dense{flex:1 1 auto;align-self:center;min-width:0}
 .figures+*,section>.dense+.dense{margin-top:20px}
 .tile .badge{white-space:normal}
 figure{margin:0;min-width:0;break-inside:avoid}
-figure svg.plot{display:block;width:100%;height:auto;overflow:visible}
+figure svg.plot{display:block;width:100%;max-width:560px;height:auto;overflow:visible}
 svg.plot *{stroke-linejoin:round;stroke-linecap:butt}
 svg.plot text{font-family:inherit}
 svg.plot g[id*="-class-"] text{paint-order:stroke;stroke:var(--card);stroke-width:3px;stroke-linejoin:round}
@@ -87,7 +100,7 @@ details{margin-top:10px;font-size:14px}
 summary{cursor:pointer;color:var(--accent)}
 .badge{display:inline-block;border-radius:20px;padding:1px 10px;font-size:13px;font-weight:600;
 white-space:nowrap;font-style:normal}
-.pass{color:var(--good);background:var(--good-soft)}
+.pass{color:var(--order);background:var(--order-soft)}
 .warn{color:var(--care);background:var(--care-soft)}
 .fail{color:var(--bad);background:var(--bad-soft)}
 ul{margin:0;padding-left:20px}
@@ -96,7 +109,7 @@ li{margin:3px 0;max-width:74ch}
 border-radius:0 8px 8px 0;margin:0 0 8px;max-width:none}
 .note summary{color:inherit}
 footer{color:var(--muted);font-size:13px}
-@media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.summary{font-size:17px}
+@media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.answer{font-size:19px}.opening{padding:14px}
 section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}
 .tile b{font-size:25px}
 td.name{width:auto}
@@ -113,10 +126,13 @@ details.whole summary{display:none}details.whole::details-content{content-visibi
 .tiles{grid-template-columns:repeat(auto-fit,minmax(112px,1fr));gap:8px}.tile{padding:10px}.tile b{font-size:20pt}
 .tile i,.tile span{font-size:8.5pt}nav{display:none}table,.lead{font-size:9.5pt}
 td,th{padding:4px 6px}td small{font-size:8pt}
-pre,code,.hash{font-size:7.5pt}pre{padding:0}.figures{grid-template-columns:1fr 1fr}
+pre,code,.hash{font-size:7pt}pre{padding:0;columns:2}
+details.whole table{font-size:8pt}details.whole td{padding:2px 6px}.figures{gap:14px 20px}
+.figures>figure{flex-basis:300px;max-width:400px}
+.opening{grid-template-columns:minmax(0,1fr) minmax(0,40%);break-inside:avoid}.answer{font-size:14pt}
 section,.tile{border-color:#ccc}section{padding:12px 14px;margin:0 0 12px;-webkit-box-decoration-break:clone;
 box-decoration-break:clone}
-.tile,tr{break-inside:avoid}h2,h3,.lead,figcaption{break-after:avoid}
+.tile,tr{break-inside:avoid}h2,h3,.finding,.lead,figcaption{break-after:avoid}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 

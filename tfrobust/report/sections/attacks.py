@@ -52,6 +52,7 @@ class Curve(Section):
                 columns["accuracy"],
                 columns.get("low"),
                 columns.get("high"),
+                role="attacked",
             )
             for key, columns in measured
         ]

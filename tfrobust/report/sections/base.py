@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from tfrobust.common.kinds import worded
 from tfrobust.report import intervals, reading
 from tfrobust.report.blocks import Block, Figure, Numbers, Table, measurements_of
+from tfrobust.report.parts import has_numbers
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
-
-_LONGEST_NAME = 80
 
 
 class Section(abc.ABC):
@@ -86,16 +85,6 @@ def columns_of(report: Report, identity: str, *needed: str) -> dict:
     return series.columns if series is not None and set(needed) <= series.columns.keys() else {}
 
 
-def has_numbers(series: Series | None, *names: str) -> bool:
-    """Return True if a series has these columns with only numbers and None: other programs may have written it."""
-    found = series is not None and set(names) <= series.columns.keys()
-    return found and all(
-        value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
-        for name in names
-        for value in series.columns[name]
-    )
-
-
 def ends(series: Series) -> list[str]:
     """Return the names of the columns with the ends of intervals."""
     return [name for name in ("low", "high") if name in series.columns]
@@ -109,13 +98,6 @@ def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
         if match and has_numbers(series, "epsilon", "accuracy", *ends(series)):
             found.append((match[1], series.columns))
     return found
-
-
-def class_name(report: Report, label) -> str:
-    """Return the display name of a class, such as "class 3"; of a very long name, its beginning."""
-    classes = report.data.get("class_names") or []
-    known = isinstance(label, int) and 0 <= label < len(classes)
-    return f"class {classes[label] if known else label}"[:_LONGEST_NAME]
 
 
 def image_of(pixels: list) -> list:

@@ -7,7 +7,8 @@ from functools import partial
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, Grid, Table, plots
 from tfrobust.report.blocks.plots import Line
-from tfrobust.report.sections.base import Section, ends, has_numbers, joined
+from tfrobust.report.parts import has_numbers
+from tfrobust.report.sections.base import Section, ends, joined
 from tfrobust.structs import Measurement, Series
 
 _RELIABILITY, _RATES = "calibration.reliability", "calibration.response_rate"
@@ -111,7 +112,12 @@ def _diagram(series: Series, examples: str) -> Figure:
     suffix = series.id.removeprefix(_RELIABILITY).strip(".")
     caption = f"Reliability under {reading.attack_caption(suffix)}" if suffix else series.title or "Reliability"
     numbers = Table(["Confidence", "Accuracy", "Images"], rows, texts=0)
-    return Figure(series.id, caption, partial(plots.reliability, **found, examples=examples), numbers)
+    return Figure(
+        series.id,
+        caption,
+        partial(plots.reliability, **found, role="attacked" if suffix else "clean", examples=examples),
+        numbers,
+    )
 
 
 def _confidence_gap(series: Series) -> float | None:

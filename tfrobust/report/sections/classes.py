@@ -1,87 +1,83 @@
-"""The section on classes: accuracy by class, clean and under the strongest attack."""
+"""The sections on parts of the test set: accuracy by class and by group, clean and under the strongest attack."""
 
-import dataclasses
 import functools
 
-from tfrobust.report import reading
+from tfrobust.report import parts, reading
 from tfrobust.report.blocks import Block, Grid
-from tfrobust.report.reading import AttackRow
-from tfrobust.report.sections.base import Section, class_name, has_numbers
-from tfrobust.structs import Measurement, Series
+from tfrobust.report.parts import Part
+from tfrobust.report.sections.base import Section
+from tfrobust.structs import Measurement
 
 # Maximum number of classes shown; of more classes, those with the lowest accuracy.
 _SHOWN = 30
 
 
 class Classes(Section):
-    """The accuracies by class as bars and numbers, clean and under the strongest attack that has them."""
+    """The accuracies by class as bars and numbers, clean and under the strongest attack that has them, lowest first."""
 
     anchor = "classes"
     heading = "Accuracy by class"
+    kind, noun, plural = parts.CLASSES, "class", "classes"
 
     @property
     def lead(self) -> str:
-        """The classes shown, and a caveat."""
-        total = len(self._labels)
-        which = f" Shown are the {_SHOWN} of {total} classes with the lowest accuracy." if total > _SHOWN else ""
-        examples = self.examples
+        """The order, the classes shown, and a caveat."""
+        total = len(self._names)
+        which = f" Shown are the {_SHOWN} of {total} {self.plural} with the lowest accuracy." if total > _SHOWN else ""
         return (
-            f"A mean accuracy hides the weakest class.{which} n is the number of test {examples} of a class. The lowest"
-            " of many measured accuracies is biased downwards, since it was selected for being the lowest."
+            f"A mean accuracy hides the weakest {self.noun}. The lowest comes first.{which} n is the number of test "
+            f"{self.examples} of a {self.noun}. The lowest of many measured accuracies is biased downwards, since it "
+            "was selected for being the lowest."
         )
 
     @property
     def sentence(self) -> str:
-        """The class with the lowest accuracy, clean and attacked."""
-        parts = []
+        """The class with the lowest accuracy, clean and attacked, with its number."""
+        clauses = []
         for heading, column in self.columns.items():
-            label = min(column, key=lambda one: column[one].value)
+            lowest = parts.worst(list(column.values()))
             when = "clean" if heading == "Clean" else f"under {heading}"
-            parts.append(f"{when}, {class_name(self.report, label)}")
-        return f"Lowest accuracy: {'; '.join(parts)}."
+            clauses.append(f"{when}, {lowest.name} with {reading.number(lowest.accuracy)}")
+        return f"Lowest accuracy: {'; '.join(clauses)}."
 
     def blocks(self) -> list[Block]:
         """Return the table of classes."""
-        rows, labels = [], self._labels
-        if len(labels) > _SHOWN:
-            *_, weakest = self.columns.values()
-            labels = sorted(labels, key=lambda label: weakest[label].value if label in weakest else 2.0)[:_SHOWN]
-        for label in labels:
-            cells = [column.get(label) for column in self.columns.values()]
+        rows = []
+        for key, name in list(self._names.items())[:_SHOWN]:
+            cells = [column[key].accuracy if key in column else None for column in self.columns.values()]
             count = next((m.n for m in cells if m is not None), None)
-            rows.append([class_name(self.report, label), count, *cells])
-        header = ["Class", "n", *self.columns]
-        return [Grid(header, rows, bars=tuple(range(2, len(header))))] if rows else []
+            rows.append([name, count, *cells])
+        header = [self.noun.capitalize(), "n", *self.columns]
+        bars = [(number, "clean" if name == "Clean" else "attacked") for number, name in enumerate(header)][2:]
+        return [Grid(header, rows, bars=tuple(bars))] if rows else []
 
     @functools.cached_property
-    def columns(self) -> dict[str, dict[int, Measurement]]:
-        """Heading -> label -> accuracy, of what was measured."""
+    def columns(self) -> dict[str, dict[int | str, Part]]:
+        """Heading -> label -> the class and its accuracy, of what was measured."""
         rows = reading.attack_rows(self.report.measurements)
-        attack = reading.strongest([row for row in rows if _accuracies(self._series_of(row))])
-        attacked = _accuracies(self._series_of(attack)) if attack else {}
-        if attack and attack.is_upper_bound:
-            for label, m in attacked.items():
-                attacked[label] = dataclasses.replace(m, settings={**m.settings, "bound": "upper"})
-        found = {"Clean": _accuracies(self.report.get_series("accuracy.classes"))}
-        found |= {attack.title: attacked} if attack else {}
-        return {heading: column for heading, column in found.items() if column}
+        attack = reading.strongest([row for row in rows if self._of(row.accuracy)])
+        clean = self._of(self.report.get("accuracy.clean") or Measurement("accuracy.clean", None))
+        columns = {"Clean": clean} | ({attack.title: self._of(attack.accuracy)} if attack else {})
+        return {heading: {part.key: part for part in column} for heading, column in columns.items() if column}
 
-    @property
-    def _labels(self) -> list[int]:
-        return sorted({label for column in self.columns.values() for label in column})
+    def _of(self, accuracy: Measurement) -> list[Part]:
+        return parts.of(self.report, accuracy.id, self.kind)
 
-    def _series_of(self, row: AttackRow) -> Series | None:
-        return self.report.get_series(f"{row.accuracy.id.removesuffix('.accuracy')}.classes")
+    @functools.cached_property
+    def _names(self) -> dict[int | str, str]:
+        """Label -> name, by accuracy under attack, or clean without one."""
+        *_, weakest = self.columns.values() or [{}]
+        names = {part.key: part.name for column in self.columns.values() for part in column.values()}
+
+        def place(key: int | str) -> float:
+            return weakest[key].accuracy.value if key in weakest else 2.0
+
+        return {key: names[key] for key in sorted(sorted(names), key=place)}
 
 
-def _accuracies(series: Series | None) -> dict[int, Measurement]:
-    """Return label -> accuracy, with n and interval; {} if a column is missing."""
-    names = ("label", "accuracy", "n", "low", "high")
-    if not has_numbers(series, *names):
-        return {}
-    rows = zip(*(series.columns[name] for name in names), strict=True)
-    return {
-        label: Measurement("", value, "fraction", n, low, high, series.settings)
-        for label, value, n, low, high in rows
-        if isinstance(label, int) and value is not None
-    }
+class Groups(Classes):
+    """The same by group: where the images were taken, of whom, or by which device."""
+
+    anchor = "groups"
+    heading = "Accuracy by group"
+    kind, noun, plural = parts.GROUPS, "group", "groups"

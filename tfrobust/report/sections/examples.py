@@ -11,8 +11,9 @@ from tfrobust.report.blocks import Block, Figure, Table
 from tfrobust.report.blocks.pictures import strips, titled_rows
 from tfrobust.report.blocks.plots import Line, curves
 from tfrobust.report.difference import outcomes
+from tfrobust.report.parts import class_name, has_numbers
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, class_name, has_numbers, image_of
+from tfrobust.report.sections.base import Section, image_of
 from tfrobust.structs import Series
 
 _PICTURES = ("image", "adversarial", "difference")

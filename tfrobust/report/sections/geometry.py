@@ -5,7 +5,8 @@ from functools import partial
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, Numbers, columns_table, plots
 from tfrobust.report.blocks.plots import Line
-from tfrobust.report.sections.base import Section, columns_of, has_numbers
+from tfrobust.report.parts import has_numbers
+from tfrobust.report.sections.base import Section, columns_of
 
 
 class Divergence(Section):

@@ -5,8 +5,9 @@ from functools import partial
 from tfrobust.common import pictures
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import pixel_maps
+from tfrobust.report.parts import class_name
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, class_name, columns_of, image_of
+from tfrobust.report.sections.base import Section, columns_of, image_of
 
 _SETS = {"clean": "clean", "uniform": "uniform (UN)", "non_uniform": "non-uniform (NUN)"}
 

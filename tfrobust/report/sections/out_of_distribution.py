@@ -5,7 +5,8 @@ from functools import partial
 
 from tfrobust.report import identities, reading
 from tfrobust.report.blocks import Block, Figure, Grid, columns_table, plots
-from tfrobust.report.sections.base import Section, has_numbers
+from tfrobust.report.parts import has_numbers
+from tfrobust.report.sections.base import Section
 from tfrobust.structs import Measurement
 
 _COLUMNS = {"max_softmax_auroc": "confidence", "energy_auroc": "energy"}

@@ -6,8 +6,9 @@ from functools import partial
 from tfrobust.common import pictures
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import class_maps, marked_pixels, pixel_maps
+from tfrobust.report.parts import class_name
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, class_name, columns_of, image_of
+from tfrobust.report.sections.base import Section, columns_of, image_of
 
 # The most useful and the least useful tenth of an image's pixels are marked.
 _MARKED_SHARE = 0.1

@@ -5,7 +5,8 @@ from functools import partial
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, Grid, plots
 from tfrobust.report.blocks.plots import Line
-from tfrobust.report.sections.base import Section, columns_of, ends, has_numbers
+from tfrobust.report.parts import has_numbers
+from tfrobust.report.sections.base import Section, columns_of, ends
 from tfrobust.report.threat import smoothed_sentence
 
 _NOTE = "It is not the one behind serving_default."
@@ -59,7 +60,11 @@ class Smoothing(Section):
             if has_numbers(series, "radius", "accuracy", *(ends(series) if series else ())):
                 columns = columns_of(self.report, series.id)
                 band = (columns.get("low"), columns.get("high"))
-                lines.append(Line(f"{found.name} ({found.norm})", columns["radius"], columns["accuracy"], *band))
+                lines.append(
+                    Line(
+                        f"{found.name} ({found.norm})", columns["radius"], columns["accuracy"], *band, role="certified"
+                    )
+                )
         axes = {"x_label": "radius (pixels in [0, 1])", "y_label": "certified accuracy", "percent": True}
         draw = partial(plots.curves, lines=lines, **axes)
         return [Figure("smoothing-curve", "Certified accuracy over the radius", draw)] if lines else []

@@ -6,8 +6,9 @@ from functools import partial
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, Grid, columns_table, plots
 from tfrobust.report.blocks.plots import Line
+from tfrobust.report.parts import has_numbers
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, columns_of, has_numbers
+from tfrobust.report.sections.base import Section, columns_of
 
 # Series -> (prefix of its figures' ids, suffix of their captions), for runs with two stages.
 _HISTORIES = {"pretraining.history": ("pretraining-", ", first stage"), "training.history": ("", "")}

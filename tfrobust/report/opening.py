@@ -1,0 +1,247 @@
+"""The opening of a report: what its measurements say, in plain words that need no knowledge of the field."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+from tfrobust.common.kinds import worded
+from tfrobust.report import parts, protocol, reading, threat
+from tfrobust.report.blocks import Figure
+from tfrobust.report.blocks.pictures import strips, titled_rows
+from tfrobust.report.reading import AttackRow
+from tfrobust.report.schema import Report
+from tfrobust.report.sections.examples import Example, Examples
+from tfrobust.structs import Measurement
+
+# Budgets besides the main one that the opening mentions.
+_MOST_BUDGETS = 2
+# Settings of a reference's number that do not describe the attack.
+_OF_REFERENCE = ("reference", "method", "undefended")
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """The opening of a report.
+
+    Attributes:
+        answer: the main sentence: what an attacker may change, and on how many images the model is then wrong.
+        details: further sentences: errors without an attack, of other models, and of the worst class.
+        untried: the sentence on what was not tried; may be "".
+        verdict: "pass", "warn" or "fail" of the evaluation's checks; "" if they did not run.
+        checks: the sentence on these checks.
+        pair: an image, the attacked image and their difference; None without examples within the budget.
+    """
+
+    answer: str
+    details: tuple[str, ...]
+    untried: str
+    verdict: str
+    checks: str
+    pair: Figure | None
+
+    @property
+    def paragraph(self) -> str:
+        """All sentences."""
+        return " ".join(filter(None, [self.answer, *self.details, self.untried, self.checks]))
+
+
+def opening(report: Report) -> Opening:
+    """Return the opening of a report, as far as its measurements allow."""
+    examples = reading.examples_of(report.data)
+    row = main_attack(report)
+    answer = _attacked(row) if row else _without_attack(report)
+    details = [*_natural(report, row), *_compared(report, row), *_worst(report, row), *_proven(report, row)]
+    details += _other_budgets(report, row)
+    verdict, checks = _checks(report)
+    details = tuple(worded(sentence, examples) for sentence in details)
+    pair = _pair(report, row) if row else None
+    return Opening(worded(answer, examples), details, _untried(report), verdict, checks, pair)
+
+
+def main_attack(report: Report) -> AttackRow | None:
+    """Return the attack that left the least accuracy within the radius of training, or within any; None without one."""
+    rows = [row for row in reading.attack_rows(report.measurements) if row.accuracy.value is not None]
+    norm, epsilon = report.training.get("norm"), report.training.get("epsilon")
+    trained = (
+        [row for row in rows if (row.norm, row.epsilon, row.frames) == (norm, f"{epsilon:.6g}", "")]
+        if (isinstance(epsilon, (int, float)))
+        else []
+    )
+    return reading.strongest(trained or rows)
+
+
+def reference_of(report: Report, accuracy: Measurement) -> Measurement | None:
+    """Return the accuracy of the reference model in the same measurement; None if none, or under another protocol."""
+    other = report.get(f"reference.{accuracy.id}")
+    if other is None or other.value is None:
+        return None
+    settings = {name: value for name, value in other.settings.items() if name not in _OF_REFERENCE}
+    alike = dataclasses.replace(other, id=accuracy.id, settings=settings)
+    return None if protocol.differences(accuracy, alike) else other
+
+
+def of_hundred(share: float, examples: str = "images") -> str:
+    """Return a share in words: "34 of 100 images", "none of the images", "fewer than 1 of 100 images".
+
+    Args:
+        share: fraction.
+        examples: their name; "" to leave it out: "34 of 100".
+    """
+    if share in (0, 1):
+        text = f"all {examples}" if share else f"none of the {examples}"
+        return text if examples else text.split()[0]
+    count = f"{100 * share:.0f}"
+    if not 0.005 <= share <= 0.995:
+        count = "fewer than 1" if share < 0.5 else "more than 99"
+    return f"{count} of 100 {examples}".rstrip()
+
+
+def power(row: AttackRow) -> str:
+    """Return what an attack may change, in plain words: "change every pixel by up to 10 % of full scale"."""
+    size = float(row.epsilon)
+    per_frame = " in every frame" if row.frames.startswith("_per_frame") else ""
+    _, _, count = row.frames.partition("_max_frames_")
+    frames = f", in at most {count} frame{'s' * (count != '1')}" if count else ""
+    if row.norm == "linf":
+        words = f"change every pixel by up to {100 * size:.3g} % of full scale"
+    elif row.norm == "l0":
+        words = f"replace {row.epsilon} pixel values"
+    else:
+        values = size if row.norm == "l1" else size * size
+        alike = f"turning {values:.3g} pixel values from black to white"
+        if row.norm == "l2" and size <= 1:
+            alike = f"changing one pixel value by {100 * size:.3g} % of full scale"
+        words = f"change all pixels together by as much as {alike}"
+    return f"{words}{per_frame}{frames}"
+
+
+def _wrong(accuracy: Measurement, examples: str = "images") -> str:
+    """Return the share of errors with its interval: "34 of 100 images (33 to 35)"."""
+    bound = "at least " if accuracy.settings.get("bound") == "upper" else ""
+    text = bound + of_hundred(1 - accuracy.value, examples)
+    if accuracy.low is None or accuracy.high is None:
+        return text
+    low, high = (f"{100 * (1 - end):.0f}" for end in (accuracy.high, accuracy.low))
+    return text if low == high else f"{text} ({low} to {high})"
+
+
+def _attacked(row: AttackRow) -> str:
+    return f"An attacker allowed to {power(row)} makes this model wrong on {_wrong(row.accuracy)}."
+
+
+def _without_attack(report: Report) -> str:
+    clean = _known(report, "accuracy.clean")
+    errors = f"On unmodified images this model is wrong on {_wrong(clean)}. " if clean else ""
+    return f"{errors}No attack was run, so nothing is known about its robustness to attackers."
+
+
+def _natural(report: Report, row: AttackRow | None) -> list[str]:
+    """Return the sentences on errors without an attacker: on unmodified and on corrupted images."""
+    clean, corrupted = (_known(report, identity) for identity in ("accuracy.clean", "corruption.mean.accuracy"))
+    sentences = [f"Without any attack it is wrong on {_wrong(clean)}."] if row and clean else []
+    if corrupted:
+        sentences.append(f"With noise, blur, weather and digital artifacts it is wrong on {_wrong(corrupted)}.")
+    return sentences
+
+
+def _compared(report: Report, row: AttackRow | None) -> list[str]:
+    """Return the sentence on a reference model under the same attack, or else on guessing."""
+    if row is None:
+        return []
+    other = reference_of(report, row.accuracy)
+    if other is None:
+        count = len(report.data.get("class_names") or ())
+        guess = f"; guessing among {count} classes is wrong on {of_hundred(1 - 1 / count)}" if count > 1 else ""
+        return [f"No other model was measured for comparison{guess}."]
+    settings = other.settings
+    name = f"{settings.get('reference', 'another model')}"
+    kind = "An undefended model" if settings.get("undefended") else "Another model"
+    clean = _known(report, "reference.accuracy.clean")
+    without = f", and on {of_hundred(1 - clean.value, '').strip()} without one" if clean else ""
+    return [f"{kind}, {name}, is wrong on {of_hundred(1 - other.value)} under the same attack{without}."]
+
+
+def _worst(report: Report, row: AttackRow | None) -> list[str]:
+    """Return a sentence on the class, and one on the group, with the lowest accuracy."""
+    accuracy, under = (row.accuracy, "under attack ") if row else (report.get("accuracy.clean"), "")
+    sentences = []
+    for kind, noun in ((parts.CLASSES, "class"), (parts.GROUPS, "group")):
+        rows = parts.of(report, accuracy.id, kind) if accuracy else []
+        if row and not rows:  # of another attack within the same budget
+            rivals = [rival for rival in reading.attack_rows(report.measurements) if rival.budget == row.budget]
+            measured = [rival for rival in rivals if parts.of(report, rival.accuracy.id, kind)]
+            rival = reading.strongest(measured)
+            rows = parts.of(report, rival.accuracy.id, kind) if rival else []
+        lowest = parts.worst(rows)
+        if lowest and len(rows) > 1:
+            name = lowest.name.removeprefix(f"{noun} ")
+            sentences.append(f"The worst {noun} is {name}: {under}wrong on {_wrong(lowest.accuracy, '')}.")
+    return sentences
+
+
+def _proven(report: Report, row: AttackRow | None) -> list[str]:
+    """Return the sentence on images that no attack within the budget can change, if some are certified."""
+    shares = {bracket.budget: bracket.certified for bracket in reading.brackets(report.measurements)}
+    certified = shares.get(row.budget) if row else None
+    if not certified or not certified.value:
+        return []
+    return [f"For {of_hundred(certified.value)} it is proven that no such attacker can succeed."]
+
+
+def _other_budgets(report: Report, row: AttackRow | None) -> list[str]:
+    """Return a sentence per other budget, with the strongest attack within it."""
+    if row is None:
+        return []
+    rows = [rival for rival in reading.attack_rows(report.measurements) if rival.accuracy.value is not None]
+    budgets = [budget for budget in dict.fromkeys(rival.budget for rival in rows) if budget != row.budget]
+    strongest = [reading.strongest([rival for rival in rows if rival.budget == budget]) for budget in budgets]
+    return [
+        f"Allowed to {power(rival)}, an attacker makes it wrong on {_wrong(rival.accuracy)}."
+        for rival in strongest[:_MOST_BUDGETS]
+    ]
+
+
+def _untried(report: Report) -> str:
+    missing = threat.untried(report)
+    return f"Not tried: {', '.join(missing)}." if missing else ""
+
+
+def _checks(report: Report) -> tuple[str, str]:
+    """Return the verdict of the evaluation's checks, and a sentence that does not praise the model."""
+    if not report.doctor:
+        return "", "The evaluation itself was not checked: the doctor did not run."
+    counts, total = reading.doctor_counts(report), len(report.doctor)
+    named = {
+        verdict: ", ".join(reading.nice(finding.check) for finding in report.doctor if finding.verdict == verdict)
+        for verdict in counts
+    }
+    if counts["fail"]:
+        return "fail", f"Do not rely on these numbers: {counts['fail']} of {total} checks failed ({named['fail']})."
+    if counts["warn"]:
+        return "warn", f"The evaluation is in order except for {counts['warn']} of {total} checks ({named['warn']})."
+    return "pass", f"The evaluation is in order: all {total} checks passed. They test the measurement, not the model."
+
+
+def _pair(report: Report, row: AttackRow) -> Figure | None:
+    """Return a picture of an image, the attacked image and the difference, from the examples within the budget."""
+    size = f"_{row.norm}_{row.epsilon}{row.frames}"
+    for shown in Examples(report).shown:
+        if shown.identity.endswith(size):
+            example = min(shown.examples, key=lambda example: not example.misclassified)
+            draw = _drawn(example, shown.factor, shown.frames)
+            attack = shown.attack.partition(",")[0]
+            return Figure("opening-pair", f"An image before and after a change of this size ({attack})", draw)
+    return None
+
+
+def _drawn(example: Example, factor: str, frames: int):
+    times = f" \u00d7 {factor}" if factor else ""
+    titles = (f"original: {example.clean}", f"attacked: {example.attacked}", f"difference{times}")
+    rows = [(example.name if frames else "", list(zip(titles, example.pictures, strict=True)))]
+    return partial(strips, rows=rows, frames=frames) if frames else partial(titled_rows, rows=rows, small=True)
+
+
+def _known(report: Report, identity: str) -> Measurement | None:
+    measured = report.get(identity)
+    return measured if measured is not None and measured.value is not None else None
