@@ -71,12 +71,19 @@ def test_a_reference_model_is_compared_under_the_same_attack_only():
     measured = [fraction("accuracy.clean", 0.9), *attack("pgd", 0.6, 0.9, steps=20)]
     named = {"reference": "plain/1", "undefended": True}
     settings = measured[1].settings | named
-    other = [fraction("reference.accuracy.clean", 0.95, **named), fraction(f"reference.{measured[1].id}", 0.04, **settings)]
+    other = [
+        fraction("reference.accuracy.clean", 0.95, **named),
+        fraction(f"reference.{measured[1].id}", 0.04, **settings),
+    ]
     report = make_report(measurements=[*measured, *other])
     sentence = (
         "An undefended model, plain/1, is wrong on 96 of 100 images under the same attack, and on 5 of 100 without one."
     )
-    assert opening(report).details[1] == sentence and sentence in html.render(report) and "Compared to" in html.render(report)
+    assert (
+        opening(report).details[1] == sentence
+        and sentence in html.render(report)
+        and "Compared to" in html.render(report)
+    )
     weaker = dataclasses.replace(other[1], settings=settings | {"steps": 7})
     report = make_report(measurements=[*measured, other[0], weaker])
     assert reference_of(report, measured[1]) is None and "No other model" in opening(report).details[1]
