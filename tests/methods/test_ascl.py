@@ -101,6 +101,8 @@ def test_distances_are_taken_on_the_unit_sphere_if_asked(kind):
         found[normalized] = contrastive.ascl(z, labels, predicted(passes), "global", 0.2, kind)
         np.testing.assert_allclose(terms["contrastive"], found[normalized], rtol=2e-3)
     assert np.abs(found[True] - found[False]).max() > 0.1
+    with pytest.raises(ValueError, match="no effect with the cosine"):
+        Contrast(normalized=True)
 
 
 @pytest.mark.parametrize("projection", [LinearProjection, MLPProjection])

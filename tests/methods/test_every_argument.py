@@ -35,6 +35,10 @@ OF_KERAS = ("name", "dtype", "trainable")
 WITHOUT_EFFECT = {
     ("FreeAdversarialTraining", "seed"): "nothing in its step is random",
     **{
+        (name, "bounds"): "a check of the pixels alone, in test_pixel_bounds.py"
+        for name in ("CutMix", "ManifoldMixup", "Mixup", "Supervised")
+    },
+    **{
         (
             name,
             "examples",

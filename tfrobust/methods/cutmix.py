@@ -7,12 +7,13 @@ from tfrobust.augment.mixing import Mix, Mixing, cut_box
 from tfrobust.errors import InputError
 from tfrobust.losses.mixed import mixed_cross_entropy
 from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class CutMix(Method):
+class CutMix(PixelBounds, Method):
     """Cross-entropy on images with a box pasted from another image, with labels weighted by area.
 
     x~ = x outside a box of area 1 - lambda, x' inside; ce_mixed = l CE(h(x~), y) + (1 - l) CE(h(x~), y'). l is the
@@ -32,7 +33,7 @@ class CutMix(Method):
         mixing: how weights, boxes and partners are sampled; `per_example` gives each image a box of its own.
         probability: probability that a step (an example, with `per_example`) is mixed at all. The released commands
             have 1 for ImageNet and 0.5 for CIFAR.
-        **kwargs: as in `Method`.
+        **kwargs: as in `Method`; `bounds` of the pixels, (0.0, 1.0) by default.
 
     Raises:
         ValueError: a probability outside [0, 1].

@@ -6,12 +6,13 @@ import tensorflow as tf
 from tfrobust.augment.mixing import Mixing, at_one_stage, mix_rows, require_stages
 from tfrobust.losses.mixed import checked_objective, mixed_loss
 from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ManifoldMixup(Method):
+class ManifoldMixup(PixelBounds, Method):
     """Mixup of the hidden states at one stage of the encoder, sampled anew for each step.
 
     g~ = lambda g_k(x) + (1 - lambda) g_k(x') at stage k, which then passes through the rest of the network; ce_mixed =
@@ -33,7 +34,7 @@ class ManifoldMixup(Method):
         stages: the stages that may be mixed, with equal probability: 0 is the input, k the output of stage k.
         objective: "cross_entropy" (the paper), or "binary_cross_entropy" of the softmax against the mixed one-hot
             labels, averaged over the classes (the released code).
-        **kwargs: as in `Method`.
+        **kwargs: as in `Method`; `bounds` of the pixels, (0.0, 1.0) by default.
 
     Raises:
         ValueError: an unknown objective, or stages that the encoder does not have.

@@ -6,12 +6,13 @@ import tensorflow as tf
 from tfrobust.augment.mixing import Mixing, mix_rows
 from tfrobust.losses.mixed import mixed_cross_entropy
 from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Mixup(Method):
+class Mixup(PixelBounds, Method):
     """Cross-entropy on convex combinations of two images, with labels weighted like the images.
 
     x~ = lambda x + (1 - lambda) x', ce_mixed = lambda CE(h(x~), y) + (1 - lambda) CE(h(x~), y'). One lambda ~ Beta(1,
@@ -28,7 +29,7 @@ class Mixup(Method):
     Args:
         encoder, head: as in `Method`.
         mixing: how weights and partners are sampled.
-        **kwargs: as in `Method`.
+        **kwargs: as in `Method`; `bounds` of the pixels, (0.0, 1.0) by default.
 
     Source:
         Zhang et al. 2018, https://arxiv.org/abs/1710.09412, and its released code.

@@ -4,13 +4,15 @@ import keras
 
 from tfrobust.augment.base import Augmentation
 from tfrobust.common.kinds import ANY
+from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Supervised(Method):
+class Supervised(PixelBounds, Method):
     """Cross-entropy on images and, with `noise`, on a noisy copy of each image.
 
     L = ce (+ weight ce_noisy). With noise = AddGaussian and a small weight it is XE+Gaussian of the papers. For noise
@@ -34,7 +36,7 @@ class Supervised(Method):
         encoder, head: as in `Method`.
         noise: makes the copy, sampled anew in every step; None for none.
         forward: "separate" passes for images and copies, or one "joint" pass. The paper does not specify it.
-        **kwargs: as in `Method`.
+        **kwargs: as in `Method`; `bounds` of the pixels, (0.0, 1.0) by default.
 
     Source:
         Paper 000, section 4.3 and appendix C: the weight of `ce_noisy` is 1e-4.
@@ -45,6 +47,8 @@ class Supervised(Method):
 
     def __init__(self, encoder, head, *, noise: Augmentation | None = None, forward: str = "separate", **kwargs):
         super().__init__(encoder, head, **kwargs)
+        if noise is not None and self.bounds != (0.0, 1.0):
+            raise InputError(f"Supervised.noise is for pixels in [0, 1], not {self.bounds}: leave out noise or bounds.")
         self.noise = noise
         self.forward = checked_forward(forward)
 

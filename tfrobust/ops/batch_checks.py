@@ -40,7 +40,8 @@ def check_pixels(images: tf.Tensor, caller: str, low: float = 0.0, high: float =
     _require(
         farthest <= (high - low) * (0.5 + _TOLERANCE),
         f"{caller} takes float pixels in [{low:g}, {high:g}], got others; {_remedy(low, high)}, clip values that "
-        "interpolation moved outside, and keep normalization inside the model.",
+        "interpolation moved outside, and keep normalization inside the model. A model that scales its input takes "
+        "other `bounds`, of the threat model or of plain methods.",
     )
 
 

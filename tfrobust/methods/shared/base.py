@@ -491,12 +491,17 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
         images = batch_checks.examples_of(images, caller)
         rows, images = distribution.global_rows(tf.shape(images)[0]), tf.convert_to_tensor(images)
         if images.shape.rank != 2:
-            # The attribute `adversary` of a subclass may be something else, such as a discriminator.
-            threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
-            batch_checks.check_pixels(images, caller, *((0.0, 1.0) if threat is None else threat.bounds))
+            batch_checks.check_pixels(images, caller, *self.pixel_bounds)
         images = self._known_tokens(images)
         images = tf.cast(images, tf.int32 if images.dtype.is_integer else tf.float32)
         return Batch(images, None if labels is None else batch_checks.class_ids(labels, caller, _MIXED), rows, extra)
+
+    @property
+    def pixel_bounds(self) -> tuple[float, float]:
+        """(low, high) of the pixels in a batch: those of the threat model, or [0, 1]."""
+        # The attribute `adversary` of a subclass may be something else, such as a discriminator.
+        threat = getattr(getattr(getattr(self, "adversary", None), "attack", None), "threat", None)
+        return (0.0, 1.0) if threat is None else threat.bounds
 
     def _ready_batch(self, data) -> Batch:
         """Convert the data of a step with `as_batch` and build the method if necessary.

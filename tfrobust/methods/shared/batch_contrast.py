@@ -37,7 +37,7 @@ class Contrast(Configured):
             mean over all anchors, half as large.
 
     Raises:
-        ValueError: unknown scale or similarity, or a temperature that is not above 0.
+        ValueError: unknown scale or similarity, a temperature that is not above 0, or `normalized` with the cosine.
     """
 
     selection: Selection = dataclasses.field(default_factory=GlobalSelection)
@@ -51,6 +51,10 @@ class Contrast(Configured):
         if not self.temperature > 0 or self.similarity not in similarity.SIMILARITIES:
             valid = f"temperature > 0 and similarity one of {list(similarity.SIMILARITIES)}"
             raise InputError(f"Contrast has {self.temperature} and {self.similarity!r}; it takes {valid}.")
+        if self.normalized and self.similarity == "cosine":
+            raise InputError(
+                "Contrast.normalized has no effect with the cosine, which normalizes by itself: leave it out."
+            )
 
     def __call__(self, embeddings: list, tags: list[Tags], *, clean_views: int) -> tuple[tf.Tensor, dict]:
         """Compute the contrastive term of each image and count its pairs.

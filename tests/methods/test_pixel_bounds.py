@@ -1,0 +1,49 @@
+"""Plain methods train models that scale their input themselves, and check the pixels that these take."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfrobust import keras as robust
+from tfrobust.errors import InputError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1)).astype("float32")
+LABELS = np.arange(8) % 3
+PARTS = robust.methods
+
+
+def method(kind, scaled: bool, **keywords):
+    keras.utils.set_random_seed(0)
+    rescaling = [keras.layers.Rescaling(1 / 255)] if scaled else []
+    layers = [*rescaling, keras.layers.Flatten(), keras.layers.Dense(4, activation="relu")]
+    return kind(keras.Sequential(layers), robust.models.LinearHead(3), **keywords)
+
+
+def losses(trained, images):
+    trained.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    return trained.fit(images, LABELS, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
+
+
+@pytest.mark.parametrize("kind", [PARTS.Supervised, PARTS.Mixup, PARTS.CutMix])
+def test_training_in_bytes_equals_training_in_unit_pixels(kind):
+    wide = losses(method(kind, True, bounds=(0, 255)), PIXELS)
+    np.testing.assert_allclose(wide, losses(method(kind, False), PIXELS / 255), rtol=1e-5)
+
+
+def test_other_pixels_and_other_bounds_are_refused():
+    with pytest.raises(ValueError, match=r"pixels in \[0, 1\].* takes other `bounds`"):
+        losses(method(PARTS.Supervised, True), PIXELS)
+    with pytest.raises(ValueError, match=r"pixels in \[0, 200\]"):
+        losses(method(PARTS.Supervised, True, bounds=(0, 200)), PIXELS)
+    for bounds in (3, (1, 0), (0, float("inf")), ("a", "b"), (0, 1, 2)):
+        with pytest.raises(InputError, match=r"Supervised.bounds is .*it is \(low, high\)"):
+            method(PARTS.Supervised, True, bounds=bounds)
+    with pytest.raises(InputError, match="leave out noise or bounds"):
+        method(PARTS.Supervised, True, bounds=(0, 255), noise=robust.augment.AddGaussian())
+    with pytest.raises(InputError, match="NFM has no argument 'bounds'"):
+        method(PARTS.NFM, True, bounds=(0, 255))
+
+
+def test_bounds_return_from_the_configuration():
+    first = method(PARTS.Supervised, True, bounds=(0, 255))
+    assert PARTS.Supervised.from_config(first.get_config()).bounds == (0.0, 255.0)
