@@ -12,6 +12,8 @@ import pytest
 from report.synthetic import make_report
 from report.test_render import hostile_report
 
+from tfrobust.report.comparison import reports as compare
+from tfrobust.report.comparison import views
 from tfrobust.report.renderers.html import render as render_html
 from tfrobust.report.renderers.style import DARK_PAGE, LIGHT_PAGE
 
@@ -72,13 +74,23 @@ def measured(folder, page):
     return {int(width): one for width, one in found.items()}
 
 
-@pytest.mark.parametrize("report", [make_report, hostile_report])
-def test_no_column_is_cut_and_nothing_scrolls_sideways(place, report):
-    page = render_html(report())
+def compared():
+    """Two groups of three trainings, and a model of its own: numbers with intervals and deviations."""
+    names = [f"{name}-seed{seed}" for name in ("a_method_of_a_long_name", "trades") for seed in range(3)]
+    runs = [make_report(name=name, version=1, pgd=0.6 + 0.01 * number) for number, name in enumerate(names)]
+    located = [(f"exported/a/folder/deep/below/another/{run.model['name']}/1/report.json", run) for run in runs]
+    return views.html(compare.arrange([*located, ("b.json", make_report())], grouped=True))
+
+
+@pytest.mark.parametrize(
+    "make", [compared, lambda: render_html(make_report()), lambda: render_html(hostile_report())], ids="cmh"
+)
+def test_no_column_is_cut_and_nothing_scrolls_sideways(place, make):
+    page = make()
     for width, found in measured(place, page).items():
         assert found["scroll"] <= width and not found["wide"], (width, found["wide"])
         assert found["plots"] == page.count('class="plot"') > 0 and not found["empty"] and not found["small"]
-        assert found["height"] > 2000
+        assert found["height"] > 1000
 
 
 @pytest.mark.parametrize(("mode", "page"), [("light", LIGHT_PAGE), ("dark", DARK_PAGE)])

@@ -14,6 +14,7 @@ from tfrobust.report.blocks.scatter import Point, scatter
 from tfrobust.report.comparison.gap import gap_table
 from tfrobust.report.comparison.groups import SEEDS, pairs
 from tfrobust.report.comparison.reports import Comparison
+from tfrobust.report.comparison.verdict import common_attack, verdict
 from tfrobust.report.difference import INDEPENDENT, PAIRED, Difference
 from tfrobust.report.renderers import html as page
 from tfrobust.report.renderers import markdown as markup
@@ -49,6 +50,8 @@ def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -
         brackets; one line, cut at the width, has all warnings.
     """
     lines = []
+    for sentence in map(terminal, verdict(comparison)):
+        lines += [sentence] if width is None else textwrap.wrap(sentence, max(width, 40))
     for heading, rows, remarks in _tables(comparison, short=True):
         right = tuple(range(1, len(rows[0])))
         lines += [*(["", heading] if lines else []), *folded(rows, right, width)]
@@ -65,9 +68,15 @@ def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -
 
 def markdown(comparison: Comparison, ends: Ends = None) -> str:
     """Format the same tables in Markdown, with every text from a report escaped."""
-    parts = []
-    for heading, rows, remarks in _tables(comparison):
-        parts += [*([f"## {markup.safe(heading)}"] if parts else []), markup.table(rows, tuple(range(1, len(rows[0]))))]
+    answer, *details = verdict(comparison) or [""]
+    parts = (
+        [f"**{markup.safe(answer)}**", *([markup.paragraph(" ".join(details))] if details else [])] if answer else []
+    )
+    for number, (heading, rows, remarks) in enumerate(_tables(comparison)):
+        parts += [
+            *([f"## {markup.safe(heading)}"] if number else []),
+            markup.table(rows, tuple(range(1, len(rows[0])))),
+        ]
         parts += [markup.listing(remarks)] if remarks else []
     parts += [markup.listing(_numbered(comparison.notes))] if comparison.notes else []
     if ends is not None:
@@ -80,6 +89,7 @@ def as_json(comparison: Comparison) -> str:
     columns = [{"id": identity, "label": label} for identity, label in comparison.columns.items()]
     document = {
         "schema": SCHEMA,
+        "verdict": verdict(comparison),
         "columns": columns,
         "notes": [{"text": text, "columns": ids} for text, ids in comparison.notes.items()],
         "reference": comparison.reference,
@@ -97,7 +107,7 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
     """
     notes = list(comparison.notes)
     figures = _scatter(comparison) + _curves(comparison, notes)
-    body = ['<p class="eyebrow">tfrobust</p><h1>Robustness compared</h1>']
+    body = ['<p class="eyebrow">tfrobust</p><h1>Robustness compared</h1>', _verdict(comparison)]
     if notes:
         # One line, which a reader opens; on paper it is open.
         listed = "".join(f"<p>{page.text(note)}</p>" for note in _numbered(notes))
@@ -119,6 +129,13 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
     ]
     body.append(page.section("files", "Reports", "", page.table(["Model", "File"], rows)))
     return page.page("Robustness compared", "\n".join(body))
+
+
+def _verdict(comparison: Comparison) -> str:
+    """Render the verdict; "" for a single model."""
+    answer, *details = verdict(comparison) or [""]
+    lines = f'<p class="answer">{page.text(answer)}</p>' + (f"<p>{page.text(' '.join(details))}</p>" if details else "")
+    return f'<div class="opening"><div>{lines}</div></div>' if answer else ""
 
 
 def _markup(rows: list[list[str]]) -> str:
@@ -268,33 +285,27 @@ def _json_row(comparison: Comparison, name: str, report: Report) -> dict:
 
 def _scatter(comparison: Comparison) -> str:
     """Render clean against robust accuracy, under the attack that most models share; "" without such an attack."""
-    clean = "accuracy.clean"
-    by_attack: dict[str, list[str]] = {}
-    for name, report in comparison.named:
-        for row in reading.attack_rows(report.measurements):
-            if row.accuracy.value is not None and report.get(clean) and report[clean].value is not None:
-                by_attack.setdefault(row.accuracy.id, []).append(name)
-    if not by_attack:
+    clean, attack = "accuracy.clean", common_attack(comparison)
+    if attack is None:
         return ""
     named = dict(comparison.named)
-
-    def strength(identity: str) -> tuple[int, float]:
-        having = by_attack[identity]
-        return len(having), -sum(named[name][identity].value for name in having)
-
-    attack = max(by_attack, key=strength)
+    having = [
+        name
+        for name, report in comparison.named
+        if all(report.get(identity) and report[identity].value is not None for identity in (clean, attack))
+    ]
     points = []
     for place, (name, report) in enumerate(comparison.named):
-        if name in by_attack[attack]:
+        if name in having:
             x, y = ((m.value, m.low, m.high) for m in (report[clean], report[attack]))
             runs = comparison.groups[name].values() if comparison.groups is not None else ()
             single = [[run.get(identity) for identity in (clean, attack)] for run in runs]
             small = [(one.value, other.value) for one, other in single if one and other]
             points.append(Point(name, x, y, place, tuple(small) if len(small) > 1 else ()))
-    title = reading.label(named[by_attack[attack][0]][attack])
+    title = comparison.columns[attack]
     caption = f"Clean accuracy against accuracy under {title}{comparison.marks(attack)}"
     draw = partial(scatter, points=points, x_label="clean accuracy", y_label="robust accuracy")
-    missing = [name for name in named if name not in by_attack[attack]]
+    missing = [name for name in named if name not in having]
     said = f'<p class="key">Not evaluated with this attack: {page.text(", ".join(missing))}.</p>' if missing else ""
     return f"<div>{page.figure(Figure('compare-scatter', caption, draw))}{said}</div>"
 
