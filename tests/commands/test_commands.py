@@ -41,13 +41,19 @@ def test_train_hands_its_flags_and_defaults_on(asked):
     assert train.main([*flags, "--workdir=w", "--export_dir=e", "--version=3", "--profile=5", "--dry_run"]) == 0
     assert [asked[name] for name in ("name", "paths", "params")] == ["train", ["gin/a.gin", "b.gin"], ["SEED=1"]]
     assert asked["imports"] == ["os.path"] and callable(asked["runtime"].pop("configuration"))
+    budget = asked["runtime"].pop("budget")
+    assert budget.seconds is None and budget.command([], 5, 2) == (
+        "tfrobust train --gin_file=gin/a.gin --gin_file=b.gin --gin_param=SEED=1 --gin_import=os.path --workdir=w "
+        "--export_dir=e --version=3 --profile=5 '--gin_param=EVALUATORS=[...]' --gin_param=EVAL_EXAMPLES=5 "
+        "--gin_param=EPOCHS=2"
+    )
     given = {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
     rest = {"training_must_be_done": False, "publish_anyway": False, "verbose": 1, "allow_downloads": False}
     assert asked["runtime"] == {**given, **rest}
     assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
     del asked["runtime"]["configuration"]
     defaults = {"workdir": None, "export_dir": "exported", "version": None, "profile": 0}
-    assert asked["runtime"] == {**defaults, "dry_run": False, **rest}
+    assert asked["runtime"] == {**defaults, "dry_run": False, "budget": None, **rest}
 
 
 def test_evaluate_hands_its_flags_on(asked):
@@ -55,7 +61,15 @@ def test_evaluate_hands_its_flags_on(asked):
     assert evaluate.main(flags) == 0
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
-    kept = {"output": "o", "surrogate": None, "shard": None, "attach": False, "verbose": 1}
+    kept = {
+        "output": "o",
+        "surrogate": None,
+        "shard": None,
+        "attach": False,
+        "verbose": 1,
+        "dry_run": False,
+        "budget": None,
+    }
     kept |= {"bounds": (0.0, 1.0), "allow_downloads": False}
     assert runtime == {"model": "m", "logits_output": "logits", **kept}
     for verbose, flag in enumerate(["--quiet", "--verbose"]):

@@ -77,6 +77,16 @@ def _findings(report):
     return {finding["check"]: finding for finding in report["doctor"]}
 
 
+def test_a_dry_run_costs_the_attacks_and_writes_nothing(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = [f"--model={place / 'gray_levels.keras'}", f"--data={place / 'ids.npz'}", f"--gin_file={QUICK}"]
+    flags += ["--bounds=0,255", "--gin_param=EPSILON=0.05"]
+    assert evaluate.main([*flags, "--gin_param=EVAL_EXAMPLES=10", "--dry_run", "--budget=1h"]) == 0
+    text = capsys.readouterr().out
+    assert "at most 210 passes of one image forward and backward, by 2 attacks on 10 examples" in text
+    assert text.endswith("\nbudget      1 h 0 min suffice for the attacks\n") and not list(tmp_path.iterdir())
+
+
 def test_probabilities_are_judged_as_log_p_and_the_report_says_so(place, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(ROOT)
     few = "--gin_param=EVALUATORS=[@CleanAccuracy(), @fgsm/AttackAccuracy()]"

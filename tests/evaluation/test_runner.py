@@ -122,6 +122,7 @@ def test_a_call_that_fails_in_an_attack_leaves_nothing_in_the_cache(tmp_path):
         {"seed": 1},
         {"selected_on": "test"},
         {"class_names": ("dark", "bright")},
+        {"limit": 5},
     ],
     ids=lambda changes: next(iter(changes)),
 )

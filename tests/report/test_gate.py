@@ -141,10 +141,10 @@ def test_the_doctor():
     assert faults("no doctor warn", doctor=findings) == ["no doctor warn: units (warn): large"]
     failing = [*findings, Finding("logits", "fail", "probabilities")]
     assert faults("no doctor fail", doctor=failing) == ["no doctor fail: logits (fail): probabilities"]
-    assert faults("no doctor fail") == ["no doctor fail: the doctor did not run"]
+    assert faults("no doctor fail")[0].startswith("no doctor fail: the doctor did not run: evaluate with gin/eval/")
     # What an evaluation says without a doctor does not stand for one.
     alone = [Finding("complete_search", "warn", "ended after 5 s", "more time")]
-    assert faults("no doctor fail", doctor=alone) == ["no doctor fail: the doctor did not run"]
+    assert "the doctor did not run" in faults("no doctor fail", doctor=alone)[0]
     alone = [Finding("white_box", "fail", "no gradients")]
     assert len(faults("no doctor fail", doctor=alone)) == 2
 
@@ -269,3 +269,21 @@ def test_the_tool_says_each_line_and_returns_three(earlier, capsys):
 def test_a_limit_beyond_64_bits_is_refused_before_the_training(line):
     with pytest.raises(InputError, match="1e999, which is no number of 64 bits"):
         Gate(require=(line,))
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("attack.pgd20_linf_0.2.accuracy >= 0.1", "lacks; nearest: attack.pgd_linf_0.2.accuracy"),
+        ("high of accuracy.dirty > 0.1", "accuracy.dirty, which this evaluation lacks"),
+        ("calibration.ece no worse than exported/x by more than 0.1", "calibration.ece, which"),
+        ("no doctor warn", r"'no doctor warn', and EVALUATORS has no @Doctor\(\): evaluate with"),
+    ],
+)
+def test_what_an_evaluation_does_not_measure_is_refused_before_it_begins(line, fault):
+    measurable = ["no worse than exported/x.y by more than 0.01", "cost.evaluation <= 60", f"low of {ATTACK} >= 5 %"]
+    for each in (*measurable, ATTACK.replace("accuracy", "class.shirt") + " >= 0.1"):
+        Gate(require=(each,)).check_measured([CLEAN.id, ATTACK], has_doctor=False)
+    with pytest.raises(InputError, match=fault):
+        Gate(require=(measurable[0], line)).check_measured([CLEAN.id, ATTACK], has_doctor=False)
+    Gate(require=("no doctor fail",)).check_measured([], has_doctor=True)

@@ -45,7 +45,7 @@ def dataset(count, classes=10):
     ],
 )
 def test_passes_of_an_evaluation(evaluators, both, forward):
-    found = estimate.attack_passes(evaluators, dataset(360))
+    found = estimate.attack_passes(estimate.Evaluation(evaluators, dataset(360)))
     assert (found.both, found.forward) == (both, forward) and found.forward_equivalents == 3 * both + forward
     assert found.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
 
@@ -55,9 +55,11 @@ def test_the_largest_parts_of_an_evaluation():
         attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="square")
     )  # forward only, a third of the cost
     targeted = AttackAccuracy(attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="apgd_t"))
-    shares = estimate.attack_passes((CleanAccuracy(), square, targeted), dataset(360)).shares
+    passes = estimate.attack_passes(estimate.Evaluation((CleanAccuracy(), square, targeted), dataset(360), 100))
+    shares = passes.shares
+    assert passes.examples == 100 and passes.by_evaluator == ((0, ""), (500_000, "Square"), (270_000, "APGD-T"))
     assert list(shares.items()) == [("Square", 5000 / 7700), ("APGD-T", 2700 / 7700)]
-    assert estimate.attack_passes((CleanAccuracy(),), dataset(360)).shares == {}
+    assert estimate.attack_passes(estimate.Evaluation((CleanAccuracy(),), dataset(360))).shares == {}
 
 
 def said(capsys, *flags):
@@ -80,6 +82,11 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
     assert re.search(r"\n            largest parts: PGD [0-9]+%, FGSM [0-9]+%\n", text)
     # Not for what the line before names besides.
     assert re.search(r"time        at most about .* for these attacks, at training's pace", text)
+    assert re.search(r"\ncheaper     at most about .*: 200 of 360 examples, accuracies to within ± 6.9 points\n", text)
+    assert text.splitlines()[-1].split() == [
+        *("tfrobust train --gin_file=gin/adversarial_training.gin --gin_file=gin/eval/quick.gin".split()),
+        *("--gin_param=EPOCHS=1000", "--gin_param=STEPS=1", "--gin_param=EVAL_EXAMPLES=200"),
+    ]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ import sys
 
 from tfrobust.commands import failures, supervised
 from tfrobust.commands.configuration.files import joined_stems, shown
-from tfrobust.commands.flags import Parser
+from tfrobust.commands.flags import Parser, budget
 from tfrobust.commands.run import call, operative_text, prepare
 from tfrobust.common.files import read_bounded
 from tfrobust.errors import InputError
@@ -48,6 +48,9 @@ def parser() -> Parser:
         "--shard", metavar="I/N", type=_shard, help="compute share I of N only; when all are done, run without it"
     )
     flags.add_verbosity()
+    what = "print what the attacks cost at most, after model and data were loaded, and stop"
+    flags.add_argument("--dry_run", action="store_true", help=what)
+    flags.add_budget()
     what = "publish the next version of the export, with these numbers added to its report"
     flags.add_argument("--attach", action="store_true", help=what)
     return flags
@@ -72,6 +75,8 @@ def run(flags: argparse.Namespace):
         shard=flags.shard,
         verbose=flags.verbose,
         attach=flags.attach,
+        dry_run=flags.dry_run,
+        budget=budget(parser(), flags, "evaluate"),
         configuration=operative_text,
         **data,
     )

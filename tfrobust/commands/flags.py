@@ -2,7 +2,9 @@
 
 import argparse
 import re
+import shlex
 import sys
+from collections.abc import Sequence
 
 from tfrobust.commands import run
 from tfrobust.commands.configuration import binding, files
@@ -61,6 +63,27 @@ class Parser(argparse.ArgumentParser):
             message += "; a file follows its flag: --gin_file=my_run.gin"
         raise InputError(message)
 
+    def command_line(self, flags: argparse.Namespace, without: Sequence[str] = ()) -> list[str]:
+        """Return the arguments from which these flags were parsed, without some of them."""
+        arguments = []
+        for action in self._actions:
+            value = getattr(flags, action.dest, action.default)
+            if action.dest in without or value == action.default:
+                continue
+            if action.nargs == 0 and value != action.const:  # --quiet, where --verbose was given
+                continue
+            option = action.option_strings[-1]
+            arguments += [
+                option if action.nargs == 0 else f"{option}={_as_text(one)}"
+                for one in (value if isinstance(value, list) else [value])
+            ]
+        return arguments
+
+    def add_budget(self) -> None:
+        """Add --budget."""
+        what = "with --dry_run: print the command that fits this time, such as 10min, and what it leaves out"
+        self.add_argument("--budget", metavar="TIME", type=_time, help=what)
+
     def add_gin_flags(self, example: str) -> None:
         """Add --gin_file, --gin_param and --gin_import, each of which may be repeated."""
         self.add_argument(
@@ -102,6 +125,46 @@ class Parser(argparse.ArgumentParser):
             metavar="PKG.MOD",
             help="a module of your own whose classes and functions the gin files may name",
         )
+
+
+def budget(parser: Parser, flags: argparse.Namespace, command: str):
+    """Return the `runs.budget.Budget` of a command's flags; None without --dry_run.
+
+    Raises:
+        InputError: --budget is given without --dry_run.
+    """
+    if not flags.dry_run:
+        if flags.budget:
+            raise InputError("--budget needs --dry_run, which prints the command that fits the time.")
+        return None
+    from tfrobust.runs.budget import Budget  # imports TensorFlow, which --help does not need
+
+    arguments = parser.command_line(flags, without=("dry_run", "budget", "replicas"))
+
+    def written(members: Sequence[int] | None, examples: int | None, epochs: int | None) -> str:
+        params = [f"EVALUATORS={run.evaluators_text(members)}"] if members is not None else []
+        params += [f"EVAL_EXAMPLES={examples}"] if examples else []
+        params += [f"EPOCHS={epochs}"] if epochs else []
+        return shlex.join(["tfrobust", command, *arguments, *(f"--gin_param={param}" for param in params)])
+
+    return Budget(flags.budget and seconds(flags.budget), written)
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of a duration such as 90s, 10min, 2h or 1h30min; 0 for any other text."""
+    match = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,5})min)?(?:(\d{1,6})s)?", text)
+    hours, minutes, rest = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    return 3600 * hours + 60 * minutes + rest
+
+
+def _time(text: str) -> str:
+    if not seconds(text):
+        raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a time, such as 90s, 10min or 2h")
+    return text
+
+
+def _as_text(value) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def count(text: str) -> int:

@@ -6,6 +6,7 @@ once.
 
 import argparse
 import importlib
+from collections.abc import Sequence
 
 from tfrobust.commands.configuration import binding, files, registry
 from tfrobust.common import outside
@@ -115,6 +116,12 @@ def call(name: str, *, allow_downloads: bool, **runtime):
 def outside_lines() -> list[str]:
     """Return the files and downloads that the configuration names."""
     return binding.outside(_bindings, _registry)
+
+
+def evaluators_text(members: Sequence[int]) -> str:
+    """Return the list EVALUATORS of the configuration as gin text, reduced to these positions."""
+    values = [item.value for item in _bindings if item.macro == "EVALUATORS" and isinstance(item.value, (list, tuple))]
+    return binding.text([values[-1][position] for position in members], _registry) if values else "[...]"
 
 
 def operative_text() -> str:

@@ -56,7 +56,7 @@ def run(flags: argparse.Namespace, parser: Parser) -> None:
     """
     name = _name(flags)
     base = flags.workdir or str(pathlib.Path("runs", name))
-    common = _arguments(flags, parser)
+    common = parser.command_line(flags, without=("seeds", "parallel", "workdir"))
     chosen = flags.seeds[:1] if flags.dry_run else flags.seeds
     commands = {}
     for seed in chosen:
@@ -94,23 +94,6 @@ def _name(flags: argparse.Namespace) -> str:
     if not isinstance(name, str):
         raise InputError("NAME must be set; add --gin_param=\"NAME='...'\".")
     return name
-
-
-def _arguments(flags: argparse.Namespace, parser: Parser) -> list[str]:
-    """Return the command line of the flags that were given and that all runs share."""
-    given = []
-    for action in parser._actions:
-        value = getattr(flags, action.dest, action.default)
-        if action.dest in ("seeds", "parallel", "workdir") or value == action.default:
-            continue
-        if action.nargs == 0 and value != action.const:  # --quiet, where --verbose was given
-            continue
-        option = action.option_strings[-1]
-        given += [
-            option if action.nargs == 0 else f"{option}={one}"
-            for one in (value if isinstance(value, list) else [value])
-        ]
-    return given
 
 
 def _run_all(commands: dict[int, list[str]], logs: dict[int, pathlib.Path | None], parallel: int) -> dict[int, int]:

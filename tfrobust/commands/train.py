@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from tfrobust.commands import failures, seeds
-from tfrobust.commands.flags import Parser, PrintEnvironment, count, counts
+from tfrobust.commands.flags import Parser, PrintEnvironment, budget, count, counts
 from tfrobust.commands.run import call, differing_text, operative_text, outside_lines, prepare
 from tfrobust.errors import InputError
 
@@ -23,6 +23,7 @@ def parser() -> Parser:
     flags.add_argument("--profile", metavar="N", type=count, default=0, help="profile N steps for TensorBoard")
     what = "print what differs from the defaults (all settings with --verbose) and the cost, and stop"
     flags.add_argument("--dry_run", action="store_true", help=what)
+    flags.add_budget()
     what = "with --dry_run: forecast the training on so many accelerators, under assumptions that Plan sets in gin"
     flags.add_argument("--replicas", metavar="N,N,...", type=counts, help=what)
     seeds.add_flags(flags)
@@ -56,6 +57,7 @@ def run(flags: argparse.Namespace) -> None:
         publish_anyway=flags.publish,
         profile=flags.profile,
         dry_run=flags.dry_run,
+        budget=budget(parser(), flags, "train"),
         training_must_be_done=False,
         verbose=flags.verbose,
         configuration=differing_text if flags.dry_run and flags.verbose < 2 else operative_text,

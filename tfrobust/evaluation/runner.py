@@ -184,6 +184,8 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
     if evaluator.uses_validation and setting.has_validation:
         split = setting.validation_images, setting.validation_labels
         parts["validation_data"] = setting.cached("validation data", lambda: fingerprint.data_sha256(*split))
+    if setting.limit is not None:
+        parts["limit"] = setting.limit
     if evaluator.uses_attacks:
         parts["attacks"] = configured.identity(setting.evaluation_attacks)
     if evaluator.uses_embedding:

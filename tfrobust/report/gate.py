@@ -8,7 +8,7 @@ import math
 import operator
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 
@@ -35,6 +35,7 @@ _FORMS = (
 _LARGER_IS_BETTER = ("accuracy", "aurra", "median_distance", "correlation", "pooled_correlation")
 # Present in every report for which the doctor ran. Other findings, such as a search cut short, do not need the doctor.
 _DOCTORS_CHECK = "deterministic"
+_DOCTORS_REMEDY = "evaluate with gin/eval/standard.gin, or add @Doctor() with Doctor.attack to EVALUATORS"
 _SMALLER_IS_BETTER = (
     *("drop", "ece", "rms", "brier", "nll", "mce", "relative_mce"),
     *("flip_probability", "flip_rate", "mfr"),
@@ -86,6 +87,27 @@ class Gate(Configured):
             if match:
                 _reference(match[2])
 
+    def check_measured(self, ids: Sequence[str], *, has_doctor: bool) -> None:
+        """Check, before hours of training, that an evaluation measures what the lines require.
+
+        Args:
+            ids: of the measurements of its evaluators. Those by class belong to the attack that has the same beginning.
+            has_doctor: True if the doctor is among the evaluators.
+
+        Raises:
+            InputError (a ValueError): the evaluation does not give a number that a line names, or lacks the doctor.
+        """
+        for line in self.require:
+            for identity in re.findall(rf"\b(?=[A-Za-z]){_IDENTITY}", line.partition("no worse")[0]):
+                beginning = identity.partition(".class.")[0]
+                if not (identity in ids or identity.startswith("cost.") or f"{beginning}.accuracy" in ids):
+                    near = reading.nearest(identity, ids)
+                    raise InputError(f"Gate.require has {identity}, which this evaluation lacks; nearest: {near}"[:300])
+            if _NO_FINDING.fullmatch(line) and not has_doctor:
+                raise InputError(
+                    f"Gate.require has {line!r}, and EVALUATORS has no @Doctor(): {_DOCTORS_REMEDY}."[:300]
+                )
+
     def failures(self, report: Report) -> list[str]:
         """Return the requirements that a report misses, each as "<line>: <the actual state>"; empty if it passes.
 
@@ -130,7 +152,7 @@ def _no_finding(match: re.Match, report: Report) -> list[str]:
     refused = ("fail",) if match[1] == "fail" else ("fail", "warn")
     found = [f"{f.check} ({f.verdict}): {f.evidence}" for f in report.doctor if f.verdict in refused]
     if not any(finding.check == _DOCTORS_CHECK for finding in report.doctor):
-        return [*found, "the doctor did not run"]
+        return [*found, f"the doctor did not run: {_DOCTORS_REMEDY}"]
     return found
 
 

@@ -75,6 +75,7 @@ class Artifact:
         smoothing: the smoothed classifier to serve, too, or None.
         decided: True to publish a model that differs from the newest version or is worse. A gate with requirements
             decides, too.
+        attacked_examples: largest number of test examples of every attack; None: all.
     """
 
     method: Method
@@ -92,6 +93,7 @@ class Artifact:
     verbose: int = 1
     smoothing: ServedSmoothing | None = None
     decided: bool = False
+    attacked_examples: int | None = None
 
     def publish(self, name: str, export_dir: str, version: int | None) -> Report:
         """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
@@ -121,7 +123,8 @@ class Artifact:
         )
         staged, final = self.folder / "staged", self.folder / publication.FINAL
         weights = assets.assemble(staged, **parts)
-        run = run_sha256(weights, self.dataset, self.evaluators, self.facts["configuration"], self.smoothing)
+        identifying = self.facts["configuration"] | limit_facts(self.attacked_examples)
+        run = run_sha256(weights, self.dataset, self.evaluators, identifying, self.smoothing)
         base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
         number = publish.claim(base, owner, version, run=run)
         if publish.is_published(base, number, owner, run=run):
@@ -207,6 +210,7 @@ class Artifact:
                 strengths=self.dataset.test.strengths,
                 groups=self.dataset.test.groups,
                 vocabulary=self.dataset.vocabulary,
+                limit=self.attacked_examples,
                 **training_facts(self.facts, self.dataset, self.evaluators, self.seen_first),
             )
             started = time.monotonic()
@@ -231,6 +235,11 @@ def run_sha256(
     if smoothing is not None:
         parts["smoothing"] = described(smoothing)
     return fingerprint.json_sha256(parts)
+
+
+def limit_facts(attacked_examples: int | None) -> dict:
+    """Return what a limit of the attacked examples adds to the identity of a run; {} without one."""
+    return {} if attacked_examples is None else {"attacked_examples": attacked_examples}
 
 
 def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Examples | None = None) -> dict:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -18,8 +19,10 @@ import tensorflow as tf
 
 from tfrobust.common.console import duration
 from tfrobust.data.spec import Dataset
-from tfrobust.evaluation.engine.base import Evaluator
+from tfrobust.evaluation.engine.base import Evaluator, Setting
 from tfrobust.report.reading import attack_name
+from tfrobust.runs import budget as budgets
+from tfrobust.runs.budget import Budget
 from tfrobust.runs.forecast import BACKWARD, forecast_lines
 from tfrobust.runs.plan import Plan
 from tfrobust.runs.stage import Stage
@@ -42,6 +45,8 @@ class Passes:
         attacks: number of attacks.
         uncounted: names of the evaluators that are not included.
         shares: share of the cost by display name of the attack or member, largest first; {} if there is none.
+        by_evaluator: cost of each evaluator's attacks, in units of forward passes; and the display names of these.
+        examples: the largest number of examples that an attack sees.
     """
 
     both: int
@@ -49,6 +54,8 @@ class Passes:
     attacks: int
     uncounted: tuple[str, ...]
     shares: dict[str, float]
+    by_evaluator: tuple[tuple[int, str], ...]
+    examples: int
 
     @property
     def forward_equivalents(self) -> int:
@@ -56,32 +63,48 @@ class Passes:
         return (1 + BACKWARD) * self.both + self.forward
 
 
+class Evaluation(NamedTuple):
+    """The evaluation of a run.
+
+    Attributes:
+        evaluators: in order.
+        dataset: its test split is evaluated.
+        limit: largest number of examples of every attack; None: all.
+    """
+
+    evaluators: Sequence[Evaluator]
+    dataset: Dataset
+    limit: int | None = None
+
+
 def show(
     configuration: str,
     stages: Sequence[Stage],
-    evaluators: Sequence[Evaluator],
+    evaluation: Evaluation,
     strategy: tf.distribute.Strategy,
     jit_compile: bool | str,
     plan: Plan | None = None,
+    budget: Budget | None = None,
 ) -> None:
     """Print the configuration, and estimates of the training stages and of the evaluation.
 
     Args:
         configuration: its text.
         stages: built, in the order in which they run.
-        evaluators: of the run.
+        evaluation: of the run.
         strategy: that of the run; steps are measured only on a single device.
         jit_compile: of the run.
         plan: assumptions for a plan of the training on many accelerators; None for none.
+        budget: time that the last lines fit the run into; None for no such lines.
     """
     print(configuration)
-    seconds_per_pass = None  # forward, of one image
+    per_pass, training = None, 0.0  # seconds: forward, of one image; of all stages
     for stage in stages:
         stage.print_estimate()
         if fitted_at_once(stage.method.head):
             continue
         if plan:
-            passes = attack_passes(evaluators, stage.dataset).forward_equivalents if stage is stages[-1] else 0
+            passes = attack_passes(evaluation).forward_equivalents if stage is stages[-1] else 0
             print(*forecast_lines(stage, plan, passes), sep="\n")
         if strategy.num_replicas_in_sync > 1:
             print("time        unknown: steps are not measured on several replicas")
@@ -89,45 +112,43 @@ def show(
         seconds, rests_on = seconds_per_step(stage, strategy, jit_compile)
         whole = duration(seconds * stage.epochs * stage.steps_per_epoch)
         print(f"time        about {whole} ({duration(seconds)} per step: {rests_on})")
-        seconds_per_pass = seconds / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
-    _show_evaluation(evaluators, stages[-1].dataset, seconds_per_pass)
+        per_pass = seconds / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
+        training += seconds * stage.epochs * stage.steps_per_epoch
+    show_evaluation(evaluation, per_pass, budget, "training's pace", training, stages[-1].epochs)
 
 
-def attack_steps(evaluators: Sequence[Evaluator], stage: Stage) -> float:
+def attack_steps(evaluation: Evaluation, stage: Stage) -> float:
     """Return how many steps of a stage cost as much as the attacks of an evaluation if none succeeds."""
-    passes = attack_passes(evaluators, stage.dataset).forward_equivalents
+    passes = attack_passes(evaluation).forward_equivalents
     return passes / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
 
 
-def attack_passes(evaluators: Sequence[Evaluator], dataset: Dataset) -> Passes:
-    """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each.
-
-    Args:
-        evaluators: of the run.
-        dataset: its test split is evaluated.
-    """
-    count = len(dataset.test)
-    setting = SimpleNamespace(
-        images=range(count), subset=lambda limit: np.arange(count if limit is None else min(limit, count))
-    )
-    both = forward = attacks = 0
-    uncounted, costs = [], collections.Counter()
-    for evaluator in evaluators:
+def attack_passes(evaluation: Evaluation) -> Passes:
+    """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each."""
+    count = len(evaluation.dataset.test)
+    least = min(count, evaluation.limit or count)
+    setting = SimpleNamespace(images=range(count), subset=lambda limit: np.arange(min(limit or least, least)))
+    both = forward = attacks = examples = 0
+    uncounted, costs, each = [], collections.Counter(), []
+    for evaluator in evaluation.evaluators:
         try:
             found = evaluator.attacks(setting)
         except AttributeError:  # its attacks depend on the model
             found = ()
         if not found:
             uncounted.append(type(evaluator).__name__)
+        before, names = costs.total(), []
         for attack, positions in found:
-            attacks += 1
+            attacks, examples = attacks + 1, max(examples, len(positions))
+            names.append(attack_name(attack.name))
             for member in attack.members or (attack,):
-                passes = len(positions) * member.rounds(dataset.class_count) * member.steps
+                passes = len(positions) * member.rounds(evaluation.dataset.class_count) * member.steps
                 both += passes if member.needs_gradient else 0
                 forward += 0 if member.needs_gradient else passes
                 costs[attack_name(member.name)] += passes * (1 + BACKWARD * member.needs_gradient)
+        each.append((costs.total() - before, " and ".join(dict.fromkeys(names))))
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
-    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares)
+    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares, tuple(each), examples)
 
 
 def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:
@@ -182,21 +203,53 @@ def _forecast(stage: Stage) -> float:
     return min(seconds[1:]) * (1 + BACKWARD) * stage.passes_per_step * math.ceil(stage.batch_size / count)
 
 
-def _show_evaluation(evaluators: Sequence[Evaluator], dataset: Dataset, seconds_per_pass: float | None) -> None:
-    passes = attack_passes(evaluators, dataset)
-    if not evaluators:
+def show_evaluation(
+    evaluation: Evaluation,
+    per_pass: float | None,
+    budget: Budget | None = None,
+    pace: str = "the pace of one batch",
+    training: float = 0.0,
+    epochs: int = 0,
+) -> None:
+    """Print the cost of an evaluation's attacks, and what fits a budget.
+
+    Args:
+        evaluation: of the run.
+        per_pass: seconds of a forward pass of one image; None if unknown.
+        budget: as for `show`.
+        pace: where `per_pass` comes from.
+        training: seconds of the training before it.
+        epochs: of that training.
+    """
+    passes = attack_passes(evaluation)
+    if not evaluation.evaluators:
         print("evaluation  none")
         return
     black_box = f" and {passes.forward} forward only" if passes.forward else ""
     print(f"evaluation  at most {passes.both} passes of one image forward and backward{black_box}, by", end=" ")
-    print(f"{passes.attacks} attacks on {len(dataset.test)} examples, fewer if attacks succeed early")
+    count = f"{passes.attacks} attack{'s' * (passes.attacks != 1)}"
+    print(f"{count} on {passes.examples} examples, fewer if attacks succeed early")
     if len(passes.shares) > 1:
         parts = [f"{name} {share:.0%}" for name, share in passes.shares.items()]
         print(f"            largest parts: {', '.join(parts[:3])}")
     if passes.uncounted:
         print(f"            not counted: {', '.join(passes.uncounted)}")
-    if seconds_per_pass and passes.attacks:
-        print(
-            f"time        at most about {duration(seconds_per_pass * passes.forward_equivalents)} for these attacks, at"
-            " training's pace"
-        )
+    if not (per_pass and passes.attacks):
+        return
+    whole = duration(per_pass * passes.forward_equivalents)
+    print(f"time        at most about {whole} for these attacks, at {pace}")
+    if budget:
+        seconds, names = zip(*((per_pass * cost, name) for cost, name in passes.by_evaluator), strict=True)
+        for line in budgets.lines(budgets.Costs(training, epochs, seconds, names, passes.examples), budget):
+            print(line)
+
+
+def seconds_per_pass(setting: Setting) -> float:
+    """Measure the seconds of a forward pass of one image: the best of three compiled batches."""
+    images = setting.images[: setting.batch_size]
+    seconds = []
+    for _ in range(4):
+        began = time.perf_counter()
+        setting.predict(images)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:]) / len(images)

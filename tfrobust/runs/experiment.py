@@ -17,6 +17,8 @@ from tfrobust.data.kinds import refuse_other_parts
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
+from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor.full import FullDoctor
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Evaluator, Setting
@@ -33,6 +35,7 @@ from tfrobust.runs import artifact as artifacts
 from tfrobust.runs import estimate, publication, selection
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.attachment import Attachment
+from tfrobust.runs.budget import Budget
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.plan import Plan
@@ -67,6 +70,7 @@ def train(
     validation: Callable[..., keras.callbacks.Callback] | None = None,
     callbacks: tuple[keras.callbacks.Callback, ...] = (),
     evaluators: tuple[Evaluator, ...] = (),
+    attacked_examples: int | None = None,
     pretrained: Pretrained | None = None,
     pretraining: Pretraining | None = None,
     gate: Gate = Gate(),  # noqa: B008 (frozen)
@@ -83,6 +87,7 @@ def train(
     profile: int = 0,
     dry_run: bool = False,
     plan: Plan | None = None,
+    budget: Budget | None = None,
     training_must_be_done: bool = False,
     verbose: int = 1,
     configuration: Callable[[], str] = lambda: "",
@@ -104,6 +109,7 @@ def train(
         validation: constructor of a callback, called as validation(images=, labels=) with the validation split.
         callbacks: further Keras callbacks.
         evaluators: evaluators to run on the test split with the staged SavedModel.
+        attacked_examples: largest number of test examples of every attack, drawn by the seed; None: all.
         pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.
         pretraining: a first stage, which trains the encoder that `method` then takes over; None for one stage.
         gate: requirements that the report must meet for the model to be published; none by default.
@@ -122,6 +128,7 @@ def train(
             is significantly worse. Otherwise only a `gate` with requirements decides that.
         profile: number of steps to trace for TensorBoard, 0 for none.
         dry_run: True to print the configuration and a cost estimate, and stop.
+        budget: time that a dry run fits the run into; None for no such lines.
         plan: assumptions under which a dry run also forecasts the training on many accelerators; None for no forecast.
         training_must_be_done: True to refuse a workdir whose training is not finished (the command `export`).
         verbose: 0 prints the results only, 1 also a line per epoch and per attack, 2 all logs and tasks.
@@ -136,7 +143,7 @@ def train(
             version; the report is in the workdir, and nothing was published.
     """
     _check_numbers(epochs=epochs, batch_size=batch_size)
-    gate.check_references()
+    _check_gate(gate, evaluators)
     strategies.set_determinism(deterministic)
     scope = strategies.make_strategy(strategy)  # collectives must exist before anything else runs
     worker = cluster.this_worker(scope)
@@ -161,7 +168,9 @@ def train(
         stage.build(optimizer())
         origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
     if dry_run:
-        return estimate.show(configuration(), [*filter(None, [first]), stage], evaluators, scope, jit_compile, plan)
+        evaluation = estimate.Evaluation(evaluators, stage.dataset, attacked_examples)
+        stages = [*filter(None, [first]), stage]
+        return estimate.show(configuration(), stages, evaluation, scope, jit_compile, plan, budget)
     training = stage.configuration() | origin | _first_configuration(first, pretraining)
     workdir, base = workdir or _default_workdir(name, training, not worker.chief), pathlib.Path(export_dir, name)
     files.check_writable(workdir, "--workdir")
@@ -186,7 +195,10 @@ def train(
             watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
             files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())  # with those of watchers
             driven |= {"profile_steps": profile, "profile_directory": str(own / "logs")}
-            loop = stage.loop(scope, folder, watchers, steps_after=estimate.attack_steps(evaluators, stage), **driven)
+            steps_after = estimate.attack_steps(
+                estimate.Evaluation(evaluators, stage.dataset, attacked_examples), stage
+            )
+            loop = stage.loop(scope, folder, watchers, steps_after=steps_after, **driven)
             history = loop.run()
         if not worker.chief:
             if verbose:
@@ -196,7 +208,9 @@ def train(
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
         made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds, configuration)
-        artifact = artifacts.Artifact(*made, before, gate, first and first.dataset.train, verbose, smoothing, decided)
+        artifact = artifacts.Artifact(
+            *made, before, gate, first and first.dataset.train, verbose, smoothing, decided, attacked_examples
+        )
         report = artifact.publish(name, export_dir, version)
         agreement.final_barrier(alone=True)
         return report
@@ -206,6 +220,7 @@ def evaluate(
     *,
     model: str,
     evaluators: tuple[Evaluator, ...],
+    attacked_examples: int | None = None,
     data: Source | Callable[..., Source] | None = None,
     encoder: Callable[..., keras.Model] | None = None,
     seed: int = 0,
@@ -218,6 +233,8 @@ def evaluate(
     shard: tuple[int, int] | None = None,
     verbose: int = 1,
     attach: bool = False,
+    dry_run: bool = False,
+    budget: Budget | None = None,
     configuration: Callable[[], str] = lambda: "",
 ) -> Report | None:
     """Evaluate a model: an export, any other SavedModel, a `.keras` or `.tflite` file, or weights from PyTorch.
@@ -226,6 +243,7 @@ def evaluate(
         model: a SavedModel folder, a folder of its versions, a `.keras` or `.tflite` file; or only the weights of a
             network from PyTorch, `.safetensors` or `.npz` (see `models.weights.checkpoints`).
         evaluators: the evaluators to run.
+        attacked_examples: as for `train`.
         data: the test split of this source; None takes the data and split that the export's report names. A constructor
             is called as data(image_shape=) with the model's input shape, and with `fit` and `short_side` of an export.
         encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
@@ -243,17 +261,19 @@ def evaluate(
             `output`; None computes everything that is missing, and the report.
         verbose: 0 prints the results only, 1 also a line per attack, 2 a line per task.
         attach: True to publish the next version of an export, with these measurements added to its report.
+        dry_run: True to print a cost estimate and stop, after model and data were loaded.
+        budget: as for `train`.
         configuration: returns the operative configuration as text.
 
     Returns:
-        The report, also printed as a table; None for a shard.
+        The report, also printed as a table; None for a shard or a dry run.
 
     Raises:
         InputError (a ValueError): the model cannot be read, data are missing or do not fit it, or `attach` cannot be
             done (see `runs.attachment`).
     """
     refuse_clashes(evaluators)
-    if output:
+    if output and not dry_run:
         files.check_writable(output, "--output")
     if attach and shard:
         raise InputError("--attach takes no --shard: run it when all shards are done.")
@@ -286,25 +306,30 @@ def evaluate(
             strengths=dataset.test.strengths,
             groups=dataset.test.groups,
             vocabulary=dataset.vocabulary,
+            limit=attacked_examples,
             **artifacts.training_facts(known, dataset, evaluators),
         )
         if attachment:
             attachment.check(earlier, dataset, evaluators, setting)
         if earlier is None and bounds == (0.0, 1.0):
             refuse_other_range(setting)
+        if dry_run:
+            evaluation = estimate.Evaluation(evaluators, dataset, attacked_examples)
+            return estimate.show_evaluation(evaluation, estimate.seconds_per_pass(setting), budget)
         cache = pathlib.Path(output, "cache") if output else None
         if shard is not None:
             return _evaluate_shard(evaluators, setting, shard, cache)
         started = time.monotonic()
         outcome = run_evaluation(evaluators, setting, cache_directory=cache)
     taken = {} if bounds == (0.0, 1.0) else {"model_bounds": list(bounds)}
+    identifying = taken | {"seed": setting.seed} | artifacts.limit_facts(attacked_examples)
     known_model = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
     identity = {name: known_model[name] for name in ("name", "version")}
     report = assembly.make_report(
         **artifacts.found(outcome),
         model=identity | {"weights_sha256": predictor.weights_sha256, "parameters": predictor.parameters},
         data=artifacts.data_facts(dataset, data),
-        run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, {"seed": setting.seed, **taken}),
+        run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, identifying),
         configuration=configuration(),
         training={**known, **taken, "evaluation_seed": setting.seed},
         history={},
@@ -378,6 +403,15 @@ def _check_data(dataset: Dataset, batch_size: int, evaluators: tuple) -> None:
     refuse_clashes(evaluators)
     refuse_kind(evaluators, dataset.kind)
     refuse_radius(evaluators, dataset.image_shape)
+
+
+def _check_gate(gate: Gate, evaluators: tuple[Evaluator, ...]) -> None:
+    """Refuse requirements that the evaluation cannot meet; evaluators of one's own may name no ids."""
+    gate.check_references()
+    ids = [evaluator.ids() for evaluator in evaluators if not isinstance(evaluator, (Doctor, FullDoctor))]
+    has_doctor = any(isinstance(evaluator, Doctor) for evaluator in evaluators)
+    if all(ids):
+        gate.check_measured([identity for each in ids for identity in each], has_doctor=has_doctor)
 
 
 def _first_configuration(first: Stage | None, pretraining: Pretraining | None) -> dict:

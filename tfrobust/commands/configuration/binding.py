@@ -56,6 +56,7 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "STRATEGY": (lambda value: value in _STRATEGIES, f"one of {', '.join(map(repr, _STRATEGIES))}"),
     "EVAL_EPSILON": _EPSILON,
     "EVAL_NORM": _NORM,
+    "EVAL_EXAMPLES": _COUNT,
 }
 
 
@@ -364,8 +365,14 @@ def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registr
     if isinstance(binding.value, Macro) and binding.value.name in macros:
         place = macros[binding.value.name].place
         short += f" (%{binding.value.name})"
-    # A knob with the default None must be set by a later file, like a macro set to %gin.REQUIRED.
-    unset = value is None and isinstance(binding.value, Macro) and binding.value.name in KNOBS
+    parameter: Parameter = parameters(registry.objects[binding.selector])[binding.argument]
+
+    def accepts(value) -> bool:
+        return fits(value, parameter, lambda reference: registry.objects[reference.selector])
+
+    # A knob with the default None must be set by a later file, like a macro set to %gin.REQUIRED, where it is no value.
+    is_knob = isinstance(binding.value, Macro) and binding.value.name in KNOBS
+    unset = value is None and is_knob and not accepts(None)
     if unset or any(isinstance(item, Macro) for item in walk(value)):
         if partial:
             return
@@ -373,8 +380,7 @@ def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registr
     for item in walk(value):
         if isinstance(item, int) and abs(item) > _LARGEST_WHOLE:
             raise InputError(f"{place}: {short} has {_written(item)}; whole numbers must be at most {_LARGEST_WHOLE}")
-    parameter: Parameter = parameters(registry.objects[binding.selector])[binding.argument]
-    if not fits(value, parameter, lambda reference: registry.objects[reference.selector]):
+    if not accepts(value):
         raise InputError(f"{place}: {short} must be {described(parameter)}, not {_written(value)}")
 
 
@@ -460,7 +466,7 @@ def differences(bindings: list[Binding], defaults: list[Binding], registry: Regi
         One line per setting. A setting of an object that the run does not build is left out, and one with the default
         of its object or with that of `defaults`.
     """
-    usual = {_key(item, registry): _text(item.value, registry) for item in defaults}
+    usual = {_key(item, registry): text(item.value, registry) for item in defaults}
     macros = {item.macro: item for item in bindings if item.macro is not None}
     final = {(item.scope, item.selector, item.argument): item for item in bindings if item.macro is None}
     reached = reading.of_roots(final, macros, f"{_ROOTS}train").selectors
@@ -468,10 +474,10 @@ def differences(bindings: list[Binding], defaults: list[Binding], registry: Regi
     for key, item in {_key(item, registry): item for item in bindings}.items():
         if item.macro is None and item.selector not in reached:
             continue
-        value, default = _text(item.value, registry), usual.get(key)
+        value, default = text(item.value, registry), usual.get(key)
         if item.macro is None and default is None:
             own = parameters(registry.objects[item.selector])[item.argument]
-            default = None if own.required else _text(own.default, registry)
+            default = None if own.required else text(own.default, registry)
         if value != default:
             # A default that a factory makes, or "not set", says nothing.
             said = f"  # default {shown(default, 60, quote=False)}" if default not in _NOTHING_SAID else ""
@@ -487,7 +493,7 @@ def _key(item: Binding, registry: Registry) -> str:
     return f"{item.scope and item.scope + '/'}{selector}.{item.argument}"
 
 
-def _text(value, registry: Registry) -> str:
+def text(value, registry: Registry) -> str:
     """Return a value as gin writes it, with the short names of objects."""
     if isinstance(value, Macro):
         return f"%{value.name}"
@@ -495,9 +501,9 @@ def _text(value, registry: Registry) -> str:
         name = registry.short(registry.resolve(value.selector, "a default"))
         return f"@{value.scope and value.scope + '/'}{name}{'()' * value.called}"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_text(k, registry)}: {_text(v, registry)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{text(k, registry)}: {text(v, registry)}' for k, v in value.items())}}}"
     if isinstance(value, (list, tuple)):
-        inside = ", ".join(_text(item, registry) for item in value)
+        inside = ", ".join(text(item, registry) for item in value)
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
     return f"@{value.__name__}" if inspect.isclass(value) else repr(value)
 

@@ -83,6 +83,7 @@ class Setting:
         strengths: for text, float32 [n, length], |sentiment - 0.5| of every token, NaN if unknown; or None.
         vocabulary: for text, the word of each id.
         groups: for clips, integer [n], the video of each clip; or None.
+        limit: largest number of examples of every attack, in addition to the evaluator's own; None: no limit.
 
     Raises:
         ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1], NaN or
@@ -110,6 +111,7 @@ class Setting:
     strengths: np.ndarray | None = None
     vocabulary: tuple[str, ...] = ()
     groups: np.ndarray | None = None
+    limit: int | None = None
     # Not an argument, so that `dataclasses.replace` with another predictor or seed starts with an empty cache.
     _cache: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -121,7 +123,7 @@ class Setting:
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
             raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
-        for name in ("batch_size", "chunk_size"):
+        for name in ("batch_size", "chunk_size", *(["limit"] if self.limit is not None else [])):
             require_least(getattr(self, name), name, 1)
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "labels", labels)
@@ -174,6 +176,7 @@ class Setting:
     def subset(self, limit: int | None, count: int | None = None) -> np.ndarray:
         """Return positions of at most `limit` of `count` images (None: all), drawn by the seed, ascending; int64."""
         count = len(self.images) if count is None else count
+        limit = min((size for size in (limit, self.limit) if size is not None), default=None)
         if limit is None or limit >= count:
             return np.arange(count)
         return np.sort(self.order("subset", count)[:limit])

@@ -1,0 +1,113 @@
+"""What fits into a budget of time: fewer examples, fewer attacks, and the command that says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+from tfrobust.common.console import duration
+from tfrobust.evaluation.engine import statistics
+
+# Fewer examples than these make intervals too wide: then the costliest attack is left out first.
+_LEAST_EXAMPLES = 200
+# Share of a budget that the evaluation gets at least: then there are fewer epochs.
+_SHARE = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """The time that a run may take, and how a command is written that keeps within it.
+
+    Attributes:
+        seconds: the time; None to suggest fewer examples only.
+        command: returns the command of the run with these evaluators (their positions; None: all), at most so many
+            examples under attack (None: all), and so many epochs (None: as configured).
+    """
+
+    seconds: float | None
+    command: Callable[[Sequence[int] | None, int | None, int | None], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """What a run takes at most.
+
+    Attributes:
+        training: seconds of the training; 0 for an evaluation.
+        epochs: number of epochs; 0 for an evaluation.
+        attacks: seconds of the attacks of each evaluator, 0.0 for one without attacks.
+        names: display name of each evaluator's attacks.
+        examples: number of examples that are attacked.
+    """
+
+    training: float
+    epochs: int
+    attacks: tuple[float, ...]
+    names: tuple[str, ...]
+    examples: int
+
+
+def lines(costs: Costs, budget: Budget) -> list[str]:
+    """Return the last lines of a dry run: the command that fits, and what it leaves out.
+
+    Args:
+        costs: of the run as configured.
+        budget: the time, or None in it for a suggestion.
+    """
+    total = sum(costs.attacks)
+    if budget.seconds is None:
+        if costs.examples <= _LEAST_EXAMPLES or not total:
+            return []
+        seconds = total * _LEAST_EXAMPLES / costs.examples
+        return _written(costs, budget, None, _LEAST_EXAMPLES, None, f"cheaper     at most about {duration(seconds)}")
+    if costs.training + total <= budget.seconds:
+        return [
+            f"budget      {duration(budget.seconds)} suffice for {'training and ' * bool(costs.training)}the attacks"
+        ]
+    rest, epochs = budget.seconds - costs.training, None
+    if rest < _SHARE * budget.seconds and costs.training:
+        rest = max(rest, _SHARE * budget.seconds)
+        epochs = max(1, math.floor(costs.epochs * (budget.seconds - rest) / costs.training))
+        epochs = None if epochs >= costs.epochs else epochs
+    members, examples = chosen(costs, rest)
+    heading = f"budget      {duration(budget.seconds)} for {'training and ' * bool(costs.training)}the attacks"
+    return _written(costs, budget, members, examples, epochs, heading)
+
+
+def chosen(costs: Costs, seconds: float) -> tuple[list[int] | None, int | None]:
+    """Return which evaluators and how many examples fit: the costliest attacks go first, and one attack stays.
+
+    Returns:
+        (positions of the evaluators, None for all; number of examples, None for all).
+    """
+    members, least = list(range(len(costs.attacks))), min(_LEAST_EXAMPLES, costs.examples)
+    while True:
+        total = sum(costs.attacks[position] for position in members)
+        examples = costs.examples if total <= seconds else math.floor(costs.examples * seconds / total)
+        attacking = [position for position in members if costs.attacks[position]]
+        if examples >= least or len(attacking) <= 1:
+            break
+        members.remove(max(attacking, key=lambda position: costs.attacks[position]))
+    digits = 10 ** max(0, len(str(examples)) - 2)
+    rounded = max(1, examples // digits * digits)
+    everything = len(members) == len(costs.attacks)
+    return None if everything else members, None if examples >= costs.examples else rounded
+
+
+def _written(costs: Costs, budget: Budget, members, examples, epochs, heading: str) -> list[str]:
+    left_out = [] if members is None else [costs.names[i] for i in range(len(costs.names)) if i not in members]
+    changes = [
+        f"{epochs} of {costs.epochs} epochs" if epochs else "",
+        f"{examples:,} of {costs.examples:,} examples, accuracies to within {_points(examples)}" if examples else "",
+        f"without {', '.join(left_out)}" if left_out else "",
+    ]
+    return [
+        f"{heading}: {'; '.join(filter(None, changes))}",
+        f"            {budget.command(members, examples, epochs)}",
+    ]
+
+
+def _points(examples: int) -> str:
+    """Return the largest half width of a 95 % interval over so many examples, in points."""
+    return f"± {100 * statistics.Z * 0.5 / math.sqrt(examples):.1f} points"
