@@ -1,0 +1,54 @@
+"""The count of names that say nothing: what binds a name, what is vague, and the limits."""
+
+import pytest
+
+
+@pytest.fixture
+def tool(load):
+    return load("check_names").check_names
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("row = found", {"row"}),
+        ("row, *rest = [column := 1]", {"row", "rest", "column"}),
+        ("self._kept.size = 1", {"size"}),
+        ("total += 1", {"total"}),
+        ("for row in rows: pass", {"row"}),
+        ("lambda row, /, column, *rows, key=1, **options: 0", {"row", "column", "rows", "key", "options"}),
+        ("[row for row in rows for (column, _) in row]", {"row", "column", "_"}),
+        ("import row\nimport row.a as column\nfrom a import found, b as cell", {"column", "cell"}),
+        ("with a as row: pass\ntry: pass\nexcept E as error: pass", {"row", "error"}),
+        ("match a:\n  case [row, *rest] | {1: row, **rest}: pass\n  case B(x=column): pass", {"row", "rest", "column"}),
+        ("class Row(Table):\n  async def read(self): pass\n  def write(self): pass", {"Row", "read", "write", "self"}),
+    ],
+)
+def test_what_binds_a_name(tool, source, names):
+    assert set(tool.bound_names(source)) == names
+
+
+def test_a_name_is_vague_as_a_whole_without_its_underscores(tool):
+    assert all(map(tool.is_vague, ("found", "_found", "__kept", "OWN", "Place")))
+    assert not any(map(tool.is_vague, ("found_rows", "ones", "placement", "_", "known_values")))
+
+
+@pytest.mark.parametrize(("rows", "status", "verdict"), [(999, 0, "ok"), (333, 0, "ok"), (332, 1, "above")])
+def test_a_folder_fails_above_its_limit(tool, tmp_path, capsys, rows, status, verdict):
+    (tmp_path / "tfrobust" / "data" / "formats").mkdir(parents=True)
+    (tmp_path / "tfrobust" / "data" / "a.py").write_text("row = 1\n" * rows)
+    (tmp_path / "tfrobust" / "data" / "formats" / "b.py").write_text("found = 1\n")
+    tool.FOR_NOW.clear()
+    assert tool.main([str(tmp_path)]) == status
+    (line, worst) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{verdict:5} tfrobust/data: {100 / (rows + 1):.2f} %, limit 0.3 %")
+    assert worst.split() == ["tfrobust/data/formats/b.py:", "1", "of", "1"]
+
+
+def test_a_folder_on_its_way_has_a_limit_of_its_own(tool, tmp_path):
+    (tmp_path / "tools" / "golden").mkdir(parents=True)
+    (tmp_path / "tools" / "golden" / "a.py").write_text("found = row = 1\n")
+    tool.FOR_NOW["tools"] = 50.0
+    assert tool.main([str(tmp_path)]) == 0
+    tool.FOR_NOW["tools"] = 49.9
+    assert tool.main([str(tmp_path)]) == 1
