@@ -333,14 +333,14 @@ PARTS = {
     "AdaptiveFNC": (
         "SimCLR",
         "false_negatives",
-        {"threshold": 0.9},
+        {"threshold": 0.975},  # between the cosines of the untrained network
         {"threshold": -1.0, "key_views": "all", "features": "embedding"},
     ),
     "FNC": (
         "SimCLR",
         "false_negatives",
-        {"threshold": 0.0, "top_k": 2},
-        {"threshold": 0.99, "top_k": 1, "combine": "union", "action": "cancel", "features": "embedding"},
+        {"threshold": 0.99, "top_k": 4},
+        {"threshold": 2.0, "top_k": 1, "combine": "union", "action": "cancel", "features": "embedding"},
     ),
     "PGD": (
         "TRADES",
