@@ -23,6 +23,7 @@ from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.out_of_distribution import OutOfDistribution
 from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
+from tfrobust.evaluation.evaluators.reference import ReferenceAccuracies
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.smoothing import Smoothing
@@ -47,6 +48,10 @@ EVALUATORS = (
     Smoothing(sigma=0.5, noise="uniform", radii=(0.1,), selection=9, draws=70, alpha=0.01, copies=32),
     PredictionSets(attack=ATTACK, level=0.8, scores=("aps",)),
     OutOfDistribution(names=("fog", "contrast"), severity=3, temperature=2.0),
+    ReferenceAccuracies(
+        model="plain, version 1",
+        accuracies={"accuracy.clean": {"value": 0.5, "n": 2, "low": 0.1, "high": 0.9, "settings": {"seed": 0}}},
+    ),
 )
 # Evaluators whose batches differ from those of `Setting.predict`.
 _BY_BATCHES = (AttackAccuracy, CorruptionAccuracy, Stability, Sensitivity, Smoothing, PredictionSets, OutOfDistribution)

@@ -147,3 +147,18 @@ def test_remedies_can_be_followed():
         evaluate(IMAGES, halves, LABELS, **FEW)
     with pytest.raises(ValueError, match="The first argument of run_attack is an attack.* got a function first"):
         run_attack(halves, FGSM(ThreatModel(epsilon=0.1)), IMAGES, LABELS)
+
+
+def test_the_accuracy_of_each_group_is_measured(outcome):
+    """The accuracies follow by hand from the recorded outcomes of single images."""
+    groups = np.array(["low", "high"])[np.arange(len(IMAGES)) % 2]
+    report = evaluate(halves, IMAGES, LABELS, groups=groups, **FEW).report
+    for prefix, identity in (("accuracy", "accuracy.clean"), ("attack.fgsm_linf_0.1", "attack.fgsm_linf_0.1.accuracy")):
+        correct = np.array([*report.get_series(f"outcomes.{identity}").columns["right"][0]]) == "1"
+        columns = report.get_series(f"{prefix}.groups").columns
+        hits = [correct[groups == name] for name in ("high", "low")]
+        assert columns["group"] == ["high", "low"] and columns["n"] == [*map(len, hits)]
+        assert columns["accuracy"] == [one.mean() for one in hits]
+    assert outcome.report.get_series("accuracy.groups") is None
+    with pytest.raises(ValueError, match=r"groups: the shape is \[3\], not \["):
+        evaluate(halves, IMAGES, LABELS, groups=["a", "b", "c"], **FEW)

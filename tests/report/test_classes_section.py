@@ -9,7 +9,7 @@ from report.synthetic import attack, classes, examples, images, make_report, wri
 
 from tfrobust.common import pictures
 from tfrobust.report import sections
-from tfrobust.report.sections.classes import Classes
+from tfrobust.report.sections.classes import Classes, Groups
 from tfrobust.report.sections.examples import Examples
 from tfrobust.structs import Series
 
@@ -51,6 +51,24 @@ def test_of_many_classes_the_weakest_are_shown():
     (table,) = found.blocks()
     assert [row[0] for row in table.rows] == [f"class {label}" for label in np.argsort(values)[:30]]
     assert "the 30 of 100" in found.lead
+
+
+def test_groups_are_ranked_by_their_accuracy_under_attack():
+    columns = {"group": ["clinic", "lab", "ward"], "n": [5, 6, 7], "accuracy": [0.4, 0.2, 0.3]}
+    columns |= {"low": [0.1] * 3, "high": [0.6] * 3}
+    clean = Series("accuracy.groups", "", columns | {"accuracy": [0.9, 0.8, 1.0]})
+    section = Groups(with_series(clean, Series("attack.pgd_linf_0.2.groups", "", columns)))
+    (table,) = section.blocks()
+    assert [(row[0], row[1], row[2].value) for row in table.rows] == [
+        ("lab", 6, 0.8),
+        ("ward", 7, 1.0),
+        ("clinic", 5, 0.9),
+    ]
+    assert table.header[0] == "Group" and [role for _, role in table.bars] == ["clean", "attacked"]
+    assert section.sentence == "Lowest accuracy: clean, lab with 80.0 %; under PGD-100, L∞ ε = 0.2, lab with 20.0 %."
+    assert "number of test images of a group" in section.lead
+    assert "groups" in [section.anchor for section in sections.build(section.report)]
+    assert Groups(with_series()).blocks() == []
 
 
 @pytest.mark.parametrize("channels", [1, 3])

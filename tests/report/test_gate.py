@@ -23,13 +23,14 @@ def measured(identity, value, n=100, **settings):
     return Measurement(identity, value, n=n, settings=settings)
 
 
-def report(*measurements, doctor=(), fingerprint="a" * 64, name="one"):
+def report(*measurements, doctor=(), series=(), fingerprint="a" * 64, name="one"):
     sizes = {"train_size": 1, "validation_size": 1, "test_size": 100}
     return Report(
         model={"name": name, "version": 1, "weights_sha256": None, "parameters": None},
-        data={"name": "digits", "fingerprint": fingerprint, **sizes},
+        data={"name": "digits", "fingerprint": fingerprint, **sizes, "class_names": ["T-shirt/top", "bag", "Bag!"]},
         measurements=measurements,
         doctor=doctor,
+        series=series,
     )
 
 
@@ -275,6 +276,7 @@ def test_a_limit_beyond_64_bits_is_refused_before_the_training(line):
     ("line", "fault"),
     [
         ("attack.pgd20_linf_0.2.accuracy >= 0.1", "lacks; nearest: attack.pgd_linf_0.2.accuracy"),
+        ("min over classes of attack.apgd_linf_0.2.accuracy >= 0.1", "attack.apgd_linf_0.2.accuracy, which this"),
         ("high of accuracy.dirty > 0.1", "accuracy.dirty, which this evaluation lacks"),
         ("calibration.ece no worse than exported/x by more than 0.1", "calibration.ece, which"),
         ("no doctor warn", r"'no doctor warn', and EVALUATORS has no @Doctor\(\): evaluate with"),
@@ -282,8 +284,64 @@ def test_a_limit_beyond_64_bits_is_refused_before_the_training(line):
 )
 def test_what_an_evaluation_does_not_measure_is_refused_before_it_begins(line, fault):
     measurable = ["no worse than exported/x.y by more than 0.01", "cost.evaluation <= 60", f"low of {ATTACK} >= 5 %"]
-    for each in (*measurable, ATTACK.replace("accuracy", "class.shirt") + " >= 0.1"):
+    measurable += [ATTACK.replace("accuracy", "class.shirt") + " >= 0.1", "accuracy.group.night >= 0.1"]
+    measurable += [f"low of min over classes of {ATTACK} >= 0.1"]
+    for each in measurable:
         Gate(require=(each,)).check_measured([CLEAN.id, ATTACK], has_doctor=False)
     with pytest.raises(InputError, match=fault):
         Gate(require=(measurable[0], line)).check_measured([CLEAN.id, ATTACK], has_doctor=False)
     Gate(require=("no doctor fail",)).check_measured([], has_doctor=True)
+
+
+def of_parts(identity, column, names, values):
+    low, high = [value - 0.1 for value in values], [value + 0.1 for value in values]
+    columns = {column: names, "n": [10] * len(names), "accuracy": values, "low": low, "high": high}
+    return Series(identity, "", columns)
+
+
+PARTS = (
+    of_parts("accuracy.classes", "label", [0, 1, 2], [0.9, 0.7, 0.8]),
+    of_parts("attack.pgd_linf_0.2.classes", "label", [0, 1], [0.6, 0.2]),
+    of_parts("attack.pgd_linf_0.2.groups", "group", ["Day light", "night"], [0.5, 0.3]),
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("accuracy.class.t_shirt_top >= 90 %", None),
+        ("accuracy.class.0 >= 0.91", "it is 0.9"),
+        ("accuracy.class.T-shirt >= 0.1", "it was not measured; nearest: accuracy.class.t_shirt_top"),
+        ("accuracy.class.bag >= 0.1", "several classes or groups have this name; write the number of the class"),
+        ("accuracy.class.2 >= 0.8", None),
+        ("attack.pgd_linf_0.2.group.day_light >= 0.5", None),
+        ("low of attack.pgd_linf_0.2.group.night >= 0.3", "it is 0.2"),
+        ("min over classes of accuracy.clean >= 0.7", None),
+        ("min over classes of accuracy.clean > 0.7", "bag: it is 0.7"),
+        ("max over classes of accuracy.clean < 0.9", "T-shirt/top: it is 0.9"),
+        (f"min over groups of {ATTACK} >= 31 %", "night: it is 0.3"),
+        (f"low of min over groups of {ATTACK} >= 0.25", "night: it is 0.2"),
+        (f"min over classes of {ATTACK} >= 20", "bag: it is 0.2, a fraction; for per cent, write 20 %"),
+        ("min over groups of accuracy.clean >= 0.1", f"its groups were not measured; it has those of {ATTACK}"),
+        (f"min over classes of {DROP} >= 0.1", "its classes were not measured; it has those of accuracy.clean"),
+    ],
+)
+def test_classes_and_groups(line, fault):
+    found = faults(line, CLEAN, measured(ATTACK, 0.4), series=PARTS)
+    assert found == [] if fault is None else len(found) == 1 and found[0].startswith(f"{line}: {fault}"), found
+
+
+def test_classes_of_a_bound_never_pass_and_are_compared_with_others():
+    ((fault),) = faults(f"min over classes of {ATTACK} >= 0.1", measured(ATTACK, 0.4, bound="upper"), series=PARTS)
+    assert "bag: a time budget ended its attack" in fault or "T-shirt/top: a time budget ended" in fault
+    assert faults(f"min over classes of {ATTACK} >= 0.1", measured(ATTACK, 0.4)) == [
+        f"min over classes of {ATTACK} >= 0.1: its classes were not measured; it has no classes at all"
+    ]
+
+
+def test_a_class_is_no_worse_than_in_another_report(tmp_path):
+    (tmp_path / "other.json").write_text(report(CLEAN, series=PARTS).to_json())
+    worse = of_parts("accuracy.classes", "label", [0, 1, 2], [0.9, 0.7, 0.7])
+    line = f"accuracy.class.2 no worse than {tmp_path}/other.json by more than 0.05"
+    assert faults(line, CLEAN, series=PARTS) == []
+    assert faults(line, CLEAN, series=[worse]) == [f"{line}: it is 0.7, there 0.8"]

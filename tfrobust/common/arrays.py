@@ -4,6 +4,8 @@ import numpy as np
 
 from tfrobust.errors import InputError
 
+_MOST_GROUPS = 1000
+
 
 def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 1.0) -> np.ndarray:
     """Check that every pixel is finite and within the bounds, and return the images as float32.
@@ -48,6 +50,35 @@ def channels_first(shape) -> str:
         return ""
     said = "; the channels come first" + (" (NCHW)" if len(shape) == 4 else "") + ", so move them to the end"
     return said + (f": np.moveaxis(images, {before[0]}, -1)" if len(before) == 1 else "")
+
+
+def check_groups(groups, count: int, where: str = "groups") -> np.ndarray | None:
+    """Check the names of groups, such as hospitals, and return them as texts.
+
+    Args:
+        groups: texts or numbers [n], one per example; or None.
+        count: number of examples they belong to.
+        where: name of the groups in messages.
+
+    Returns:
+        str [n], or None.
+
+    Raises:
+        InputError: another rank or length, an empty name, or more than 1000 different names.
+    """
+    if groups is None:
+        return None
+    names = np.asarray(groups)
+    if names.ndim != 1 or len(names) != count:
+        raise InputError(f"{where}: the shape is {list(names.shape)}, not [{count}], one name for each example.")
+    if names.dtype.kind not in "Uiub":
+        raise InputError(f"{where}: names are {names.dtype}; give texts, or integers.")
+    names = names.astype(str)
+    different = np.unique(names)
+    if len(different) > _MOST_GROUPS or "" in different:
+        fault = "an empty name" if "" in different else f"{len(different)} different names, more than {_MOST_GROUPS}"
+        raise InputError(f"{where}: {fault}.")
+    return names
 
 
 def check_labels(

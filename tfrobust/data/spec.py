@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfrobust.augment.resampling import INTERPOLATIONS
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
-from tfrobust.common.arrays import check_labels
+from tfrobust.common.arrays import check_groups, check_labels
 from tfrobust.common.kinds import TEXT, Kind, kind_of
 from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import (
@@ -47,7 +47,8 @@ class Examples:
     image_shape: tuple[int, ...]
     dtype: np.dtype = np.dtype(np.float32)  # of the output of `fetch`
     strengths: np.ndarray | None = None  # of each token, see `data.text.TokenExamples`
-    groups: np.ndarray | None = None  # int32 [n], the video of each clip, see `data.clips.VideoExamples`
+    # Names of the group of each example, str [n], such as a hospital; or int32 [n], the video of each clip.
+    groups: np.ndarray | None = None
     fit: int | str = "stretch"  # see `decode_image`
 
     def __len__(self) -> int:
@@ -132,14 +133,16 @@ class ArrayExamples(Examples):
         images: uint8 [n, h, w, c] in 0..255 (stored as such, scaled when fetched), or floats in [0, 1]; or clips
             [n, t, h, w, c].
         labels: integer [n] class ids.
+        groups: names [n] of the group of each example, whose accuracies an evaluation then measures; or None.
 
     Raises:
-        ValueError: see `check_images`, `arrays.check_labels`.
+        ValueError: see `check_images`, `arrays.check_labels`, `arrays.check_groups`.
     """
 
-    def __init__(self, images, labels):
+    def __init__(self, images, labels, groups=None):
         self.images = check_images(images)
         self.labels = check_labels(labels, len(self.images))
+        self.groups = check_groups(groups, len(self.images))
         self.image_shape = tuple(int(size) for size in self.images.shape[1:])
 
     @functools.cached_property
@@ -156,7 +159,8 @@ class ArrayExamples(Examples):
     def take(self, positions: Sequence[int]) -> "ArrayExamples":
         """Return the examples at some positions as a separate split."""
         positions = np.asarray(positions, np.int64)
-        return ArrayExamples(self.images[positions], self.labels[positions])
+        groups = None if self.groups is None else self.groups[positions]
+        return ArrayExamples(self.images[positions], self.labels[positions], groups)
 
     def _hash_images(self, digest):
         digest.update(f"{self.images.dtype.name} {list(self.images.shape)}\n".encode())
@@ -173,9 +177,11 @@ class FileExamples(Examples):
         fit: see `decode_image`.
         interpolation: see `decode_image`; `training_crop` is always bilinear.
         training_crop: random crop of the original image, for `fetch_training`; None for no crop.
+        groups: names [n] of the group of each file; or None.
 
     Raises:
-        ValueError: a file name that is not UTF-8, labels that do not fit, or an invalid `image_shape` or `fit`.
+        ValueError: a file name that is not UTF-8, labels or groups that do not fit, or an invalid `image_shape` or
+            `fit`.
     """
 
     def __init__(
@@ -187,11 +193,13 @@ class FileExamples(Examples):
         fit: int | str = "stretch",
         interpolation: str = "bilinear",
         training_crop: RandomResizedCrop | None = None,
+        groups=None,
     ):
         self.paths = tuple(str(path) for path in paths)
         for path in self.paths:
             check_utf8(path, "the file name")
         self.labels = check_labels(labels, len(self.paths))
+        self.groups = check_groups(groups, len(self.paths))
         self.image_shape = tuple(int(size) for size in image_shape)
         self.fit = fit
         self.interpolation = require_choice(interpolation, "interpolation", INTERPOLATIONS)
@@ -237,6 +245,7 @@ class FileExamples(Examples):
         """Return the examples at some positions as a separate split."""
         positions = np.asarray(positions, np.int64)
         reading = {"fit": self.fit, "interpolation": self.interpolation, "training_crop": self.training_crop}
+        reading |= {"groups": None if self.groups is None else self.groups[positions]}
         return FileExamples([self.paths[i] for i in positions], self.labels[positions], self.image_shape, **reading)
 
     def _hash_images(self, digest):

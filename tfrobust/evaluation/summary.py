@@ -96,6 +96,7 @@ def evaluate(
     steps: int = 20,
     evaluators: tuple[Evaluator, ...] | None = None,
     validation: tuple[np.ndarray, np.ndarray] | None = None,
+    groups=None,
     seed: int = 0,
     batch_size: int = 128,
     progress: Callable | None = None,
@@ -131,6 +132,8 @@ def evaluate(
         evaluators: evaluators to run instead of the default ones; their threat models are in pixels of [0, 1].
         validation: further images and labels, like `images` and `labels`, which training did not use; for evaluators
             that calibrate on them, such as PredictionSets.
+        groups: names [n] of the group of each image, such as a hospital or a camera; their accuracies are then
+            measured, clean and under attack. Or None.
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
         progress: called as (task, done, total) with a text or an attack (`searching.AttackTask`), or None.
@@ -167,6 +170,7 @@ def evaluate(
         seed=seed,
         batch_size=batch_size,
         progress=progress,
+        groups=arrays.check_groups(groups, len(images)),
         **held_out,
     )
     if bounds == (0.0, 1.0):

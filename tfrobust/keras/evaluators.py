@@ -14,6 +14,7 @@ from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.out_of_distribution import OutOfDistribution
 from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
+from tfrobust.evaluation.evaluators.reference import ReferenceAccuracies
 from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
@@ -39,6 +40,7 @@ __all__ = [
     "FullDoctor",
     "OutOfDistribution",
     "PredictionSets",
+    "ReferenceAccuracies",
     "ReplacedPixels",
     "Sensitivity",
     "ShiftAccuracy",

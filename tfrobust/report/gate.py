@@ -15,20 +15,22 @@ import keras
 from tfrobust.common.configured import Configured
 from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
-from tfrobust.report import protocol, reading
+from tfrobust.report import parts, protocol, reading
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.difference import outcomes
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 _OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
-_IDENTITY = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_+-]+)+"
+_IDENTITY = r"\w+(?:\.[\w+-]+)+"
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
-_THRESHOLD = re.compile(rf"(?:(low|high) of )?({_IDENTITY}) ?(>=|<=|>|<) ?(-?{_NUMBER})( ?%)?")
+_PARTS = r"(?:(min|max) over (classes|groups) of )?"
+_THRESHOLD = re.compile(rf"(?:(low|high) of )?{_PARTS}({_IDENTITY}) ?(>=|<=|>|<) ?(-?{_NUMBER})( ?%)?")
 _NO_FINDING = re.compile(r"no doctor (fail|warn)")
 _NO_WORSE = re.compile(rf"(?:({_IDENTITY}) )?no worse than (\S.*) by more than ({_NUMBER})( ?%)?")
 _FORMS = (
-    "'accuracy.clean >= 0.9', 'low of accuracy.clean >= 0.9', 'calibration.rms <= 0.05', 'no doctor fail', "
+    "'accuracy.clean >= 0.9', 'low of accuracy.clean >= 0.9', 'min over classes of accuracy.clean >= 0.5', "
+    "'accuracy.class.shirt >= 0.5', 'calibration.rms <= 0.05', 'no doctor fail', "
     "'[ID] no worse than PATH by more than 0.01'"
 )
 # The last word of an id decides which direction is better. For others, such as distances, it is unknown.
@@ -51,6 +53,8 @@ class Gate(Configured):
 
         attack.autoattack_linf_0.2.accuracy >= 0.5      also <=, >, <; fractions as such, or '50 %'
         low of accuracy.clean >= 0.97                   the lower (or 'high of': upper) end of the 95 % interval
+        attack.pgd_linf_0.2.class.shirt >= 0.1          a class by its name or number, or `.group.` and a group
+        min over classes of accuracy.clean >= 0.5       also 'max over', 'over groups of', 'low of min over ...'
         no doctor fail                                  'no doctor warn' allows neither fail nor warn
         no worse than exported/x/3 by more than 0.01    every main number there whose better direction is known
         accuracy.clean no worse than exported/x by more than 0.01
@@ -91,7 +95,7 @@ class Gate(Configured):
         """Check, before hours of training, that an evaluation measures what the lines require.
 
         Args:
-            ids: of the measurements of its evaluators. Those by class belong to the attack that has the same beginning.
+            ids: of the measurements of its evaluators. Those by class or group come with that over all examples.
             has_doctor: True if the doctor is among the evaluators.
 
         Raises:
@@ -99,8 +103,8 @@ class Gate(Configured):
         """
         for line in self.require:
             for identity in re.findall(rf"\b(?=[A-Za-z]){_IDENTITY}", line.partition("no worse")[0]):
-                beginning = identity.partition(".class.")[0]
-                if not (identity in ids or identity.startswith("cost.") or f"{beginning}.accuracy" in ids):
+                total = parts.total_of(identity)
+                if not (identity in ids or identity.startswith("cost.") or total in ids):
                     near = reading.nearest(identity, ids)
                     raise InputError(f"Gate.require has {identity}, which this evaluation lacks; nearest: {near}"[:300])
             if _NO_FINDING.fullmatch(line) and not has_doctor:
@@ -130,21 +134,40 @@ def _checked(line: str) -> Callable[[Report], list[str]]:
 
 
 def _threshold(match: re.Match, report: Report) -> list[str]:
-    end, identity, sign, number, percent = match.groups()
+    end, extreme, kind, identity, sign, number, percent = match.groups()
+    if extreme is not None:
+        return _extreme(match, report)
     fault = _fault(identity, report)
-    if fault:
-        return [fault]
-    found = report[identity]
-    value = getattr(found, end) if end else found.value
+    return [fault] if fault else _compare(_measured(identity, report), end, sign, number, percent)
+
+
+def _extreme(match: re.Match, report: Report) -> list[str]:
+    """Check the class or group whose number is smallest or largest."""
+    end, extreme, kind, identity, *limit = match.groups()
+    members = parts.of(report, identity, kind)
+    if not members:
+        measured = [m.id for m in report.measurements if parts.of(report, m.id, kind)]
+        remainder = f"it has those of {', '.join(measured[:5])}" if measured else f"it has no {kind} at all"
+        return [f"its {kind} were not measured; {remainder}"]
+    faults = [f"{part.name}: it has no interval" for part in members if end and getattr(part.accuracy, end) is None]
+    faults += [f"{part.name}: {fault}" for part in members if (fault := _fault_of(part.accuracy))]
+    if faults:
+        return faults[:1]
+    chosen = {"min": min, "max": max}[extreme](members, key=lambda part: getattr(part.accuracy, end or "value"))
+    return [f"{chosen.name}: {fault}" for fault in _compare(chosen.accuracy, end, *limit)]
+
+
+def _compare(measured: Measurement, end: str | None, sign: str, number: str, percent: str | None) -> list[str]:
+    value = getattr(measured, end) if end else measured.value
     if value is None:
         return ["it has no interval"]
-    if (end == "low" and value > found.value + 1e-9) or (end == "high" and value < found.value - 1e-9):
-        return [f"it is {found.value:.6g}, outside its own interval"]
+    if (end == "low" and value > measured.value + 1e-9) or (end == "high" and value < measured.value - 1e-9):
+        return [f"it is {measured.value:.6g}, outside its own interval"]
     limit = _limit(number, percent)
-    if _is_share(found) and (sign == "<=" and limit == 1 and not percent or sign in ("<=", "<") and limit > 1):
+    if _is_share(measured) and (sign == "<=" and limit == 1 and not percent or sign in ("<=", "<") and limit > 1):
         return ["it is a fraction, which is never above 1" + ("" if percent else f"; for per cent, write {number} %")]
     kept = _OPERATORS[sign](value, limit)
-    beyond = _is_share(found) and limit > 1 and not percent
+    beyond = _is_share(measured) and limit > 1 and not percent
     return [] if kept else [f"it is {value:.6g}" + (f", a fraction; for per cent, write {number} %" if beyond else "")]
 
 
@@ -176,7 +199,7 @@ def _compared(identity: str, report: Report, other: Report, allowed: float) -> l
     fault, there = _fault(identity, report), _fault(identity, other)
     if fault or there:
         return [fault or f"in the other report {there}"]
-    own, reference = report[identity], other[identity]
+    own, reference = _measured(identity, report), _measured(identity, other)
     if allowed >= 1 and _is_share(own):
         return [f"it is a fraction, which is never worse by more than 1; for per cent, write {allowed:g} %"]
     unlike = protocol.differences(own, reference)
@@ -197,26 +220,42 @@ def _limit(number: str, percent: str | None) -> float:
 
 def _direction(identity: str) -> int:
     """Return 1 if more is better, -1 if less is, and 0 if unknown."""
-    last = identity.rpartition(".")[2]
+    last = "accuracy" if parts.is_part(identity) else identity.rpartition(".")[2]
     return (last in _LARGER_IS_BETTER or identity == "accuracy.clean") - (last in _SMALLER_IS_BETTER)
 
 
 def _fault(identity: str, report: Report) -> str:
     """Return why a number cannot be relied on, or "" if it can."""
-    found = report.get(identity)
-    if found is None:
-        known = [m.id for m in report.measurements]
-        return f"it was not measured; nearest: {reading.nearest(identity, known)}"
-    if found.value is None or not math.isfinite(found.value):
-        return "its value is unknown"
-    if "bound" in found.settings:
-        return f"a time budget ended its attack, so it is only a bound ({found.settings['bound']})"
-    # A drop is below 0 if the change improves accuracy, a conversion's change if it costs accuracy.
-    signed = identity.endswith((".drop", ".accuracy_change"))
-    if found.unit == "fraction" and not signed and not -1e-9 <= found.value <= 1 + 1e-9:
-        return f"it is {found.value:.6g}, but a fraction lies in [0, 1]"
+    measured = _measured(identity, report)
+    if measured is None and len(parts.find(report, identity)) > 1:
+        return "several classes or groups have this name; write the number of the class"
+    if measured is None:
+        ids = [m.id for m in report.measurements] + parts.ids(report)
+        return f"it was not measured; nearest: {reading.nearest(identity, ids)}"
+    fault = _fault_of(measured)
+    if fault:
+        return fault
     if report.get_series(f"outcomes.{identity}") is not None and not outcomes(identity, report):
-        return f"it is {found.value:.6g}, which disagrees with the outcomes per image in the report"
+        return f"it is {measured.value:.6g}, which disagrees with the outcomes per image in the report"
+    return ""
+
+
+def _measured(identity: str, report: Report) -> Measurement | None:
+    """Return a measurement, or the number of a single class or group; None without one, or with several."""
+    members = parts.find(report, identity)
+    return report.get(identity) or (members[0] if len(members) == 1 else None)
+
+
+def _fault_of(measured: Measurement) -> str:
+    """Return what is wrong with a number by itself, or ""."""
+    if measured.value is None or not math.isfinite(measured.value):
+        return "its value is unknown"
+    if "bound" in measured.settings:
+        return f"a time budget ended its attack, so it is only a bound ({measured.settings['bound']})"
+    # A drop is below 0 if the change improves accuracy, a conversion's change if it costs accuracy.
+    signed = measured.id.endswith((".drop", ".accuracy_change"))
+    if measured.unit == "fraction" and not signed and not -1e-9 <= measured.value <= 1 + 1e-9:
+        return f"it is {measured.value:.6g}, but a fraction lies in [0, 1]"
     return ""
 
 

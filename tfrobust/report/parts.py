@@ -69,6 +69,17 @@ def find(report: Report, identity: str) -> list[Measurement]:
     return named or [part.accuracy for part in members if str(part.key) == name]
 
 
+def total_of(identity: str) -> str:
+    """Return the id of the accuracy over all examples that a class or a group belongs to; other ids as they are."""
+    match = _ID.fullmatch(identity)
+    return identity if match is None else "accuracy.clean" if match[1] == "accuracy" else f"{match[1]}.accuracy"
+
+
+def is_part(identity: str) -> bool:
+    """Return True for the id of a class or a group."""
+    return _ID.fullmatch(identity) is not None
+
+
 def ids(report: Report) -> list[str]:
     """Return the ids of all parts that the series of a report have."""
     totals = [m.id for m in report.measurements if m.id == "accuracy.clean" or m.id.startswith("attack.")]

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrobust import saving
 from tfrobust.augment.base import Augmentation
 from tfrobust.common import configured, files
+from tfrobust.common.outside import LocalPath
 from tfrobust.data import pipeline, summary
 from tfrobust.data.kinds import refuse_other_parts
 from tfrobust.data.sources.base import Source
@@ -40,6 +41,7 @@ from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.plan import Plan
 from tfrobust.runs.progress import ConsoleProgress
+from tfrobust.runs.reference import with_reference
 from tfrobust.runs.stage import Stage
 from tfrobust.security import rehearsal, saved_models
 from tfrobust.security.rehearsal import Use
@@ -71,6 +73,7 @@ def train(
     callbacks: tuple[keras.callbacks.Callback, ...] = (),
     evaluators: tuple[Evaluator, ...] = (),
     attacked_examples: int | None = None,
+    reference: LocalPath | None = None,
     pretrained: Pretrained | None = None,
     pretraining: Pretraining | None = None,
     gate: Gate = Gate(),  # noqa: B008 (frozen)
@@ -110,6 +113,8 @@ def train(
         callbacks: further Keras callbacks.
         evaluators: evaluators to run on the test split with the staged SavedModel.
         attacked_examples: largest number of test examples of every attack, drawn by the seed; None: all.
+        reference: export, workdir or report of another model on the same test split, such as an undefended one. The
+            report then opens with what that model does under the same attack.
         pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.
         pretraining: a first stage, which trains the encoder that `method` then takes over; None for one stage.
         gate: requirements that the report must meet for the model to be published; none by default.
@@ -153,6 +158,7 @@ def train(
     dataset = _loaded(data, quiet=not worker.chief)
     selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
     _check_data(dataset, batch_size, evaluators)
+    evaluators = with_reference(evaluators, reference, dataset)
     with cluster.watched(worker), scope.scope():
         network = _encoder(encoder, scope)
         model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
@@ -227,6 +233,7 @@ def evaluate(
     logits_output: str | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     surrogate: str | None = None,
+    reference: LocalPath | None = None,
     batch_size: int = 128,
     chunk_size: int = 1000,
     output: str | None = None,
@@ -253,6 +260,7 @@ def evaluate(
             and the radii of the evaluators stay in [0, 1].
         surrogate: another model of the same classes, which transfer attacks search; None: the model's own, if any. Its
             report names the data if the model has no report.
+        reference: export, workdir or report of another model on the same examples, as for `train`.
         batch_size: images per call.
         chunk_size: images per chunk of an attack; an interrupted run loses the chunk in progress.
         output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` the finished parts,
@@ -289,6 +297,7 @@ def evaluate(
     use = Use(batch_size=batch_size, gradient_batch=batch_size if attacked else predictors.GRADIENT_PROBES)
     opening = {"model": model, "encoder": encoder, "logits_output": logits_output, "surrogate": surrogate}
     predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use, bounds)
+    evaluators = with_reference(evaluators, reference, dataset)
     predictor, (images, labels) = predictor.on_unit_pixels(*bounds), dataset.test.arrays()
     artifacts.check_vocabulary(model, dataset)
     artifacts.check_classes(earlier, dataset)

@@ -222,3 +222,22 @@ def test_gray_images_have_one_channel(tmp_path):
         tf.io.write_file(str(tmp_path / name / "0.png"), tf.io.encode_png(np.zeros((5, 5, 1), np.uint8)))
     data = ImageFolder(path=str(tmp_path), test_size=1.0).load()
     assert data.image_shape == (5, 5, 1) and data.note.endswith("read as 5x5 in gray")
+
+
+def test_folders_inside_a_class_are_groups(tmp_path):
+    _fill(tmp_path / "train", count=2)
+    for group, count in (("night", 3), ("day", 1)):
+        _fill(tmp_path / "inner", classes=(group,), count=count)
+        (tmp_path / "inner" / group).rename(tmp_path / "train" / "ant" / group)
+    (tmp_path / "train" / "ant" / "day" / "deep").mkdir()
+    (tmp_path / "train" / "ant" / "day" / "deep" / "1.png").write_bytes(b"")
+    root = tmp_path / "train"
+    plain = _folder(root, test_size=1.0)
+    assert plain.test.groups is None and len(plain.test) == 4
+    assert "5 files in folders inside a class, such as ant/day (ImageFolder.groups=True reads them" in plain.note
+    data = _folder(root, test_size=1.0, groups=True)
+    assert "1 file in folders inside a group, such as ant/day/deep" in data.note
+    named = dict(zip([path.rpartition("/train/")[2] for path in data.test.paths], data.test.groups, strict=True))
+    assert len(named) == 8 and named["ant/night/2.png"] == "night" and named["ant/day/0.png"] == "day"
+    assert named["ant/1.png"] == named["bee/0.png"] == "none"
+    assert data.test.take([0, 5]).groups.tolist() == data.test.groups[[0, 5]].tolist()

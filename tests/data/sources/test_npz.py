@@ -105,3 +105,16 @@ def test_clips_are_read_as_images_are(tmp_path):
     assert data.image_shape == (3, 6, 5, 1) and data.sizes == {"train": 6, "validation": 0, "test": 4}
     kept = {clip.tobytes() for clip in clips}
     assert all((np.rint(clip * 255).astype(np.uint8)).tobytes() in kept for clip in data.test.arrays()[0])
+
+
+def test_groups_follow_their_images(tmp_path):
+    groups = np.array(["day", "night", "dusk"])[np.arange(30) // 10]
+    data = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS, groups=groups), test_size=0.5).load()
+    rows = [int(np.flatnonzero((IMAGES == image).all(axis=(1, 2, 3)))[0]) for image in data.test.images]
+    assert data.test.groups.tolist() == groups[rows].tolist() and len(set(data.test.groups)) == 3
+    both = {"test_images": IMAGES[:4], "test_labels": LABELS[:4], "test_groups": [7, 7, 8, 8]}
+    data = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS, **both)).load()
+    assert data.train.groups is None and data.test.groups.tolist() == ["7", "7", "8", "8"]
+    for wrong, words in ((groups[:3], r"shape is \[3\], not \[30\]"), (np.full(30, ""), "an empty name")):
+        with pytest.raises(ValueError, match=words):
+            Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS, groups=wrong)).load()

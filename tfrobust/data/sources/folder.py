@@ -33,9 +33,9 @@ class ImageFolder(Source):
 
     Files are PNG or JPEG. `path/validation/<class>/*`, or `val`, `valid` or `dev`, is the validation split if it
     exists. Class ids follow the sorted names of the class folders. Images are read on demand, turned as their EXIF
-    orientation says, and converted to one shape. The `note` of the data set says how, and names what is left out: files
-    of other formats, and files and folders outside the class folders. Only names that start with a dot are left out
-    without a word.
+    orientation says, and converted to one shape. With `groups`, folders inside a class are groups of its images. The
+    `note` of the data set says how images are read, and names what is left out: files of other formats, and files and
+    folders outside the class folders. Only names that start with a dot are left out without a word.
 
     Args:
         path: the root.
@@ -52,6 +52,8 @@ class ImageFolder(Source):
         verify: decode every file once before training, so that all unreadable files are reported at the start; takes
             about as long as reading one epoch.
         skip_unreadable: leave unreadable files out, instead of an error that lists them.
+        groups: True to read `<class>/<group>/*`, too: folders inside a class are groups, such as hospitals or cameras,
+            whose accuracies an evaluation measures. Images outside of them form the group "none".
     """
 
     path: LocalPath
@@ -63,6 +65,7 @@ class ImageFolder(Source):
     training_crop: RandomResizedCrop | None = None
     verify: bool = True
     skip_unreadable: bool = False
+    groups: bool = False
 
     def load(self) -> Dataset:
         """List the files, verify and split them."""
@@ -79,17 +82,20 @@ class ImageFolder(Source):
             raise InputError(
                 f"{shorten(root)} has the folder {name!r} for validation: set ImageFolder.validation_size=0."
             )
-        class_names = _class_names(folders["train"])
-        splits, note = self._read(root, {split: _listed(folder, class_names) for split, folder in folders.items()})
+        class_names = _class_names(folders["train"], self.groups)
+        splits, note = self._read(root, folders, class_names)
         train, test = splits["train"], splits.get("test")
         if test is None:
             train, test = self.hold_out(train, self.test_size, "test")
         data = self.assemble(root.resolve().name, class_names, train, test)
-        note += "".join(f"; {sentence}" for sentence in _left_out(root, folders, class_names))
+        note += "".join(f"; {sentence}" for sentence in _left_out(root, folders, class_names, self.groups))
         return dataclasses.replace(data, validation=splits.get("validation", data.validation), note=note)
 
-    def _read(self, root: pathlib.Path, listed: dict[str, dict[str, int]]) -> tuple[dict[str, FileExamples], str]:
+    def _read(
+        self, root: pathlib.Path, folders: dict[str, pathlib.Path], class_names: tuple[str, ...]
+    ) -> tuple[dict[str, FileExamples], str]:
         """Verify the files; return the splits, and the note on what happens to the images."""
+        listed = {split: _listed(folder, class_names, self.groups) for split, folder in folders.items()}
         paths = [path for labels in listed.values() for path in labels]
         shape, sizes, bad = self.image_shape, None, set()
         if self.verify:
@@ -109,19 +115,26 @@ class ImageFolder(Source):
         splits = {}
         for split, labels in listed.items():
             kept = [path for path in labels if path not in bad]
-            splits[split] = FileExamples(kept, [labels[path] for path in kept], **reading)
+            groups = [_group(path, folders[split]) for path in kept] if self.groups else None
+            splits[split] = FileExamples(kept, [labels[path] for path in kept], **reading, groups=groups)
         skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
         lying = 0 if sizes is None else int(np.sum(sizes[:, 3] != 1))
         skipped += f"; {lying:,} turned upright as their EXIF orientation says" if lying else ""
         return splits, f"{shorten(root, 60)}: {_fitted(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
 
 
-def _listed(folder: pathlib.Path, class_names: tuple[str, ...]) -> dict[str, int]:
+def _group(path: str, folder: pathlib.Path) -> str:
+    """Return the name of the folder between the class and the file; "none" without one."""
+    _, *groups, _ = pathlib.Path(path).relative_to(folder).parts
+    return groups[0] if groups else "none"
+
+
+def _listed(folder: pathlib.Path, class_names: tuple[str, ...], grouped: bool) -> dict[str, int]:
     """Return the label of each image file in the class folders."""
     unknown = sorted(set(_folders(folder)) - set(class_names))
     if unknown:
         raise InputError(f"{shorten(folder)}: class {unknown[0]!r} is not among the training classes.")
-    labels = {path: label for label, name in enumerate(class_names) for path in _images(folder / name)}
+    labels = {path: label for label, name in enumerate(class_names) for path in _images(folder / name, grouped)}
     if not labels:
         raise InputError(f"{shorten(folder)} holds no image files ({', '.join(SUFFIXES)}).")
     for path in labels:
@@ -188,7 +201,9 @@ def _split_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
     return folders or {"train": root}
 
 
-def _left_out(root: pathlib.Path, folders: dict[str, pathlib.Path], class_names: tuple[str, ...]) -> list[str]:
+def _left_out(
+    root: pathlib.Path, folders: dict[str, pathlib.Path], class_names: tuple[str, ...], grouped: bool
+) -> list[str]:
     """Describe the files and folders that are not read, and why."""
     beside = [] if root in folders.values() else _others(root, {folder.name for folder in folders.values()})
     formats, deep, where = collections.Counter(), 0, ""
@@ -196,19 +211,27 @@ def _left_out(root: pathlib.Path, folders: dict[str, pathlib.Path], class_names:
         beside += [f"{folder.name}/{name}" for name in _others(folder, class_names)]
         for place in filter(pathlib.Path.is_dir, (folder / name for name in class_names)):
             formats.update(_suffix(name) for name in _others(place, _folders(place)) if _suffix(name) not in SUFFIXES)
-            for inner in _folders(place):
+            for inner in _unread(place, grouped):
                 count = sum(len(names) for _, _, names in os.walk(place / inner))
                 deep, where = deep + count, where or f"{place.name}/{inner}"
     said = [f"{count:,} {suffix or 'nameless'} file{'s' * (count > 1)}" for suffix, count in formats.most_common()]
     said = [f"{shorten(', '.join(said), 100)} (not PNG or JPEG)"] if said else []
     if deep:
-        said.append(f"{deep:,} file{'s' * (deep > 1)} in folders inside a class, such as {shorten(where, 50)}")
+        inside = "a group" if grouped else "a class"
+        hint = "" if grouped else " (ImageFolder.groups=True reads them as groups)"
+        said.append(f"{deep:,} file{'s' * (deep > 1)} in folders inside {inside}, such as {shorten(where, 50)}{hint}")
     if beside:
         said.append(f"{shorten(', '.join(beside), 100)}, outside the class folders")
     neighbors = [name for name in _folders(root.resolve().parent) if name.lower() in SPLITS["test"]]
     if root.name.lower() in SPLITS["train"] and neighbors:
         said.append(f"the folder {neighbors[0]!r} beside {root.name!r}; name their parent to use it as the test split")
     return [f"left out: {sentence}" for sentence in said]
+
+
+def _unread(folder: pathlib.Path, grouped: bool) -> list[str]:
+    """Return the folders inside that of a class whose files are not read."""
+    groups = _folders(folder)
+    return [f"{group}/{name}" for group in groups for name in _folders(folder / group)] if grouped else groups
 
 
 def _others(folder: pathlib.Path, names) -> list[str]:
@@ -224,17 +247,19 @@ def _folders(folder: pathlib.Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
 
 
-def _images(folder: pathlib.Path) -> list[str]:
+def _images(folder: pathlib.Path, grouped: bool = False) -> list[str]:
+    """Return the image files in a folder and, if `grouped`, in the folders inside it."""
     if not folder.is_dir():
         return []
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
-    return [str(folder / name) for name in names if name[0] != "." and _suffix(name) in SUFFIXES]
+    paths = [str(folder / name) for name in names if name[0] != "." and _suffix(name) in SUFFIXES]
+    return paths + [path for name in _folders(folder) if grouped for path in _images(folder / name)]
 
 
-def _class_names(folder: pathlib.Path) -> tuple[str, ...]:
+def _class_names(folder: pathlib.Path, grouped: bool) -> tuple[str, ...]:
     names = check_class_names(_folders(folder), shorten(folder))
     for name in names:
-        if not _images(folder / name):
+        if not _images(folder / name, grouped):
             found = sorted({_suffix(other) or "folders" for other in _others(folder / name, ())})
             raise InputError(
                 f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}), only "

@@ -24,7 +24,9 @@ class Npz(Source):
 
     Labels are integer ids [n], one-hot rows [n, k], or texts [n], which become the class names: their ids follow the
     sorted texts, or `class_names`. `test_images` and `test_labels` in the file, if present, are the test split;
-    otherwise `test_size` examples are held out. The file may contain the class names as `class_names`.
+    otherwise `test_size` examples are held out. The file may contain the class names as `class_names`, and names of
+    groups, such as hospitals or cameras, as `groups` [n] and `test_groups`: an evaluation then measures the accuracy of
+    each group.
 
     Args:
         path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
@@ -44,12 +46,13 @@ class Npz(Source):
                 names = _read(file, "class_names", self.path, optional=True).ravel()
             has_test = "test_images" in file.files
             texts = [_texts(file, key, self.path) for key in ("labels", "test_labels")]
+            groups = [_groups(file, key, self.path) for key in ("groups", "test_groups")]
         if texts[0] is not None and not len(names):
             names = np.unique(np.concatenate([each for each in texts if each is not None]))
         images, labels = read_npz(self.path, class_names=names)
-        train, test = ArrayExamples(images, labels), None
+        train, test = ArrayExamples(images, labels, groups[0]), None
         if has_test:
-            test = ArrayExamples(*read_npz(self.path, "test_images", "test_labels", names))
+            test = ArrayExamples(*read_npz(self.path, "test_images", "test_labels", names), groups[1])
         else:
             train, test = self.hold_out(train, self.test_size, "test")
         name = os.path.basename(self.path)
@@ -101,6 +104,14 @@ def _texts(file, key: str, path: str) -> np.ndarray | None:
             f"{shorten(path)}: {key!r} has texts that are not UTF-8, such as {shorten(error.object, 40)}; save "
             f"{key}=np.char.decode({key}, 'latin-1'), or with the encoding that they have."
         ) from error
+
+
+def _groups(file, key: str, path: str) -> np.ndarray | None:
+    """Return the names of groups, or their numbers; None if they are missing."""
+    if key not in file.files:
+        return None
+    texts = _texts(file, key, path)
+    return _read(file, key, path).ravel() if texts is None else texts
 
 
 def _ids(texts: np.ndarray, class_names, name: str) -> np.ndarray:

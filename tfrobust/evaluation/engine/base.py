@@ -82,8 +82,9 @@ class Setting:
         store: storage of finished chunks; `run_evaluation` sets it.
         strengths: for text, float32 [n, length], |sentiment - 0.5| of every token, NaN if unknown; or None.
         vocabulary: for text, the word of each id.
-        groups: for clips, integer [n], the video of each clip; or None.
         limit: largest number of examples of every attack, in addition to the evaluator's own; None: no limit.
+        groups: str [n], the name of each example's group, such as a hospital: evaluators then measure the accuracy of
+            each group; or, for clips, integer [n], the video of each clip; or None.
 
     Raises:
         ValueError: labels out of range, of another length, or neither ids nor one-hot; pixels outside [0, 1], NaN or
@@ -123,6 +124,8 @@ class Setting:
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
             raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
+        if self.group_names is not None:
+            object.__setattr__(self, "groups", arrays.check_groups(self.groups, len(images)))
         for name in ("batch_size", "chunk_size", *(["limit"] if self.limit is not None else [])):
             require_least(getattr(self, name), name, 1)
         object.__setattr__(self, "images", images)
@@ -133,6 +136,12 @@ class Setting:
         images, labels = checked_examples(images, labels, self.predictor)
         # As the model stores them, so that epsilon is measured between what it sees.
         return self.predictor.onto_grid(images), labels
+
+    @property
+    def group_names(self) -> np.ndarray | None:
+        """The name of each example's group, str [n]; None without groups."""
+        is_named = self.groups is not None and np.asarray(self.groups).dtype.kind == "U"
+        return np.asarray(self.groups) if is_named else None
 
     @property
     def has_validation(self) -> bool:

@@ -48,14 +48,39 @@ def by_class(identifier: str, correct: np.ndarray, labels: np.ndarray, examples:
     Returns:
         Columns label, n, accuracy, low, high, one row per class.
     """
-    columns = {"label": [], "n": [], "accuracy": [], "low": [], "high": []}
-    for label in np.unique(labels):
-        own = correct[labels == label]
-        row = (int(label), len(own), float(own.mean()), *statistics.wilson_interval(int(own.sum()), len(own)))
-        for name, value in zip(columns, row, strict=True):
-            columns[name].append(value)
+    columns = _columns("label", correct, labels)
     settings = {"interval": f"95 % over {examples} of the class, Wilson"}
     return Series(f"{identifier}.classes", "Accuracy of each class", columns, settings)
+
+
+def by_group(identifier: str, correct: np.ndarray, groups: np.ndarray | None, examples: str = "images") -> list[Series]:
+    """Return the accuracy of each group, with Wilson's interval, as the series `<identifier>.groups`.
+
+    Args:
+        identifier: id of the accuracy over all groups, without its last part.
+        correct: bool [n], True for correctly classified examples.
+        groups: str [n]; None without groups.
+        examples: name of the examples.
+
+    Returns:
+        One series with columns group, n, accuracy, low, high; [] without groups.
+    """
+    if groups is None:
+        return []
+    settings = {"interval": f"95 % over {examples} of the group, Wilson"}
+    columns = _columns("group", correct, groups)
+    return [Series(f"{identifier}.groups", "Accuracy of each group", columns, settings)]
+
+
+def _columns(name: str, correct: np.ndarray, keys: np.ndarray) -> dict[str, list]:
+    """Return the columns of the accuracies of all examples that share a key."""
+    columns = {name: [], "n": [], "accuracy": [], "low": [], "high": []}
+    for key in np.unique(keys):
+        hits = correct[keys == key]
+        row = (key.item(), len(hits), float(hits.mean()), *statistics.wilson_interval(int(hits.sum()), len(hits)))
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+    return columns
 
 
 def class_measurements(classes: Series, settings: dict) -> list[Measurement]:
@@ -94,7 +119,8 @@ def outcomes(identifier: str, correct: np.ndarray) -> Series:
 class CleanAccuracy(Evaluator):
     """Clean accuracy, `accuracy.clean`: the share of test examples whose largest logit is the label's.
 
-    The series `accuracy.classes` has the accuracy of each class.
+    The series `accuracy.classes` has the accuracy of each class, and `accuracy.groups` that of each group, if the data
+    have groups.
 
     Attributes:
         per_class: True: also measure `accuracy.class.<label>` for every class, for use in a gate; the series has the
@@ -109,7 +135,8 @@ class CleanAccuracy(Evaluator):
         """Measure the clean accuracy."""
         classes = by_class("accuracy", setting.clean_correct, setting.labels, setting.examples)
         found = class_measurements(classes, {}) if self.per_class else []
-        series = [classes, outcomes("accuracy.clean", setting.clean_correct)]
+        groups = by_group("accuracy", setting.clean_correct, setting.group_names, setting.examples)
+        series = [classes, *groups, outcomes("accuracy.clean", setting.clean_correct)]
         return Outcome([accuracy("accuracy.clean", setting.clean_correct, {}, setting.examples), *found], series)
 
     def ids(self) -> tuple[str, ...]:

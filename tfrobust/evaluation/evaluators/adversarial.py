@@ -105,7 +105,8 @@ class AttackAccuracy(Evaluator):
     order, `attack.<label>_<norm>_<epsilon>.<member>.accuracy`: the accuracy after that member. A minimal-norm attack
     gives the accuracy of images whose nearest misclassified point found lies beyond epsilon, and
     `attack.<label>_<norm>_<epsilon>.median_distance` over all images. The series
-    `attack.<label>_<norm>_<epsilon>.classes` has the accuracy of each class.
+    `attack.<label>_<norm>_<epsilon>.classes` has the accuracy of each class, and `.groups` that of each group, if the
+    data have groups.
 
     Attributes:
         attack: the attack, with its own threat model.
@@ -160,7 +161,8 @@ class AttackAccuracy(Evaluator):
         classes = accuracy.by_class(name, robust, setting.labels[positions])
         if self.per_class:
             found += accuracy.class_measurements(classes, settings)
-        series = [classes]
+        names = setting.group_names
+        series = [classes, *accuracy.by_group(name, robust, None if names is None else names[positions])]
         if self.limit is None or len(positions) == len(setting.images):
             series.append(accuracy.outcomes(f"{name}.accuracy", robust))
         return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])

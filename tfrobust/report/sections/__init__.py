@@ -10,7 +10,7 @@ from tfrobust.report.sections.base import Section
 
 # Sections that are not listed come before the further measurements.
 ORDER = (
-    "attacks bracket smoothing curve epochs threat classes examples corruptions stability noise calibration"
+    "attacks bracket smoothing curve epochs threat classes groups examples corruptions stability noise calibration"
     " prediction_sets ood divergence features sensitivity tokens further doctor missing protocol pairs history identity"
     " cost configuration"
 ).split()
