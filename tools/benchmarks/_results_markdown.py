@@ -7,6 +7,7 @@ import numpy as np
 from _results_plan import Claim, Plan, Row, Table
 
 from tfrobust.evaluation.engine.statistics import paired_difference, share_interval, student_interval, wilson_interval
+from tfrobust.report.difference import independent_interval
 
 
 def page(plan: Plan, results: list[dict]) -> str:
@@ -89,8 +90,9 @@ def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -
         identity: id of a measurement.
 
     Returns:
-        (difference, its ends over images, its ends over seeds), as fractions; either ends may be None: without outcomes
-        per image, and for fewer than three seeds. None if no seed is in both.
+        (difference, its ends over images, its ends over seeds), as fractions; None if no seed is in both. The ends over
+        images are paired where both have outcomes, else those of two samples, for one seed; None without any interval.
+        Those over seeds are None for fewer than three.
     """
     pair = outcomes(first, identity), outcomes(second, identity)
     shared = [seed for seed in pair[0] if seed in pair[1] and len(pair[0][seed]) == len(pair[1][seed])]
@@ -103,8 +105,15 @@ def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -
         each = [values[0][seed] - values[1][seed] for seed in _shared(first, second) if None not in _both(values, seed)]
         if not each:
             return None
-        middle, images = float(np.mean(each)), None
+        middle, images = float(np.mean(each)), _independent(first, second, identity)
     return middle, images, student_interval(np.array(each)) if len(each) > 2 else None
+
+
+def _independent(first: dict[int, dict], second: dict[int, dict], identity: str) -> tuple[float, float] | None:
+    measured = [run["measurements"][identity] for run in (*first.values(), *second.values())]
+    if len(measured) != 2 or any(side.get("low") is None for side in measured):
+        return None
+    return independent_interval(*((side["value"], side["low"], side["high"]) for side in measured))
 
 
 def _both(values: list[dict], seed: int) -> list:
