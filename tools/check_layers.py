@@ -27,6 +27,7 @@ LAYERS = (
     {"serving.server"},
     {"serving.scan", "serving.export", "serving.client"},
     {"evaluation.summary"},
+    {"evaluation.progress"},
     {"report", "serving"},  # report/__init__.py re-exports
     {"report.gate", "report.assembly", "report.writer"},
     {"report.comparison.views"},

@@ -4,10 +4,16 @@ import copy
 import dataclasses
 
 import keras
+import numpy as np
 import pytest
 
+from tfrobust.attacks.ensemble import Ensemble
+from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common.configured import Configured, constructor_arguments, deserialize, identity, serialize
 from tfrobust.errors import InputError
+from tfrobust.models.heads.linear import LinearHead
+from tfrobust.structs import AttackResult
 
 
 @keras.saving.register_keras_serializable(package="test_configured")
@@ -98,3 +104,24 @@ def test_what_annotations_allow_is_accepted():
     for other in (None, Part(), keras.layers.Identity()):
         assert Whole(part=Part(), other=other, share=1).other is other
     assert copy.copy(Part(size=3)) == dataclasses.replace(Part(), size=3)
+
+
+def test_objects_show_the_call_that_makes_them():
+    threat = ThreatModel(epsilon=0.1)
+    assert repr(threat) == "ThreatModel(epsilon=0.1)"
+    assert repr(PGD(threat, steps=20)) == "PGD(threat=ThreatModel(epsilon=0.1), steps=20)"
+    ensemble = Ensemble((FGSM(threat), PGD(threat)))
+    assert repr(ensemble) == f"Ensemble(attacks=({FGSM(threat)!r}, PGD(threat=ThreatModel(epsilon=0.1))))"
+    assert "LinearHead name=" in repr(LinearHead(class_count=3, name="mine")), "as Keras shows its layers"
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (([1, 1, 0, 0], [0.1, 0.0, 0.2, 0.0]), "AttackResult(4 examples, success 50.0%, median distance 0.1)"),
+        (([0, 0], [0.0, 0.0], False), "AttackResult(2 examples, success 0.0%, ended by its time budget)"),
+        (([], []), "AttackResult(0 examples)"),
+    ],
+)
+def test_a_result_of_an_attack_is_one_line(result, text):
+    assert repr(AttackResult(np.zeros(3), *map(np.asarray, result[:2]), *result[2:])) == text

@@ -1,6 +1,8 @@
 """The bar on a terminal, and the plain lines where there is none."""
 
 import io
+import sys
+import types
 
 import pytest
 
@@ -73,3 +75,28 @@ def test_short_tasks_show_nothing(capsys):
 )
 def test_durations(seconds, text):
     assert console.duration(seconds) == text
+
+
+def test_a_bar_in_a_notebook_is_redrawn_in_place(at_once, monkeypatch, capsys):
+    drawn = []
+    handle = types.SimpleNamespace(update=drawn.append)
+    display = types.SimpleNamespace(HTML=str, display=lambda page, display_id: drawn.append(page) or handle)
+    shell = types.SimpleNamespace(kernel=None)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=display))
+    with console.Live() as live:
+        live.show("task <b>", 1, 4)
+        live.show("not so soon", 2, 4)  # at most four times a second
+    assert drawn[0] == drawn[-1] == "" and capsys.readouterr().out == ""
+    assert drawn[1:-1] == ['<progress value="1" max="4"></progress> <span>task &lt;b&gt;  25 %</span>']
+    monkeypatch.delattr(shell, "kernel")
+    assert not console.in_notebook()
+
+
+def test_an_interval_gives_lines_on_a_terminal(at_once, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    with console.Live(interval=0.0) as live:
+        live.show("task", 1, 4)
+    with console.Live(interval=60.0) as live:
+        live.show("later", 1, 4)
+    assert terminal.getvalue().startswith("task  25 % after ") and "later" not in terminal.getvalue()

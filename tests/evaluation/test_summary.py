@@ -1,6 +1,9 @@
 """Evaluation by one function call: pixels of any bounds, and an outcome that prints and is written."""
 
 import dataclasses
+import re
+import sys
+import types
 
 import keras
 import numpy as np
@@ -162,3 +165,32 @@ def test_the_accuracy_of_each_group_is_measured(outcome):
     assert outcome.report.get_series("accuracy.groups") is None
     with pytest.raises(ValueError, match=r"groups: the shape is \[3\], not \["):
         evaluate(halves, IMAGES, LABELS, groups=["a", "b", "c"], **FEW)
+
+
+def test_a_notebook_shows_opening_plot_and_table(outcome):
+    page = outcome._repr_html_()
+    assert "An attacker allowed to change every pixel by up to 10 % of full scale makes" in page
+    assert page.count('class="plot"') == 1 and "FGSM, L\u221e \u03b5 = 0.1" in page and "<script" not in page
+    style = page.partition("</style>")[0].removeprefix("<style>")
+    depth = [0]
+    for bracket in re.findall(r"[{}]", style):
+        depth.append(depth[-1] + (1 if bracket == "{" else -1))
+    assert style.startswith(".tfrobust{") and depth[-1] == 0 and 0 not in depth[1:-1], (
+        "all rules are inside the element"
+    )
+
+
+def test_a_data_frame_has_a_row_per_measurement(outcome, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=list))
+    rows = {row["id"]: row for row in outcome.to_frame()}
+    assert rows["accuracy.clean"]["value"] == outcome["clean"].value and rows["accuracy.clean"]["n"] == 40
+    assert rows["attack.fgsm_linf_0.1.accuracy"]["epsilon"] == 0.1
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ValueError, match="pip install pandas"):
+        outcome.to_frame()
+
+
+@pytest.mark.parametrize(("progress", "lines"), [(True, 1), (False, 0), (None, 0)])
+def test_progress_is_shown_on_request(progress, lines, capsys):
+    evaluate(halves, IMAGES, LABELS, progress=progress, **FEW)
+    assert capsys.readouterr().out.count("attack 1 of 1  FGSM  Linf 0.1") == lines

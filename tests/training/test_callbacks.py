@@ -8,6 +8,7 @@ from oracles import geometry as oracle
 from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.training import callbacks
 from tfrobust.training.callbacks import AveragedWeights, BestWeights, OverfittingWarning, RobustAccuracy
 
 EPSILON = 0.05
@@ -103,6 +104,18 @@ def test_robust_accuracy_looks_every_so_many_epochs(linear):
     assert [bool(watch(model, images, labels, every=3, epoch=epoch)) for epoch in range(6)] == [0, 0, 1, 0, 0, 1]
     with pytest.raises(ValueError, match="every is 0"):
         RobustAccuracy(images, labels, every=0, attack=PGD(ThreatModel(epsilon=0.2), steps=10))
+
+
+def test_a_long_attack_says_how_far_it_is(linear, capsys, monkeypatch):
+    model, _, images, labels = linear
+    watch(model, images, labels)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(callbacks, "_SILENCE", 0.0)
+    watch(model, images, labels, batch_size=8)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines and all(
+        line.startswith("RobustAccuracy, pgd: ") and " of 23 examples left  " in line for line in lines
+    )
 
 
 def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):

@@ -126,6 +126,14 @@ def _refuse_other_classes(cls: type, arguments: tuple, keywords: dict) -> None:
             raise InputError(f"{cls.__name__}.{name} is {what}; it must be {article} {known}.")
 
 
+def _is_default(value, parameter: inspect.Parameter) -> bool:
+    """Return True if an argument has its default; values without a truth of their equality count as others."""
+    try:
+        return value is parameter.default or bool(value == parameter.default)
+    except ValueError:  # arrays
+        return False
+
+
 class Configured:
     """Mixin with `get_config` and `from_config`, for classes that keep each constructor argument as an attribute.
 
@@ -138,6 +146,18 @@ class Configured:
         _refuse_other_classes(cls, arguments, keywords)
         create = super().__new__
         return create(cls) if create is object.__new__ else create(cls, *arguments, **keywords)
+
+    def __repr__(self) -> str:
+        """Return the call that makes the object, without the arguments that have their defaults."""
+        inherited = super().__repr__
+        if getattr(inherited, "__objclass__", None) is not object:  # of a Keras object
+            return inherited()
+        arguments = [
+            f"{name}={getattr(self, name)!r}"
+            for name, parameter in constructor_arguments(type(self)).items()
+            if hasattr(self, name) and not _is_default(getattr(self, name), parameter)
+        ]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def get_config(self) -> dict:
         """Return the constructor's arguments, serialized."""

@@ -1,8 +1,9 @@
-"""Standard output and error: one live bar, or a plain line from time to time if it is no terminal; quiet C++ code."""
+"""Standard output and error: a live bar, in notebooks too, else a plain line from time to time; quiet C++ code."""
 
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import sys
 import tempfile
@@ -17,10 +18,13 @@ class Live:
     """A progress bar below the lines that `print` writes; use it in a `with` statement, or call `close`.
 
     Another text starts another bar only after `close`, which removes the bar.
+
+    Args:
+        interval: seconds between plain lines, without any bar, for use inside the output of others; None for a bar.
     """
 
-    def __init__(self):
-        self._bar, self._task, self._started = None, None, None
+    def __init__(self, interval: float | None = None):
+        self._bar, self._task, self._started, self._interval = None, None, None, interval
 
     def __enter__(self) -> Live:
         return self
@@ -43,14 +47,14 @@ class Live:
         """
         now = time.monotonic()
         if self._started is None:
-            self._started, self._due = now, now + (PATIENCE if _draws() else PLAIN_INTERVAL)
+            self._started, self._due = now, now + (PATIENCE if self._draws() else self._pause)
         if self._bar is not None:
             self._bar.update(self._task, description=text, completed=done, total=total)
         elif now >= self._due and done < total:
-            if _draws():
+            if self._draws():
                 self._begin(text, done, total)
             else:
-                self._due = now + PLAIN_INTERVAL
+                self._due = now + self._pause
                 print(f"{text}  {100 * done / total:.0f} % after {duration(self.seconds)}", flush=True)
 
     def close(self) -> None:
@@ -59,7 +63,18 @@ class Live:
             self._bar.stop()
         self._bar = self._started = None
 
+    @property
+    def _pause(self) -> float:
+        return PLAIN_INTERVAL if self._interval is None else self._interval
+
+    def _draws(self) -> bool:
+        return self._interval is None and (_draws() or in_notebook())
+
     def _begin(self, text: str, done: int, total: int) -> None:
+        if in_notebook():
+            self._bar = _NotebookBar()
+            self._bar.update(None, description=text, completed=done, total=total)
+            return
         from rich import progress
 
         columns = (
@@ -72,6 +87,37 @@ class Live:
         self._bar = progress.Progress(*columns, transient=True, refresh_per_second=4)
         self._task = self._bar.add_task(text, completed=done, total=total)
         self._bar.start()
+
+
+class _NotebookBar:
+    """A bar in the output of a notebook's cell, with the interface of rich's, which needs widgets there."""
+
+    def __init__(self):
+        from IPython import display
+
+        self._html, self._begun, self._due = display.HTML, time.monotonic(), 0.0
+        self._handle = display.display(display.HTML(""), display_id=True)
+
+    def update(self, _, *, description: str, completed: int, total: int) -> None:
+        """Draw the bar, at most four times a second."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + 0.25
+            seconds = (now - self._begun) * (total - completed) / max(completed, 1)
+            rest = f", {duration(seconds)} left" if completed and seconds >= 1 else ""
+            bar = f'<progress value="{completed}" max="{total}"></progress>'
+            text = html.escape(f"{description}  {100 * completed / total:.0f} %{rest}")
+            self._handle.update(self._html(f"{bar} <span>{text}</span>"))
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        self._handle.update(self._html(""))
+
+
+def in_notebook() -> bool:
+    """Return True if the code runs in a notebook: Jupyter, Colab, or that of an editor."""
+    module = sys.modules.get("IPython")
+    return module is not None and hasattr(module.get_ipython(), "kernel")
 
 
 def _draws() -> bool:

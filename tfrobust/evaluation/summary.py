@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -16,6 +17,7 @@ from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.common import arrays, files, fingerprint
+from tfrobust.common.console import in_notebook
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
@@ -26,6 +28,7 @@ from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration
+from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.ops import finite
 from tfrobust.report import assembly
@@ -41,7 +44,9 @@ _DOCTOR_LIMIT = 256
 
 @dataclasses.dataclass(repr=False)
 class Evaluation(Outcome):
-    """The outcome of `evaluate`, with its report. Printed, it is the table of `summary`.
+    """The outcome of `evaluate`, with its report.
+
+    Printed, it is the table of `summary`. A notebook shows the opening of the report, its plot of attacks, and a table.
 
     Attributes:
         report: the same results as a `Report`.
@@ -66,6 +71,9 @@ class Evaluation(Outcome):
 
     def __repr__(self) -> str:
         return self.summary()
+
+    def _repr_html_(self) -> str:
+        return html.fragment(self.report)
 
     def summary(self) -> str:
         """Return the main numbers with their intervals, and the doctor's warnings, as an aligned table of text."""
@@ -99,7 +107,7 @@ def evaluate(
     groups=None,
     seed: int = 0,
     batch_size: int = 128,
-    progress: Callable | None = None,
+    progress: Callable | bool | None = None,
 ) -> Evaluation:
     """Measure clean accuracy, accuracy under FGSM and PGD, and calibration, and run the doctor's checks.
 
@@ -136,7 +144,9 @@ def evaluate(
             measured, clean and under attack. Or None.
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
-        progress: called as (task, done, total) with a text or an attack (`searching.AttackTask`), or None.
+        progress: True for a line per attack and, on a terminal or in a notebook, a bar; False for nothing; None for the
+            bar alone, in notebooks only. Or a function, called as (task, done, total) with a text or an attack
+            (`searching.AttackTask`).
 
     Returns:
         Measurements `accuracy.clean`, `attack.fgsm_...`, `attack.pgd_...`, `calibration. ...`, and findings. It prints
@@ -163,13 +173,14 @@ def evaluate(
         more = np.asarray(more) if predictor.is_text else _to_unit(np.asarray(more), low, high)
         held_out = {"validation_images": more, "validation_labels": of_more}
     unit = None if evaluators is not None else _scaled(_threat(epsilon, norm, threat, bounds))
+    shown = _shown(progress)
     setting = Setting(
         predictor=predictor,
         images=images,
         labels=labels,
         seed=seed,
         batch_size=batch_size,
-        progress=progress,
+        progress=shown,
         groups=arrays.check_groups(groups, len(images)),
         **held_out,
     )
@@ -177,8 +188,18 @@ def evaluate(
         refuse_other_range(setting)
     if evaluators is None:
         evaluators = _evaluators(unit, steps, setting.predictor.differentiable)
-    outcome = run_evaluation(evaluators, setting)
+    with shown if isinstance(shown, ConsoleProgress) else contextlib.nullcontext():
+        outcome = run_evaluation(evaluators, setting)
     return Evaluation(**vars(outcome), report=_report(outcome, setting, time.monotonic() - started))
+
+
+def _shown(progress: Callable | bool | None) -> Callable | None:
+    """Return the function that is called with the progress of an evaluation, or None."""
+    if progress is None:
+        return ConsoleProgress(lines=False) if in_notebook() else None
+    if isinstance(progress, bool):
+        return ConsoleProgress() if progress else None
+    return progress
 
 
 def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:

@@ -151,7 +151,7 @@ def _compared(report: Report, row: AttackRow | None) -> list[str]:
         return []
     other = reference_of(report, row.accuracy)
     if other is None:
-        count = len(report.data.get("class_names") or ())
+        count = len(report.data.get("class_names") or parts.of(report, "accuracy.clean", parts.CLASSES))
         guess = f"; guessing among {count} classes is wrong on {of_hundred(1 - 1 / count)}" if count > 1 else ""
         return [f"No other model was measured for comparison{guess}."]
     settings = other.settings

@@ -18,6 +18,7 @@ from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Outcome, Setting
+from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.methods.shared.base import Method
 from tfrobust.report import assembly, writer
@@ -28,7 +29,6 @@ from tfrobust.report.schema import Report
 from tfrobust.report.validator import first_problem
 from tfrobust.runs import publication
 from tfrobust.runs import workdir as workdirs
-from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.runs.publication import earlier_report
 from tfrobust.serving.export import assets, publish, verify
 from tfrobust.serving.export import saved_model as export

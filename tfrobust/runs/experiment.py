@@ -24,6 +24,7 @@ from tfrobust.evaluation.doctor.pixels import refuse_other_range
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Evaluator, Setting
 from tfrobust.evaluation.engine.chunks import Shard
+from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, refuse_radius, run_evaluation, run_shard
 from tfrobust.methods.shared.base import Method
 from tfrobust.models.heads.linear import LinearHead
@@ -40,7 +41,6 @@ from tfrobust.runs.budget import Budget
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.plan import Plan
-from tfrobust.runs.progress import ConsoleProgress
 from tfrobust.runs.reference import with_reference
 from tfrobust.runs.stage import Stage
 from tfrobust.security import rehearsal, saved_models

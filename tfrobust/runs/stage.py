@@ -18,12 +18,12 @@ from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
+from tfrobust.evaluation.progress import attack_title
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.base import Method
 from tfrobust.models.shared.normalization import unsynchronized
 from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.runs import workdir as workdirs
-from tfrobust.runs.progress import attack_title
 from tfrobust.training.callbacks import AveragedWeights, CollapseWarning, NegativesWarning
 from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
 from tfrobust.training.loop import Loop

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared import checks, modes, objectives, runner
 from tfrobust.attacks.shared.base import Attack, required_attack
+from tfrobust.common import console
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import updates
@@ -21,6 +22,7 @@ from tfrobust.pairs.false_negatives import LEFT
 from tfrobust.training.checkpoint import CheckpointStore
 
 _log = logging.getLogger(__name__)
+_SILENCE = 15.0  # seconds of an attack until a line says how far it is, and between two such lines
 
 
 class RobustAccuracy(keras.callbacks.Callback):
@@ -118,7 +120,13 @@ class RobustAccuracy(keras.callbacks.Callback):
         if (epoch + 1) % self.every or logs is None:
             return
         clean = self._clean(self.images).argmax(axis=-1)
-        result = self._engine.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
+        live, name = console.Live(interval=_SILENCE), f"RobustAccuracy, {self.attack.name}"
+
+        def progress(done: int, total: int, remaining: int) -> None:
+            live.show(f"{name}: {remaining} of {len(self.labels)} examples left", done, total)
+
+        options = {"seed": self.seed, "batch_size": self.batch_size, "progress": progress}
+        result = self._engine.run(self.images, self.labels, **options)
         logs["val_clean_accuracy"] = float(np.mean(clean == self.labels))
         # A minimal-norm attack has no bound on the distance; beyond epsilon it does not count as success.
         near = result.distance <= self.attack.threat.epsilon * (1 + 1e-6) if self.attack.minimal else True

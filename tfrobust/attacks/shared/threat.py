@@ -34,7 +34,7 @@ def required_threat(threat: "ThreatModel | None", owner: str) -> "ThreatModel":
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class ThreatModel(Configured):
     """The set {z : |z - x| <= epsilon, low <= z <= high} around each image or clip x.
 

@@ -47,6 +47,21 @@ class Outcome:
         self.series += other.series
         self.findings += other.findings
 
+    def to_frame(self):
+        """Return the measurements as a data frame of pandas: columns id, value, unit, n, low, high, and each setting.
+
+        Raises:
+            InputError (a ValueError): pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("to_frame needs the package pandas: pip install pandas.") from None
+        names = ("id", "value", "unit", "n", "low", "high")
+        return pandas.DataFrame(
+            [{name: getattr(one, name) for name in names} | one.settings for one in self.measurements]
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:

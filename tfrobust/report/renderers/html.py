@@ -23,8 +23,9 @@ from tfrobust.report.blocks import (
 from tfrobust.report.blocks import plain as plain_cell
 from tfrobust.report.blocks.plots import BAND, BAR, Key, prefix
 from tfrobust.report.opening import Opening, main_attack, opening, reference_of
-from tfrobust.report.renderers.style import STYLE
+from tfrobust.report.renderers.style import NESTED_STYLE, STYLE
 from tfrobust.report.schema import Report
+from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Measurement
 
 # The page loads no external resources and runs no scripts; this policy makes the browser enforce it.
@@ -71,6 +72,15 @@ def render(report: Report) -> str:
         f"<footer>{text(reading.footer(report))}</footer></div></div>",
     ]
     return page(f"{reading.title(report)}: robustness report", "\n".join(body))
+
+
+def fragment(report: Report) -> str:
+    """Render the opening of a report, its main numbers and the plot of its attacks, for the output of a notebook."""
+    attacks = Attacks(report).content
+    headlines = reading.main_measurements(report)
+    blocks = [*attacks[:1], *([Numbers(headlines)] if headlines else [])]
+    body = f"{_opening(opening(report))}{_tiles(report)}<section>{write(blocks)}</section>"
+    return f'<style>{NESTED_STYLE}</style><div class="tfrobust">{body}</div>'
 
 
 def text(value) -> str:

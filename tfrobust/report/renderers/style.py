@@ -140,3 +140,8 @@ STYLE = (
     f":root{{color-scheme:light dark;{_LIGHT}{declarations(dark=False)}}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}{declarations(dark=True)}}}}}{_RULES}"
 )
+# For a part of another page, such as a notebook: no rule holds outside of the element.
+NESTED_STYLE = (
+    f".tfrobust{{color-scheme:light;{_LIGHT}{declarations(dark=False)}color:var(--text);background:var(--page);"
+    f"font:16px/1.5 system-ui,sans-serif;padding:14px;max-width:1000px;{_RULES}}}"
+)

@@ -4,8 +4,8 @@ import pytest
 
 from tfrobust.attacks import apgd, ensemble, gradient
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation import progress
 from tfrobust.evaluation.engine.searching import AttackTask
-from tfrobust.runs import progress
 
 PGD = gradient.PGD(ThreatModel(epsilon=0.2), steps=100)
 

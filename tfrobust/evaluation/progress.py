@@ -1,4 +1,4 @@
-"""Progress of an evaluation on standard output: one line per attack, and a bar on a terminal."""
+"""Progress of an evaluation on standard output: one line per attack, and a bar on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ class ConsoleProgress:
 
     Args:
         verbose: 0 prints nothing, 1 a line per attack of the evaluation, 2 a line per task.
+        lines: False to show only the bar, which leaves nothing behind.
     """
 
-    def __init__(self, verbose: int = 1):
-        self._verbose, self._live = verbose, Live()
+    def __init__(self, verbose: int = 1, lines: bool = True):
+        self._verbose, self._lines, self._live = verbose, lines, Live()
         self._task, self._printed = None, set()
 
     def __enter__(self) -> ConsoleProgress:
@@ -43,7 +44,7 @@ class ConsoleProgress:
 
     def _print(self, task: str | AttackTask, seconds: float) -> None:
         number = task.number if isinstance(task, AttackTask) else 0
-        if (number or self._verbose > 1) and number not in self._printed:
+        if self._lines and (number or self._verbose > 1) and number not in self._printed:
             self._printed |= {number} - {0}  # a search that several evaluators use ends more than once
             print(f"{_text(task)}  {duration(seconds)}", flush=True)
 
