@@ -11,7 +11,7 @@ PGD = gradient.PGD(ThreatModel(epsilon=0.2), steps=100)
 
 
 @pytest.fixture
-def said(monkeypatch, capsys):
+def lines_of(monkeypatch, capsys):
     """Return the lines that calls with a verbosity print."""
     monkeypatch.setattr(progress.Live, "seconds", 12.0)
 
@@ -24,23 +24,25 @@ def said(monkeypatch, capsys):
     return of
 
 
-def test_one_line_per_attack(said):
+def test_one_line_per_attack(lines_of):
     begun, ended = (AttackTask(PGD, 120, left, 3, 9) for left in (120, 62))
     calls = [("clean predictions", 9, 9), (begun, 0, 50), (ended, 50, 50), (ended, 1, 1), ("evaluation", 1, 3)]
     line = "attack 3 of 9  PGD-100  Linf 0.2  62 of 120 images left  12 s"
-    assert said(1, *calls) == [line], "once, though two evaluators use the search"
-    assert said(2, *calls) == ["clean predictions  12 s", line]
-    assert said(0, *calls) == []
+    assert lines_of(1, *calls) == [line], "once, though two evaluators use the search"
+    assert lines_of(2, *calls) == ["clean predictions  12 s", line]
+    assert lines_of(0, *calls) == []
 
 
-def test_the_line_names_the_examples(said):
+def test_the_line_names_the_examples(lines_of):
     task = AttackTask(PGD, 120, 62, 3, 9, examples="clips")
-    assert said(1, (task, 1, 1)) == ["attack 3 of 9  PGD-100  Linf 0.2  62 of 120 clips left  12 s"]
+    assert lines_of(1, (task, 1, 1)) == ["attack 3 of 9  PGD-100  Linf 0.2  62 of 120 clips left  12 s"]
 
 
-def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(said):
+def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(lines_of):
     task = AttackTask(PGD, 120, 62)
-    assert said(1, (task, 1, 1)) == [] and said(2, (task, 1, 1)) == ["PGD-100  Linf 0.2  62 of 120 images left  12 s"]
+    assert lines_of(1, (task, 1, 1)) == [] and lines_of(2, (task, 1, 1)) == [
+        "PGD-100  Linf 0.2  62 of 120 images left  12 s"
+    ]
 
 
 @pytest.mark.parametrize(
