@@ -10,6 +10,7 @@ from oracles import linear_model
 from tfrobust.attacks.apgd import APGDTargeted
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
+from tfrobust.attacks.shared import engine
 from tfrobust.attacks.shared.base import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
@@ -175,6 +176,36 @@ def test_chunks_make_no_difference(model, size):
     np.testing.assert_array_equal(found.success, whole.success)
     np.testing.assert_allclose(found.distance, whole.distance, atol=1e-6)
     assert found.complete and 3 < found.success.sum() < 40
+
+
+@pytest.mark.parametrize("stop", [1, 3, 7])
+def test_an_interrupted_chunk_resumes_and_ends_the_same(model, tmp_path, monkeypatch, stop):
+    """Stopped after some parts, which are stored after every stage here; the rounds of these are not searched again."""
+    setting, attack = model[0], PGD(ThreatModel(epsilon=0.03), steps=5, restarts=4)
+    whole, positions = searching.search(setting, attack, np.arange(40)), np.arange(40)
+    monkeypatch.setattr(engine, "KEEP_SECONDS", 0.0)
+    store, steps = chunks.Store(tmp_path, {}), []
+    kept = dataclasses.replace(setting, batch_size=8, progress=lambda task, done, total: steps.append(done))
+    write, begun = chunks.Store.write_part, []
+
+    def interrupted(self, *arguments):
+        write(self, *arguments)
+        begun.append(arguments[-1])
+        if len(begun) == stop:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(chunks.Store, "write_part", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        searching.search(kept.within(store, ()), attack, positions)
+    monkeypatch.setattr(chunks.Store, "write_part", write)
+    (part,) = tmp_path.iterdir()
+    assert part.name.endswith(".part.npz") and begun[-1].rounds.sum() < 4 * 40
+    steps.clear()
+    found = searching.search(kept.within(store, ()), attack, positions)
+    assert steps[1] >= 1000 * (begun[-1].rounds * ~begun[-1].success).sum() // 160
+    np.testing.assert_array_equal(found.success, whole.success)
+    np.testing.assert_allclose(found.distance, whole.distance, atol=1e-6)
+    assert found.complete and [path.name for path in tmp_path.iterdir()] == [part.name.replace(".part", "")]
 
 
 @pytest.mark.parametrize("ensemble", [False, True])

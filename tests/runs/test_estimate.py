@@ -45,7 +45,7 @@ def dataset(count, classes=10):
     ],
 )
 def test_passes_of_an_evaluation(evaluators, both, forward):
-    found = estimate.attack_passes(estimate.Evaluation(evaluators, dataset(360)))
+    found = estimate.attack_passes(estimate.EvaluationPlan(evaluators, dataset(360)))
     assert (found.both, found.forward) == (both, forward) and found.forward_equivalents == 3 * both + forward
     assert found.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
 
@@ -55,11 +55,11 @@ def test_the_largest_parts_of_an_evaluation():
         attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="square")
     )  # forward only, a third of the cost
     targeted = AttackAccuracy(attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="apgd_t"))
-    passes = estimate.attack_passes(estimate.Evaluation((CleanAccuracy(), square, targeted), dataset(360), 100))
+    passes = estimate.attack_passes(estimate.EvaluationPlan((CleanAccuracy(), square, targeted), dataset(360), 100))
     shares = passes.shares
     assert passes.examples == 100 and passes.by_evaluator == ((0, ""), (500_000, "Square"), (270_000, "APGD-T"))
     assert list(shares.items()) == [("Square", 5000 / 7700), ("APGD-T", 2700 / 7700)]
-    assert estimate.attack_passes(estimate.Evaluation((CleanAccuracy(),), dataset(360))).shares == {}
+    assert estimate.attack_passes(estimate.EvaluationPlan((CleanAccuracy(),), dataset(360))).shares == {}
 
 
 def said(capsys, *flags):

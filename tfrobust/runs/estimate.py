@@ -63,7 +63,7 @@ class Passes:
         return (1 + BACKWARD) * self.both + self.forward
 
 
-class Evaluation(NamedTuple):
+class EvaluationPlan(NamedTuple):
     """The evaluation of a run.
 
     Attributes:
@@ -80,7 +80,7 @@ class Evaluation(NamedTuple):
 def show(
     configuration: str,
     stages: Sequence[Stage],
-    evaluation: Evaluation,
+    evaluation: EvaluationPlan,
     strategy: tf.distribute.Strategy,
     jit_compile: bool | str,
     plan: Plan | None = None,
@@ -117,13 +117,13 @@ def show(
     show_evaluation(evaluation, per_pass, budget, "training's pace", training, stages[-1].epochs)
 
 
-def attack_steps(evaluation: Evaluation, stage: Stage) -> float:
+def attack_steps(evaluation: EvaluationPlan, stage: Stage) -> float:
     """Return how many steps of a stage cost as much as the attacks of an evaluation if none succeeds."""
     passes = attack_passes(evaluation).forward_equivalents
     return passes / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
 
 
-def attack_passes(evaluation: Evaluation) -> Passes:
+def attack_passes(evaluation: EvaluationPlan) -> Passes:
     """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each."""
     count = len(evaluation.dataset.test)
     least = min(count, evaluation.limit or count)
@@ -204,7 +204,7 @@ def _forecast(stage: Stage) -> float:
 
 
 def show_evaluation(
-    evaluation: Evaluation,
+    evaluation: EvaluationPlan,
     per_pass: float | None,
     budget: Budget | None = None,
     pace: str = "the pace of one batch",

@@ -174,7 +174,7 @@ def train(
         stage.build(optimizer())
         origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
     if dry_run:
-        evaluation = estimate.Evaluation(evaluators, stage.dataset, attacked_examples)
+        evaluation = estimate.EvaluationPlan(evaluators, stage.dataset, attacked_examples)
         stages = [*filter(None, [first]), stage]
         return estimate.show(configuration(), stages, evaluation, scope, jit_compile, plan, budget)
     training = stage.configuration() | origin | _first_configuration(first, pretraining)
@@ -202,7 +202,7 @@ def train(
             files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())  # with those of watchers
             driven |= {"profile_steps": profile, "profile_directory": str(own / "logs")}
             steps_after = estimate.attack_steps(
-                estimate.Evaluation(evaluators, stage.dataset, attacked_examples), stage
+                estimate.EvaluationPlan(evaluators, stage.dataset, attacked_examples), stage
             )
             loop = stage.loop(scope, folder, watchers, steps_after=steps_after, **driven)
             history = loop.run()
@@ -262,7 +262,7 @@ def evaluate(
             report names the data if the model has no report.
         reference: export, workdir or report of another model on the same examples, as for `train`.
         batch_size: images per call.
-        chunk_size: images per chunk of an attack; an interrupted run loses the chunk in progress.
+        chunk_size: images per chunk of an attack, the unit of shards; within a chunk, results are stored every minute.
         output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` the finished parts,
             from which the same command resumes; None writes nothing.
         shard: (i, n): compute only the i-th of n shares of all attacks, which a run without `shard` finds in the same
@@ -323,7 +323,7 @@ def evaluate(
         if earlier is None and bounds == (0.0, 1.0):
             refuse_other_range(setting)
         if dry_run:
-            evaluation = estimate.Evaluation(evaluators, dataset, attacked_examples)
+            evaluation = estimate.EvaluationPlan(evaluators, dataset, attacked_examples)
             return estimate.show_evaluation(evaluation, estimate.seconds_per_pass(setting), budget)
         cache = pathlib.Path(output, "cache") if output else None
         if shard is not None:

@@ -37,6 +37,22 @@ _STAGES = 10
 _SHORTEST_STAGE, _LONGEST_STAGE = 5, 50
 # Number of batch sizes while the batch shrinks: kernels are prepared anew for every shape.
 _SIZES = 8
+# An interrupted run loses at most the rounds of so many seconds, and those of the batch.
+KEEP_SECONDS = 60.0
+
+
+class Begun(NamedTuple):
+    """What a run has found so far, from which another one continues.
+
+    Attributes:
+        success: bool [n].
+        distance: float32 [n].
+        rounds: int64 [n], rounds that each example has finished.
+    """
+
+    success: np.ndarray
+    distance: np.ndarray
+    rounds: np.ndarray
 
 
 class Engine:
@@ -70,6 +86,8 @@ class Engine:
         targets: np.ndarray | None = None,
         progress: Callable | None = None,
         seconds: float | None = None,
+        begun: Begun | None = None,
+        keep: Callable[[Begun], None] | None = None,
     ) -> AttackResult:
         """Attack every correctly classified example, round by round, until the attack succeeds or its rounds end.
 
@@ -85,9 +103,12 @@ class Engine:
             progress: called as progress(done, total, remaining) after every graph call: example-steps done and in
                 total, and the number of remaining (not yet misclassified) examples.
             seconds: wall time after which the search ends; examples that then remain were not searched fully.
+            begun: what an interrupted run has found; its rounds are not searched again. None: nothing.
+            keep: called with what this run has found, every `KEEP_SECONDS` and at a time limit; or None.
 
         Returns:
-            NumPy arrays. `complete` is False where the time limit ended the search.
+            NumPy arrays. `complete` is False where the time limit ended the search. Where `begun` has a success,
+            `adversarial` is the input.
 
         Raises:
             ValueError: invalid inputs, labels or outputs; see `checks`.
@@ -96,7 +117,7 @@ class Engine:
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
         key = randomness.make_key(seed, "attack", self.attack.name) if key is None else key
         run = _Run(self, data, key, min(batch_size, len(data.inputs)), progress)
-        complete = run.until(deadline)
+        complete = run.until(deadline, begun, keep)
         return AttackResult(run.adversarial, run.success, run.distance, complete)
 
     def graphs(self, shape: Sequence[int], targeted: bool) -> Graphs:
@@ -277,28 +298,42 @@ class _Run:
         self.seconds_per_step = None
         self.timed = False
 
-    def until(self, deadline: float) -> bool:
+    def until(self, deadline: float, begun: Begun | None, keep: Callable | None) -> bool:
         """Search until no remaining example has a round left (True) or the deadline has passed (False)."""
-        self._verify_clean()
-        in_time = True
+        self._verify_clean(begun)
+        in_time, due = True, time.monotonic() + KEEP_SECONDS
         while in_time:
             self._fill()
             if len(self.slots):
                 in_time = self._stage(deadline)
                 self._harvest()
             self._settle(everything=not in_time)
+            if keep is not None and (not in_time or time.monotonic() >= due):
+                keep(self._state())
+                due = time.monotonic() + KEEP_SECONDS
             if not self.waiting and not self.pending and not len(self.slots):
                 break
         return bool(np.all(self.success | (self.rounds_done >= self.rounds)))
 
-    def _verify_clean(self):
+    def _state(self) -> Begun:
+        """Return what was found; a round whose candidate waits for its verification is not finished."""
+        rounds = self.rounds_done.copy()
+        for row, _ in self.pending:
+            rounds[row] -= 1
+        return Begun(self.success.copy(), self.distance.copy(), rounds)
+
+    def _verify_clean(self, begun: Begun | None):
         order = np.arange(len(self.data.inputs))
         batches = [order[i : i + self.size] for i in range(0, len(order), self.size)]
         logits = np.concatenate([self._verify(rows, self.data.inputs[rows]) for rows in batches])
         highest = self.data.labels if self.data.targets is None else np.maximum(self.data.labels, self.data.targets)
         class_count = checks.check_logits(logits, highest, self.known_logits)
         self.rounds = self.attack.rounds(class_count)
-        self.waiting.extend(np.flatnonzero(~self.success))
+        if begun is not None:
+            earlier = begun.success & ~self.success
+            self.success[earlier], self.distance[earlier] = True, begun.distance[earlier]
+            self.rounds_done[:] = np.minimum(begun.rounds, self.rounds)
+        self._wait(np.arange(len(self.success)))
         self._report()
 
     def _fill(self):

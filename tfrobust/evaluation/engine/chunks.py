@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.engine import Begun
 from tfrobust.common import configured, files, fingerprint
 from tfrobust.errors import InputError
 from tfrobust.security import archives
 
+_PART = ".part.npz"
 _log = logging.getLogger("tfrobust")
 
 
@@ -75,7 +77,19 @@ class Store:
     def write(self, attack: Attack, positions: np.ndarray, found: Found) -> None:
         """Store a chunk, unless its search was cut short."""
         if found.complete:
-            self.keep(self.path(attack, positions), success=found.success, distance=found.distance)
+            path = self.path(attack, positions)
+            self.keep(path, success=found.success, distance=found.distance)
+            path.with_suffix(_PART).unlink(missing_ok=True)
+
+    def read_part(self, attack: Attack, positions: np.ndarray) -> Begun | None:
+        """Return what an interrupted search of a chunk has stored; None as in `read`."""
+        path = self.path(attack, positions).with_suffix(_PART)
+        arrays = self.arrays(path, dict.fromkeys(Begun._fields, positions.shape))
+        return None if arrays is None else Begun(**arrays)
+
+    def write_part(self, attack: Attack, positions: np.ndarray, begun: Begun) -> None:
+        """Store what the search of a chunk has found so far, until the chunk itself is stored."""
+        self.keep(self.path(attack, positions).with_suffix(_PART), **begun._asdict())
 
     def arrays(self, path: pathlib.Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray] | None:
         """Return the arrays of a stored chunk by name; None if there is none, or (with a warning) if it is damaged."""

@@ -204,6 +204,12 @@ def _searched(
     found = setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes())
     if found is not None:
         return found
+    store, resumed = setting.store, {}
+    if store is not None:
+        resumed = {
+            "begun": store.read_part(attack, chunk),
+            "keep": functools.partial(store.write_part, attack, chunk),
+        }
     result = _engine(setting, attack).run(
         setting.images[chunk],
         setting.labels[chunk],
@@ -212,10 +218,11 @@ def _searched(
         index=chunk,
         progress=progress,
         seconds=None if deadline is None else max(0.0, deadline - time.monotonic()),
+        **resumed,
     )
     found = chunks.Found(result.success, result.distance, bool(result.complete))
-    if setting.store is not None:
-        setting.store.write(attack, chunk, found)
+    if store is not None:
+        store.write(attack, chunk, found)
     elif result.complete:
         memory[chunk.tobytes()] = found
     return found
