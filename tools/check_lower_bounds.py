@@ -1,21 +1,21 @@
-"""Run the tests with the oldest releases that setup.py allows.
+"""Run the tests with the oldest releases that pyproject.toml allows.
 
     python tools/check_lower_bounds.py                    # the first tier, in a new environment
     python tools/check_lower_bounds.py tests/report -x    # with other arguments of pytest
     python tools/check_lower_bounds.py --environment=DIR  # make it there and keep it, or use it again
 
-uv chooses the lowest release of each requirement of setup.py, core and extras, and the newest of what these need in
-turn. The interpreter is the one that runs this tool. A bound below what the other requirements allow is an error,
+uv chooses the lowest release of each requirement of pyproject.toml, core and extras, and the newest of what these need
+in turn. The interpreter is the one that runs this tool. A bound below what the other requirements allow is an error,
 because no test ran with it.
 """
 
 import argparse
+import itertools
 import pathlib
-import runpy
 import subprocess
 import sys
 import tempfile
-import unittest.mock
+import tomllib
 import venv
 
 from packaging.requirements import Requirement
@@ -47,20 +47,19 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
-def requirements(setup: pathlib.Path = ROOT / "setup.py") -> list[Requirement]:
-    """Return the requirements of setup.py, those of the extras included, each once."""
-    with unittest.mock.patch("setuptools.setup") as called:
-        runpy.run_path(str(setup))
-    described = called.call_args.kwargs
-    lines = [described["install_requires"], *described["extras_require"].values()]
-    return [Requirement(line) for line in dict.fromkeys(sum(lines, []))]
+def requirements() -> list[Requirement]:
+    """Return the requirements of pyproject.toml, those of the extras included, each once."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = itertools.chain(project["dependencies"], *project["optional-dependencies"].values())
+    declared = map(Requirement, dict.fromkeys(lines))
+    return [requirement for requirement in declared if requirement.name != project["name"]]  # "test" names the extras
 
 
 def lowest(requirement: Requirement) -> Version:
-    """Return the lower bound of a requirement; raise ValueError if it has none."""
-    bounds = [Version(part.version) for part in requirement.specifier if part.operator == ">="]
+    """Return the lower bound of a requirement, or its only version; raise ValueError if it has neither."""
+    bounds = [Version(part.version) for part in requirement.specifier if part.operator in (">=", "==")]
     if len(bounds) != 1:
-        raise ValueError(f"setup.py: {requirement} has no lower bound; write {requirement.name}>=VERSION")
+        raise ValueError(f"pyproject.toml: {requirement} has no lower bound; write {requirement.name}>=VERSION")
     return bounds[0]
 
 
@@ -93,7 +92,7 @@ def unreached(declared: list[Requirement], versions: dict[str, str]) -> list[str
     for requirement in declared:
         bound, version = lowest(requirement).release, versions[plain(requirement.name)]
         if Version(version).release[: len(bound)] != bound:
-            wrong.append(f"setup.py: {requirement} was not run: the environment has {version}")
+            wrong.append(f"pyproject.toml: {requirement} was not run: the environment has {version}")
     return wrong
 
 
