@@ -9,6 +9,8 @@ from tfrobust.report import parts
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
 from tfrobust.report.reading import attack_rows
 from tfrobust.report.renderers import html, markdown
+from tfrobust.report.renderers.console import console_table
+from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Measurement, Series
 
 
@@ -77,13 +79,17 @@ def test_a_reference_model_is_compared_under_the_same_attack_only():
     ]
     report = make_report(measurements=[*measured, *other])
     sentence = (
-        "An undefended model, plain/1, is wrong on 96 of 100 images under the same attack, and on 5 of 100 without one."
+        "An undefended model (plain/1) is wrong on 96 of 100 images under the same attack, and on 5 of 100 without one."
     )
     assert (
         opening(report).details[1] == sentence
         and sentence in html.render(report)
         and "Compared to" in html.render(report)
     )
+    (_, table) = Attacks(report).blocks()
+    assert table.header == ["Attack", "Accuracy", "Accuracy of plain/1", "Relative drop"]
+    assert [row[2].value for row in table.rows] == [0.95, 0.04]
+    assert "Clean accuracy, of plain/1" in console_table(report) and "reference." not in html.fragment(report)
     weaker = dataclasses.replace(other[1], settings=settings | {"steps": 7})
     report = make_report(measurements=[*measured, other[0], weaker])
     assert reference_of(report, measured[1]) is None and "No other model" in opening(report).details[1]

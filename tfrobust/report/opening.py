@@ -73,7 +73,7 @@ def main_attack(report: Report) -> AttackRow | None:
 
 def reference_of(report: Report, accuracy: Measurement) -> Measurement | None:
     """Return the accuracy of the reference model in the same measurement; None if none, or under another protocol."""
-    other = report.get(f"reference.{accuracy.id}")
+    other = report.get(f"{reading.REFERENCE}{accuracy.id}")
     if other is None or other.value is None:
         return None
     settings = {name: value for name, value in other.settings.items() if name not in _OF_REFERENCE}
@@ -155,11 +155,11 @@ def _compared(report: Report, row: AttackRow | None) -> list[str]:
         guess = f"; guessing among {count} classes is wrong on {of_hundred(1 - 1 / count)}" if count > 1 else ""
         return [f"No other model was measured for comparison{guess}."]
     settings = other.settings
-    name = f"{settings.get('reference', 'another model')}"
+    name = settings.get("reference", "unnamed")
     kind = "An undefended model" if settings.get("undefended") else "Another model"
     clean = _known(report, "reference.accuracy.clean")
     without = f", and on {of_hundred(1 - clean.value, '').strip()} without one" if clean else ""
-    return [f"{kind}, {name}, is wrong on {of_hundred(1 - other.value)} under the same attack{without}."]
+    return [f"{kind} ({name}) is wrong on {of_hundred(1 - other.value)} under the same attack{without}."]
 
 
 def _worst(report: Report, row: AttackRow | None) -> list[str]:

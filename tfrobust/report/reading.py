@@ -31,6 +31,8 @@ _SHIFT_ID = re.compile(r"^shift\.(?P<set>[a-z0-9_]+)\.(?P<what>accuracy|ece|rms|
 _SHIFTED_SETS = {"imagenet_r": "ImageNet-R", "imagenet_a": "ImageNet-A"}
 _SHIFT_NUMBERS = {"ece": "calibration error (ECE)", "rms": "calibration error (RMS)", "aurra": "AURRA"}
 
+# Prefix of the ids of another model's accuracies.
+REFERENCE = "reference."
 NORM_NAMES = {"linf": "L∞", "l2": "L2", "l1": "L1", "l0": "L0"}
 _ATTACK_KEY = re.compile(rf"^(?P<attack>.+)_(?P<norm>linf|l2|l1|l0)(?:_(?P<epsilon>[0-9][0-9.e+-]*))?{_FRAMES}$")
 
@@ -301,6 +303,9 @@ def frost_word(measurement: Measurement) -> str:
 
 def _name_of(identity: str, settings: dict) -> str:
     """Return the display name that follows from an id and settings; "" if none does."""
+    if identity.startswith(REFERENCE):
+        name = _name_of(identity.removeprefix(REFERENCE), settings)
+        return name and f"{name}, of {settings.get('reference', 'the reference')}"
     if match := _ATTACK_ID.match(identity):
         member = f" ({attack_name(match['member'])})" if match["member"] else ""
         name = attack_name(match["attack"], settings) + member

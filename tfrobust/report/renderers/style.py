@@ -132,7 +132,7 @@ details.whole table{font-size:8pt}details.whole td{padding:2px 6px}.figures{gap:
 .opening{grid-template-columns:minmax(0,1fr) minmax(0,40%);break-inside:avoid}.answer{font-size:14pt}
 section,.tile{border-color:#ccc}section{padding:12px 14px;margin:0 0 12px;-webkit-box-decoration-break:clone;
 box-decoration-break:clone}
-.tile,tr{break-inside:avoid}h2,h3,.finding,.lead,figcaption{break-after:avoid}
+.tile,tr,.finding,.lead,.legend{break-inside:avoid}h2,h3,.finding,.lead,figcaption{break-after:avoid}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 

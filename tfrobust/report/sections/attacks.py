@@ -138,19 +138,28 @@ class Attacks(Section):
         """Return the bar chart and the table of attacks."""
         if not self.rows:
             return []
-        clean, found = self.report.get("accuracy.clean"), []
+        clean, found, references = self.report.get("accuracy.clean"), [], []
         if clean:
             unmodified = Noted("no attack", f"unmodified {self.examples}")
             found.append([unmodified, clean, None, clean.n])
+            references.append(self._reference(clean))
         for row in self.rows:
             name = f"{row.name}: after {reading.attack_name(row.member)}" if row.member else row.name
             detail = ", ".join(part for part in (row.budget if len(self._budgets) > 1 else "", row.effort) if part)
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
             found.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
+            references.append(self._reference(row.accuracy))
         header = ["Attack", "Accuracy", "Relative drop", self.examples.capitalize()]
         if len(self._counts) == 1:
             header, found = header[:-1], [row[:-1] for row in found]
+        if any(references):
+            name = next(filter(None, references)).settings.get("reference", "reference")
+            header.insert(2, f"Accuracy of {name}")
+            found = [[*row[:2], other, *row[2:]] for row, other in zip(found, references, strict=True)]
         return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, found)]
+
+    def _reference(self, accuracy: Measurement) -> Measurement | None:
+        return self.report.get(f"{reading.REFERENCE}{accuracy.id}")
 
     def _chart(self, identity: str) -> plots.Plot:
         clean = self.report.get("accuracy.clean")
