@@ -107,3 +107,28 @@ def test_history_columns_are_told_apart():
     assert groups["accuracy"] == ["val_clean_accuracy", "val_robust_accuracy", "accuracy"]
     assert groups["pairs"] == ["positives_clean", "negatives_adversarial"]
     assert groups["divergence"] == ["val_r_div"]
+
+
+def test_names_on_a_map_do_not_overlap():
+    """Two clusters in one place, and one beside them: their boxes are moved apart, and a lonely one stays."""
+    centers = {0: (0.0, 0.0), 1: (0.5, 0.1), 2: (1.0, 0.0), 3: (50.0, 50.0)}
+    sizes = dict.fromkeys(centers, (4.0, 1.0))
+    moved = plots.apart(centers, sizes)
+    assert moved[3] == (50.0, 50.0)
+    for first in range(4):
+        for second in range(first):
+            gaps = [abs(a - b) for a, b in zip(moved[first], moved[second], strict=True)]
+            assert gaps[0] >= 4 - 1e-6 or gaps[1] >= 1 - 1e-6
+    assert all(abs(y) < 3 for _, y in [*moved.values()][:3])
+    columns = {
+        "x": [0, 1, 0, 1] * 3,
+        "y": [0, 0, 1, 1] * 3,
+        "label": [0] * 4 + [1] * 4 + [2] * 4,
+        "adversarial": [0] * 12,
+    }
+    svg = plots.feature_map("map", columns, ["coat", "pullover", "shirt"]).svg
+    heights = [float(one) for one in re.findall(r'<g id="map-class-.*?translate\([\d.]+ ([\d.]+)\)', svg)]
+    heights = heights or [
+        float(one) for one in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>(?:coat|pullover|shirt)<', svg)
+    ]
+    assert len(heights) == 3 and min(abs(a - b) for a in heights for b in heights if a != b) > 9

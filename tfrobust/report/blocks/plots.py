@@ -17,6 +17,8 @@ _MARKERS = ("o", "s", "^", "D", "v")
 BAR, BAND = len(_MARKERS), len(_MARKERS) + 1  # markers of legends for bars and bands
 ENDS = {"values": "value", "low": "low", "high": "high"}  # arguments of `bars` -> fields of a measurement
 _NAMED_CLASSES = 20
+# Of the bold names on a map, in points.
+_LETTER, _LETTER_HEIGHT, _ROUNDS = 6.4, 13, 100
 _LEGEND_CLASSES = 10
 _LONGEST_NAME = 80
 _WIDTH = 4.6  # inches at 72 points: about the width of a phone, so that text stays readable there
@@ -478,22 +480,50 @@ def _class_name(label: int, class_names: list | None) -> str:
 
 
 def _name_clusters(axes, x, y, labels, adversarial, names: dict[int, str]) -> None:
+    """Write the name of each class at the median of its natural examples, shifted where names would overlap."""
+    centers, texts = {}, {}
     for label, name in names.items():
         rows = [i for i, other in enumerate(labels) if other == label and not adversarial[i]]
-        if not rows:
-            continue
-        middle_x, middle_y = (sorted(axis[i] for i in rows)[len(rows) // 2] for axis in (x, y))
-        axes.text(
-            middle_x,
-            middle_y,
-            textwrap.fill(name, 14),
-            ha="center",
-            va="center",
-            fontweight="bold",
-            fontsize=10,
-            color=placeholder("strong"),
-            gid=f"class-{int(label)}",
-        )
+        if rows:
+            centers[label] = [sorted(axis[i] for i in rows)[len(rows) // 2] for axis in (x, y)]
+            texts[label] = textwrap.fill(name, 14)
+    spans = [max(axis) - min(axis) or 1.0 for axis in (x, y)]
+    unit = max(spans[0], spans[1] / _map_height(x, y) * _WIDTH) / (72 * _WIDTH)  # of one point of the plot
+    sizes = {
+        label: (unit * _LETTER * max(map(len, text.split("\n"))), unit * _LETTER_HEIGHT * len(text.split("\n")))
+        for label, text in texts.items()
+    }
+    for label, (middle_x, middle_y) in apart(centers, sizes).items():
+        style = {"ha": "center", "va": "center", "fontweight": "bold", "fontsize": 10, "color": placeholder("strong")}
+        axes.text(middle_x, middle_y, texts[label], gid=f"class-{int(label)}", **style)
+
+
+def apart(centers: dict, sizes: dict) -> dict:
+    """Move boxes apart until none overlap, as far as some rounds suffice; each along the axis of the smaller overlap.
+
+    Args:
+        centers: name -> (x, y).
+        sizes: name -> (width, height).
+
+    Returns:
+        name -> (x, y).
+    """
+    moved = {name: list(center) for name, center in centers.items()}
+    pairs = [(first, second) for first in moved for second in moved if first < second]
+    for _ in range(_ROUNDS):
+        overlapping = False
+        for first, second in pairs:
+            gaps = [moved[second][axis] - moved[first][axis] for axis in (0, 1)]
+            depths = [(sizes[first][axis] + sizes[second][axis]) / 2 - abs(gaps[axis]) for axis in (0, 1)]
+            if min(depths) <= 1e-9:
+                continue
+            overlapping, axis = True, depths.index(min(depths))
+            step = (1 if gaps[axis] >= 0 else -1) * depths[axis] / 2
+            moved[first][axis] -= step
+            moved[second][axis] += step
+        if not overlapping:
+            break
+    return {name: tuple(center) for name, center in moved.items()}
 
 
 def _thin(values: list) -> list:
