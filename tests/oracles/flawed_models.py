@@ -215,7 +215,7 @@ def adapted_to_its_normalization():
 
 
 FLAWS = (
-    Flaw("softmax output", "logits", _of(lambda x: tf.nn.softmax(sound(x)))),
+    Flaw("softmax output", "logits", _of(lambda x: tf.nn.softmax(sound(x))), "warn"),
     Flaw("saturated softmax output", "logits", _of(lambda x: tf.nn.softmax(1000 * sound(x)))),
     Flaw("bfloat16 softmax output", "logits", _of(lambda x: tf.nn.softmax(tf.cast(sound(x), tf.bfloat16)))),
     Flaw("sigmoid output", "logits", _of(lambda x: tf.sigmoid(sound(x)))),

@@ -50,7 +50,7 @@ class Doctor(Evaluator):
 
     | finding | fails or warns where |
     |---|---|
-    | `logits` | the outputs are probabilities, or may be (`warn`) |
+    | `logits` | the outputs are probabilities (`warn` if none is close to 1), or may be (`warn`) |
     | `deterministic` | equal images get different outputs |
     | `batch_independent` | an output depends on the other images of the batch |
     | `clean_accuracy` | no better than predicting the most frequent class |

@@ -17,6 +17,9 @@ from tfrobust.structs import Finding
 
 # Shares of images above which a finding warns or fails.
 _FEW, _MANY = 0.05, 0.5
+# A float32 probability further from 1 than the first has gradients right to a few per cent; sums that differ from 1 by
+# more than the second come from a coarser type.
+_CLOSE, _EXACT = 2e-6, 1e-5
 _SAME = 1e-5
 _ALONE = 4
 _PROBES = 128
@@ -54,6 +57,15 @@ def check_logits(setting: Setting) -> Finding:
         )
     attacked, last = ("log(p / (1 - p))", "sigmoids") if predictor.one_per_class else ("log(p)", "softmax")
     top = log_probabilities(largest[:, None], one_per_class=True) if predictor.one_per_class else largest
+    total = np.exp(setting.clean_logits.astype(np.float64)).sum(axis=-1)
+    if not predictor.one_per_class and top.max() < -_CLOSE and np.abs(total - 1).max() < _EXACT:
+        return Finding(
+            "logits",
+            "warn",
+            f"The outputs are probabilities; log(p) is attacked instead, whose gradients are exact here: p is at most "
+            f"{np.exp(top.max()):.6f}.",
+            "Let the model return logits: where p is closer to 1, their gradients vanish.",
+        )
     return Finding(
         "logits",
         "fail",
