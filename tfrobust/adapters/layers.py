@@ -49,8 +49,8 @@ class _DrawingLayer(Configured, keras.layers.Layer):
         """
         batch_checks.check_pixels(images, self.name)
         alone = images.shape.rank == 3
-        found = tf.cast(change(tf.cast(images[None] if alone else images, tf.float32)), images.dtype)
-        return found[0] if alone else found
+        result = tf.cast(change(tf.cast(images[None] if alone else images, tf.float32)), images.dtype)
+        return result[0] if alone else result
 
     def augmented(self, augmentation: Augmentation, images, training):
         """Apply an augmentation with the key of this call in training; return the images unchanged otherwise."""
@@ -208,10 +208,10 @@ class Corrupt(_DrawingLayer):
             keys = randomness.example_keys(randomness.make_key(self.seed, "corrupt", number), rows)
             return corruptions.corrupt(batch, self.corruption, self.severity, keys)
 
-        found = self.changed(corrupted, images)
+        corrupt_images = self.changed(corrupted, images)
         if training:
             self.calls.assign_add(1)
-        return found
+        return corrupt_images
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

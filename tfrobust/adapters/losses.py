@@ -84,11 +84,11 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
             float32 [n].
         """
         labels = _ids(y_true)
-        place = tf.range(tf.shape(labels)[0]) + tf.cast(distribution.replica()[1], tf.int32) * _MOST_ROWS
-        keys, key_labels, key_places = distribution.gather((tf.convert_to_tensor(y_pred), labels, place))
-        same = tf.equal(labels[:, None], key_labels[None, :])
-        itself = tf.equal(place[:, None], key_places[None, :])
-        masks = PairMasks(positive=same & ~itself, negative=~same)
+        position = tf.range(tf.shape(labels)[0]) + tf.cast(distribution.replica()[1], tf.int32) * _MOST_ROWS
+        keys, key_labels, key_places = distribution.gather((tf.convert_to_tensor(y_pred), labels, position))
+        same_label = tf.equal(labels[:, None], key_labels[None, :])
+        itself = tf.equal(position[:, None], key_places[None, :])
+        masks = PairMasks(positive=same_label & ~itself, negative=~same_label)
         return contrastive.masked_contrastive(
             y_pred, keys, masks, temperature=self.temperature, similarity=self.similarity
         )

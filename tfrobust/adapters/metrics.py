@@ -94,14 +94,14 @@ class _BinnedMetric(_ProbabilityMetric):
         confidence = tf.reduce_max(probabilities, axis=-1)
         # A NaN prediction makes the result NaN; outside all cells it would be ignored.
         unknown = tf.math.is_nan(confidence)
-        place = self._cells(tf.where(unknown, tf.zeros_like(confidence), confidence))
+        cell = self._cells(tf.where(unknown, tf.zeros_like(confidence), confidence))
         correct = tf.where(unknown, confidence, correct)
         for total, part in (
             (self.weight, weight),
             (self.confidence, weight * confidence),
             (self.correct, weight * correct),
         ):
-            total.assign_add(tf.math.unsorted_segment_sum(part, place, total.shape[0]))
+            total.assign_add(tf.math.unsorted_segment_sum(part, cell, total.shape[0]))
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -141,8 +141,8 @@ class ExpectedCalibrationError(_BinnedMetric):
         self._make_sums(bins)
 
     def _cells(self, confidence):
-        place = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1
-        return tf.clip_by_value(place, 0, self.bins - 1)
+        cell = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1
+        return tf.clip_by_value(cell, 0, self.bins - 1)
 
     def result(self):
         """Return a scalar in [0, 1]; 0 before the first example."""
@@ -301,9 +301,9 @@ class RMSCalibrationError(_RankingMetric):
         # The largest possible number of edges, so that shapes are static; bins beyond the last have width 0.
         number = tf.range(cells + 1, dtype=tf.float64)
         edges = tf.where(number < count, number * size, total)
-        place = tf.minimum(tf.searchsorted(ends, edges, side="right") - 1, cells - 1)
-        inside = tf.math.divide_no_nan(edges - tf.gather(ends, place), tf.gather(weight, place))
-        summed = tf.gather(gaps, place) + inside * tf.gather(gap, place)
+        cell = tf.minimum(tf.searchsorted(ends, edges, side="right") - 1, cells - 1)
+        inside = tf.math.divide_no_nan(edges - tf.gather(ends, cell), tf.gather(weight, cell))
+        summed = tf.gather(gaps, cell) + inside * tf.gather(gap, cell)
         squares = tf.math.divide_no_nan((summed[1:] - summed[:-1]) ** 2, (edges[1:] - edges[:-1]) * total)
         if self.bins == "code":
             squares = tf.where(number[:-1] < count - 1, squares, 0.0)
@@ -343,9 +343,9 @@ class AURRA(_RankingMetric):
     def result(self):
         """Return a scalar in [0, 1]; 0 before the first example."""
         weight, correct = (tf.reverse(tf.convert_to_tensor(part), [0]) for part in (self.weight, self.correct))
-        before, right = (tf.cumsum(part, exclusive=True) for part in (weight, correct))
+        before, correct_before = (tf.cumsum(part, exclusive=True) for part in (weight, correct))
         accuracy = tf.math.divide_no_nan(correct, weight)
-        # The sum over i = 1 .. w of (right + i accuracy) / (before + i), in closed form.
+        # The sum over i = 1 .. w of (correct_before + i accuracy) / (before + i), in closed form.
         harmonic = tf.math.digamma(before + weight + 1) - tf.math.digamma(before + 1)
-        area = accuracy * weight + (right - accuracy * before) * harmonic
+        area = accuracy * weight + (correct_before - accuracy * before) * harmonic
         return tf.cast(tf.math.divide_no_nan(tf.reduce_sum(area), tf.reduce_sum(weight)), self.dtype)

@@ -48,8 +48,8 @@ def channels_first(shape) -> str:
     before = [axis for axis in range(1, len(shape) - 2) if shape[axis] in (1, 3, 4)]
     if len(shape) not in (4, 5) or not before or min(shape[-2:]) <= 4:
         return ""
-    said = "; the channels come first" + (" (NCHW)" if len(shape) == 4 else "") + ", so move them to the end"
-    return said + (f": np.moveaxis(images, {before[0]}, -1)" if len(before) == 1 else "")
+    remedy = "; the channels come first" + (" (NCHW)" if len(shape) == 4 else "") + ", so move them to the end"
+    return remedy + (f": np.moveaxis(images, {before[0]}, -1)" if len(before) == 1 else "")
 
 
 def check_groups(groups, count: int, where: str = "groups") -> np.ndarray | None:

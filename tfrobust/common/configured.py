@@ -25,7 +25,7 @@ def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
     Returns:
         name -> parameter, the class's own first, without `self`, `*args` and `**kwargs`.
     """
-    found: dict[str, inspect.Parameter] = {}
+    arguments: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         init = base.__dict__.get("__init__")
         if init is None:
@@ -33,15 +33,15 @@ def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
         if base.__module__.split(".")[0] == "keras":
             # keras.Model accepts `name`, `trainable` and `dtype` through **kwargs, not as named parameters.
             for name in ("name", "trainable", "dtype"):
-                found.setdefault(name, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
+                arguments.setdefault(name, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
             break
         parameters = list(inspect.signature(init).parameters.values())[1:]
         for parameter in parameters:
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                found.setdefault(parameter.name, parameter)
+                arguments.setdefault(parameter.name, parameter)
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
-    return found
+    return arguments
 
 
 def serialize(value):
@@ -85,14 +85,14 @@ def _classes(cls: type) -> dict[str, tuple[type, ...]]:
     for base in (base for base in reversed(cls.__mro__) if "__init__" in base.__dict__ and base is not object):
         with contextlib.suppress(Exception):  # names for type checkers only
             hints |= typing.get_type_hints(base.__init__)
-    found = {}
+    classes = {}
     for name in constructor_arguments(cls):
         union = typing.get_origin(hints.get(name)) in (typing.Union, types.UnionType)
         options = typing.get_args(hints[name]) if union else (hints.get(name),)
         options = tuple(option for option in options if option is not _NONE)
         if options and all(map(_is_checked, options)):
-            found[name] = (*options, _NONE) if union else options
-    return found
+            classes[name] = (*options, _NONE) if union else options
+    return classes
 
 
 def _is_checked(option) -> bool:
@@ -119,11 +119,11 @@ def _refuse_other_classes(cls: type, arguments: tuple, keywords: dict) -> None:
         )
     for name, value in [*zip(positional, arguments, strict=False), *keywords.items()]:
         if name in classes and not isinstance(value, classes[name]) and not _is_function_for(value, classes[name]):
-            known = " or ".join(kind.__name__ for kind in classes[name] if kind is not _NONE)
-            what = f"the class {value.__name__}" if inspect.isclass(value) else f"of the type {type(value).__name__}"
-            what = repr(value)[:80] if isinstance(value, _PLAIN) else what
-            article = "an" if known[0] in "AEIOU" else "a"
-            raise InputError(f"{cls.__name__}.{name} is {what}; it must be {article} {known}.")
+            expected = " or ".join(kind.__name__ for kind in classes[name] if kind is not _NONE)
+            actual = f"the class {value.__name__}" if inspect.isclass(value) else f"of the type {type(value).__name__}"
+            actual = repr(value)[:80] if isinstance(value, _PLAIN) else actual
+            article = "an" if expected[0] in "AEIOU" else "a"
+            raise InputError(f"{cls.__name__}.{name} is {actual}; it must be {article} {expected}.")
 
 
 def _is_default(value, parameter: inspect.Parameter) -> bool:

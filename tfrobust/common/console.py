@@ -132,12 +132,12 @@ def duration(seconds: float) -> str:
     """Format seconds for display: "0.42 s", "41 s", "2 min 5 s", "3 h 20 min"."""
     if seconds < 10:
         return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"
 
 
 @contextlib.contextmanager

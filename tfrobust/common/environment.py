@@ -15,13 +15,13 @@ _CPU_FLAGS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "am
 
 def versions() -> dict[str, str]:
     """Return the version of each of `PACKAGES`; "not installed" for a checkout that is not installed."""
-    found = {}
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            installed[package] = "not installed"
+    return installed
 
 
 def line() -> str:
@@ -48,8 +48,8 @@ def cpu_flags(path: pathlib.Path) -> list[str]:
     except OSError:
         return []
     named = next((line for line in lines if line.partition(":")[0].strip() in ("flags", "Features")), "")
-    known = set(named.partition(":")[2].split())
-    return [flag for flag in _CPU_FLAGS if flag in known]
+    flags = set(named.partition(":")[2].split())
+    return [flag for flag in _CPU_FLAGS if flag in flags]
 
 
 def _devices() -> str:
@@ -57,11 +57,11 @@ def _devices() -> str:
     try:
         import tensorflow as tf
 
-        found = tf.config.list_physical_devices()
+        devices = tf.config.list_physical_devices()
     except Exception as error:  # this line must also serve bug reports about the failure itself
         return f"not known, tensorflow fails with {type(error).__name__}"
-    counts = collections.Counter(device.device_type for device in found)
-    names = {device.device_type: _name(tf, device) for device in found}
+    counts = collections.Counter(device.device_type for device in devices)
+    names = {device.device_type: _name(tf, device) for device in devices}
     return ", ".join(f"{count} {kind}" + (f" ({names[kind]})" if names[kind] else "") for kind, count in counts.items())
 
 

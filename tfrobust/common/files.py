@@ -82,28 +82,28 @@ def text_of(content: bytes, where) -> str:
         ) from error
 
 
-def check_writable(folder, what: str) -> None:
+def check_writable(folder, flag: str) -> None:
     """Raise InputError if a folder, or its nearest existing parent, cannot be written to.
 
     An object store (gs://, s3://) has neither the rename nor the lock that a run needs, so it is refused as well.
 
     Args:
         folder: the folder that will be written to, perhaps hours later.
-        what: the flag that sets it.
+        flag: the flag that sets it.
     """
     if re.match(r"[A-Za-z][\w+.-]+:/", str(folder)):
         raise InputError(
-            f"{what} is {str(folder)[:100]}, but runs write to folders only, which have renames and locks: name a "
+            f"{flag} is {str(folder)[:100]}, but runs write to folders only, which have renames and locks: name a "
             "folder, and copy it to the object store after the run."
         )
-    place = pathlib.Path(folder).absolute()
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        kind = "a file" if place.is_file() else "no folder"
-        raise InputError(f"{place} is {kind}; {what} must be a folder."[:300])
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"{place} cannot be written to; use another {what}."[:300])
+    ancestor = pathlib.Path(folder).absolute()
+    while not os.path.lexists(ancestor):
+        ancestor = ancestor.parent
+    if not ancestor.is_dir():
+        kind = "a file" if ancestor.is_file() else "no folder"
+        raise InputError(f"{ancestor} is {kind}; {flag} must be a folder."[:300])
+    if not os.access(ancestor, os.W_OK | os.X_OK):
+        raise InputError(f"{ancestor} cannot be written to; use another {flag}."[:300])
 
 
 @contextlib.contextmanager
@@ -151,8 +151,8 @@ def fsync_tree(directory) -> None:
 def _remove_leftovers(path: pathlib.Path) -> None:
     pattern = re.compile(rf"\.tmp-(\d+)-\d+-{re.escape(path.name)}")
     for entry in path.parent.iterdir():
-        found = pattern.fullmatch(entry.name)
-        if found and not _is_running(int(found[1])):
+        match = pattern.fullmatch(entry.name)
+        if match and not _is_running(int(match[1])):
             entry.unlink(missing_ok=True)
 
 
@@ -168,29 +168,29 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def saved_model_directory(place: pathlib.Path) -> pathlib.Path:
+def saved_model_directory(folder: pathlib.Path) -> pathlib.Path:
     """Return a folder if it is a SavedModel, else its newest numbered version or the model of a workdir.
 
     Raises:
         InputError: there is none.
     """
-    return _newest(place, SAVED_MODEL_FILE)
+    return _newest(folder, SAVED_MODEL_FILE)
 
 
-def model_directory(place: pathlib.Path) -> pathlib.Path:
+def model_directory(folder: pathlib.Path) -> pathlib.Path:
     """Return the same for a folder of SavedModels or of LiteRT files; errors as in `saved_model_directory`."""
-    return _newest(place, SAVED_MODEL_FILE, LITERT_FILE)
+    return _newest(folder, SAVED_MODEL_FILE, LITERT_FILE)
 
 
-def _newest(place: pathlib.Path, *names: str) -> pathlib.Path:
+def _newest(root: pathlib.Path, *names: str) -> pathlib.Path:
     def is_model(folder: pathlib.Path) -> bool:
         return any((folder / name).exists() for name in names)
 
-    if is_model(place):
-        return place
-    versions = [child for child in place.iterdir() if child.name.isdecimal() and is_model(child)]
-    if not versions and is_model(place / "staged"):
-        return place / "staged"
+    if is_model(root):
+        return root
+    versions = [child for child in root.iterdir() if child.name.isdecimal() and is_model(child)]
+    if not versions and is_model(root / "staged"):
+        return root / "staged"
     if not versions:
-        raise InputError(f"{place} has neither {' nor '.join(names)} nor a numbered version with one.")
+        raise InputError(f"{root} has neither {' nor '.join(names)} nor a numbered version with one.")
     return max(versions, key=lambda child: int(child.name))

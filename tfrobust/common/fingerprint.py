@@ -59,8 +59,8 @@ def files_sha256(root, paths: Iterable) -> str:
     Returns:
         64 hexadecimal digits.
     """
-    found = [(path, path.stat()) for path in sorted(paths)]
-    lines = [f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}" for path, status in found]
+    states = [(path, path.stat()) for path in sorted(paths)]
+    lines = [f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}" for path, status in states]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

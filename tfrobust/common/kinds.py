@@ -51,8 +51,8 @@ def worded(text: str, examples: str) -> str:
         text: such as "95 % over images, Wilson".
         examples: plural noun, as in `Kind.examples`.
     """
-    one = examples.removesuffix("s")
-    return re.sub(r"\b([Ii])mage(?=s?\b)", lambda found: one.capitalize() if found[1] == "I" else one, text)
+    noun = examples.removesuffix("s")
+    return re.sub(r"\b([Ii])mage(?=s?\b)", lambda match: noun.capitalize() if match[1] == "I" else noun, text)
 
 
 def takes(part, kind: Kind) -> bool:

@@ -38,11 +38,11 @@ def downloads(allowed: bool) -> Iterator[None]:
         _forbidden = before
 
 
-def require_download(what: str) -> None:
+def require_download(item: str) -> None:
     """Raise InputError if downloads are forbidden; to be called right before one begins.
 
     Args:
-        what: what is to be downloaded, and the argument that names it.
+        item: the object of the download, and the argument that names it.
     """
     if _forbidden:
-        raise InputError(f"{what} would be downloaded: add --allow_downloads if you trust the configuration."[:300])
+        raise InputError(f"{item} would be downloaded: add --allow_downloads if you trust the configuration."[:300])

@@ -24,7 +24,7 @@ def extremes(image):
 def frames_shown(count: int) -> list[int]:
     """Return the positions of the frames that stand for a clip of `count` frames: evenly spread, with both ends."""
     most = min(count, MOST_FRAMES)
-    return [round(place * (count - 1) / max(most - 1, 1)) for place in range(most)]
+    return [round(number * (count - 1) / max(most - 1, 1)) for number in range(most)]
 
 
 def strip(clip, shrink=shrunk):

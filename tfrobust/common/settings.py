@@ -5,79 +5,79 @@ from collections.abc import Collection
 from tfrobust.errors import InputError
 
 
-def require_choice(value, what: str, choices: Collection[str]) -> str:
+def require_choice(value, name: str, choices: Collection[str]) -> str:
     """Return a value that is one of `choices`.
 
     Args:
         value: the value.
-        what: its name, for the message.
+        name: its name, for the message.
         choices: the valid values, which the message lists.
 
     Raises:
         InputError (a ValueError): `value` is not one of them.
     """
     if value not in choices:
-        raise InputError(f"{what} is {value!r}; it is one of {list(choices)}.")
+        raise InputError(f"{name} is {value!r}; it is one of {list(choices)}.")
     return value
 
 
-def require_least(value, what: str, least: float):
+def require_least(value, name: str, least: float):
     """Return a number of at least `least`.
 
     Args:
         value: the value.
-        what: its name, for the message.
+        name: its name, for the message.
         least: smallest valid value.
 
     Raises:
         InputError (a ValueError): `value` is below it, or NaN.
     """
     if not value >= least:
-        raise InputError(f"{what} is {value}; it must be at least {least}.")
+        raise InputError(f"{name} is {value}; it must be at least {least}.")
     return value
 
 
-def require_share(value, what: str) -> float:
+def require_share(value, name: str) -> float:
     """Return a number of at least 0 and below 1.
 
     Args:
         value: the value.
-        what: its name, for the message.
+        name: its name, for the message.
 
     Raises:
         InputError (a ValueError): `value` is outside [0, 1), or NaN.
     """
     if not 0 <= value < 1:
-        raise InputError(f"{what} is {value}; it lies in [0, 1).")
+        raise InputError(f"{name} is {value}; it lies in [0, 1).")
     return value
 
 
-def require_whole(value, what: str, minimum: int = 1) -> int:
+def require_whole(value, name: str, minimum: int = 1) -> int:
     """Return an integer of at least `minimum`.
 
     Args:
         value: the value.
-        what: its name, for the message.
+        name: its name, for the message.
         minimum: smallest valid value.
 
     Raises:
         InputError (a ValueError): `value` is no integer, or below `minimum`.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise InputError(f"{what} must be an integer >= {minimum}, got {value!r}.")
+        raise InputError(f"{name} must be an integer >= {minimum}, got {value!r}.")
     return value
 
 
-def require_wholes(values, what: str) -> tuple[int, ...]:
+def require_wholes(values, name: str) -> tuple[int, ...]:
     """Return integers >= 1 as a tuple.
 
     Args:
         values: tuple or list.
-        what: its name, for the message.
+        name: its name, for the message.
 
     Raises:
         InputError (a ValueError): `values` is no tuple of integers >= 1.
     """
     if not isinstance(values, (list, tuple)):
-        raise InputError(f"{what} must be a tuple of integers >= 1, got {values!r}.")
-    return tuple(require_whole(value, f"each entry of {what}") for value in values)
+        raise InputError(f"{name} must be a tuple of integers >= 1, got {values!r}.")
+    return tuple(require_whole(value, f"each entry of {name}") for value in values)

@@ -58,8 +58,8 @@ def check_pixels_of_example(sides: Sequence[int], fit: int | str = "stretch", wh
     """
     least = fit if isinstance(fit, int) else 1
     if max(math.prod(sides), math.prod(sides[:-2]) * least**2) > picture_files.LARGEST:
-        said = " x ".join(map(str, sides)) + (f" of a shorter side of {fit}" if isinstance(fit, int) else "")
-        raise InputError(f"{where} is {said}; an example has at most {picture_files.LARGEST} pixels."[:300])
+        description = " x ".join(map(str, sides)) + (f" of a shorter side of {fit}" if isinstance(fit, int) else "")
+        raise InputError(f"{where} is {description}; an example has at most {picture_files.LARGEST} pixels."[:300])
 
 
 def check_images(images, where: str = "images") -> np.ndarray:
@@ -118,8 +118,8 @@ def check_tokens(tokens, where: str = "tokens", vocabulary_size: int | None = No
     bad = (tokens < 0) | (tokens > upper)
     if bad.any():
         row, column = np.argwhere(bad)[0]
-        what = "is negative" if tokens[row, column] < 0 else f"is not in the vocabulary of {upper + 1}"
-        raise InputError(f"{where}: token {tokens[row, column]} at position {column} of sentence {row} {what}.")
+        fault = "is negative" if tokens[row, column] < 0 else f"is not in the vocabulary of {upper + 1}"
+        raise InputError(f"{where}: token {tokens[row, column]} at position {column} of sentence {row} {fault}.")
     if not np.all(tokens[:, 0]):
         raise InputError(
             f"{where}: sentence {int(np.argmin(tokens[:, 0]))} starts with padding (0); it must have a token."
@@ -151,8 +151,10 @@ def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> 
     bad = (strengths < 0) | (strengths > 0.5) | (~np.isnan(strengths) & (tokens == 0))
     if bad.any():
         row, column = np.argwhere(bad)[0]
-        what = "is outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
-        raise InputError(f"{where}: strength {strengths[row, column]:g} at position {column} of sentence {row} {what}.")
+        fault = "is outside [0, 0.5]" if tokens[row, column] else "belongs to padding, which has none (NaN)"
+        raise InputError(
+            f"{where}: strength {strengths[row, column]:g} at position {column} of sentence {row} {fault}."
+        )
     return strengths
 
 
@@ -206,12 +208,12 @@ def _twice(names: Sequence[str]) -> str:
     return next(name for name, count in collections.Counter(names).items() if count > 1)
 
 
-def check_utf8(name: str, what: str) -> None:
-    """Raise InputError if a name, such as a file name, is not valid UTF-8; `what` describes it in the message."""
+def check_utf8(name: str, title: str) -> None:
+    """Raise InputError if a name, such as a file name, is not valid UTF-8; `title` describes it in the message."""
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{what} {shorten(ascii(name))} is not UTF-8; rename it.") from None
+        raise InputError(f"{title} {shorten(ascii(name))} is not UTF-8; rename it.") from None
 
 
 def shorten(path, limit: int = 90) -> str:

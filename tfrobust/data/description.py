@@ -45,14 +45,14 @@ def _classes() -> dict[str, type]:
     """Return the sources that can be loaded, by the name under which Keras registers them."""
     for module in pkgutil.iter_modules(sources.__path__, f"{sources.__name__}."):
         importlib.import_module(module.name)
-    found, waiting = {}, [Source]
+    classes, waiting = {}, [Source]
     while waiting:
         cls = waiting.pop()
         waiting += cls.__subclasses__()
         name = keras.saving.get_registered_name(cls)
         if cls.__module__.startswith(f"{sources.__name__}.") and name.startswith("tfrobust>"):
-            found[name] = cls
-    return found
+            classes[name] = cls
+    return classes
 
 
 def _part(value, kind: type, path: str, room: list[int]):

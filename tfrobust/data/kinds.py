@@ -26,13 +26,15 @@ def refuse_other_parts(dataset: Dataset, method, **parts) -> None:
             f"{name} trains on {' or '.join(method.kinds)}, but {dataset.name} is {kind.name}: set METHOD to{remedy} "
             f"method with {kind.name!r} in its kinds."
         )
-    own = {each: getattr(method, each, None) for each in configured.constructor_arguments(type(method))}
-    parts |= {each: part for each, part in own.items() if hasattr(part, "kinds")}
-    parts |= {each: getattr(method, each, None) for each in ("adversary", "noise", "penalty")}
-    for each, part in parts.items():
+    attributes = {
+        argument: getattr(method, argument, None) for argument in configured.constructor_arguments(type(method))
+    }
+    parts |= {argument: part for argument, part in attributes.items() if hasattr(part, "kinds")}
+    parts |= {argument: getattr(method, argument, None) for argument in ("adversary", "noise", "penalty")}
+    for argument, part in parts.items():
         if part is not None and not takes(part, kind):
-            remedy = f"set {each} = None" if kind is TEXT else f"wrap it for {kind.name}, or leave it out"
-            raise InputError(f"{each} is for images, but {dataset.name} is {kind.name}: {remedy}.")
+            remedy = f"set {argument} = None" if kind is TEXT else f"wrap it for {kind.name}, or leave it out"
+            raise InputError(f"{argument} is for images, but {dataset.name} is {kind.name}: {remedy}.")
     room = getattr(method.encoder, "vocabulary_size", len(dataset.vocabulary))
     if kind is TEXT and room < len(dataset.vocabulary):
         raise InputError(

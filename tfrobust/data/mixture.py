@@ -73,8 +73,8 @@ class MixedExamples(Examples):
         rows = tf.dynamic_partition(tf.range(tf.size(index)), group, 2)
         indices, own_keys = tf.dynamic_partition(index, group, 2), tf.dynamic_partition(keys, group, 2)
         parts = [
-            fetch(part, indices[place] - place * count, own_keys[place])
-            for place, part in enumerate((self.original, self.generated))
+            fetch(part, indices[number] - number * count, own_keys[number])
+            for number, part in enumerate((self.original, self.generated))
         ]
         return tf.ensure_shape(tf.dynamic_stitch(rows, parts), [index.shape[0], *self.image_shape])
 

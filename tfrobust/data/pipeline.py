@@ -69,19 +69,20 @@ def training_batches(
     epoch_steps = steps_per_epoch(examples, batch_size)
     if start_step < 0 or (steps is not None and steps < 0):
         raise InputError(f"start_step {start_step} and steps {steps} must be at least 0.")
-    place, count = share
-    if batch_size % count or not 0 <= place < count:
+    block, count = share
+    if batch_size % count or not 0 <= block < count:
         raise InputError(f"share {share} of a batch of {batch_size}: it must be one of n equal blocks, from 0 on.")
     rows = batch_size // count
     columns = _columns(examples, extra)
 
     def batch(step):
         epoch, offset = step // epoch_steps, step % epoch_steps
-        own = tf.range(place * rows, (place + 1) * rows, dtype=tf.int64)
+        block_rows = tf.range(block * rows, (block + 1) * rows, dtype=tf.int64)
         if isinstance(examples, MixedExamples):
-            index, epoch = _mixed(examples, own, batch_size, seed, step), step  # generated ones may recur in an epoch
+            # Generated examples may recur in an epoch, so that their keys take the step instead.
+            index, epoch = _mixed(examples, block_rows, batch_size, seed, step), step
         else:
-            positions = offset * batch_size + own
+            positions = offset * batch_size + block_rows
             index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
 
         def keys(purpose):
@@ -92,8 +93,8 @@ def training_batches(
             images = augmentation(images, keys("augmentation"))
         images = tf.ensure_shape(images, [rows, *examples.image_shape])
         values = {name: tf.gather(column, index) for name, column in columns.items()}
-        made = {} if views is None else views(images, keys("views"))
-        return Batch(images, values.pop("labels"), index, {**values, **made})
+        method_views = {} if views is None else views(images, keys("views"))
+        return Batch(images, values.pop("labels"), index, {**values, **method_views})
 
     stop = np.iinfo(np.int64).max if steps is None else start_step + steps
     function = tf.autograph.experimental.do_not_convert(batch)
@@ -112,9 +113,9 @@ def _mixed(examples: MixedExamples, rows: tf.Tensor, batch_size: int, seed: int,
     before = rows * of_batch // batch_size  # generated rows above each row
     is_generated = (rows + 1) * of_batch // batch_size > before
     # Every pass is another permutation, of which a remainder is dropped.
-    each = batch_size - of_batch
-    steps = count // each
-    places = (step % steps) * each + rows - before
+    originals = batch_size - of_batch
+    steps = count // originals
+    places = (step % steps) * originals + rows - before
     original = shuffled(
         tf.where(is_generated, tf.zeros_like(rows), places), count, randomness.make_key(seed, "shuffle", step // steps)
     )
@@ -135,8 +136,8 @@ def of_all(function: Callable, count: int, batch_size: int) -> np.ndarray:
         [count, ...].
     """
     starts = range(0, count, batch_size)
-    found = [function(tf.range(start, min(start + batch_size, count), dtype=tf.int64)) for start in starts]
-    return np.concatenate([part.numpy() for part in found])
+    parts = [function(tf.range(start, min(start + batch_size, count), dtype=tf.int64)) for start in starts]
+    return np.concatenate([part.numpy() for part in parts])
 
 
 def shuffled(positions: tf.Tensor, count: int, key: tf.Tensor) -> tf.Tensor:

@@ -26,10 +26,10 @@ def resolve_size(size: int | float, total: int, name: str = "validation_size") -
     """
     if name == "test_size" and isinstance(size, float) and size == 1:
         return total
-    whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
-    if not whole and not (isinstance(size, float) and 0 <= size < 1):
+    is_count = isinstance(size, numbers.Integral) and not isinstance(size, bool)
+    if not is_count and not (isinstance(size, float) and 0 <= size < 1):
         raise InputError(f"{name} is {size!r}; give a whole number, or a fraction in [0, 1).")
-    count = int(size) if whole else round(size * total)
+    count = int(size) if is_count else round(size * total)
     if count < 0:
         raise InputError(f"{name} is {size}; it must be at least 0.")
     if count >= total > 0 or count > total:
@@ -76,7 +76,7 @@ def stratified(labels: np.ndarray, size: int, seed: int, purpose: str) -> tuple[
     quota, remainder = np.divmod(counts * size, max(len(labels), 1))
     quota[np.argsort(-remainder, kind="stable")[: size - quota.sum()]] += 1
     order = permutation(len(labels), seed, purpose)
-    members = [order[labels[order] == one][:take] for one, take in zip(ids, quota, strict=True)]
+    members = [order[labels[order] == label][:take] for label, take in zip(ids, quota, strict=True)]
     taken = np.sort(np.concatenate(members)) if members else np.zeros(0, np.int64)
     return np.setdiff1d(np.arange(len(labels)), taken), taken
 

@@ -24,8 +24,8 @@ def lines(dataset: Dataset) -> list[str]:
         dataset: the data set.
     """
     splits = {split: getattr(dataset, split) for split in ("train", "validation", "test")}
-    said = [f"{split:12}{described(examples, dataset.class_names)}" for split, examples in splits.items()]
-    return [*said, *filter(None, [dataset.note])]
+    described_splits = [f"{split:12}{described(examples, dataset.class_names)}" for split, examples in splits.items()]
+    return [*described_splits, *filter(None, [dataset.note])]
 
 
 def described(examples: Examples, class_names: Sequence[str]) -> str:

@@ -83,7 +83,7 @@ def padded(rows: Sequence[Sequence], length: int, filling, dtype) -> np.ndarray:
         [n, length].
     """
     check_memory(len(rows), (length,), np.dtype(dtype).itemsize, "text")
-    made = np.full((len(rows), length), filling, dtype)
-    for place, row in zip(made, rows, strict=True):
-        place[: len(row)] = row[:length]
-    return made
+    array = np.full((len(rows), length), filling, dtype)
+    for target, row in zip(array, rows, strict=True):
+        target[: len(row)] = row[:length]
+    return array

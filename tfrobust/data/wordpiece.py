@@ -76,7 +76,7 @@ class WordPiece(Configured):
     def splitter(self, pieces: Sequence[str] | None = None):
         """Create a tokenizer of the library `tokenizers`, untrained or with a vocabulary."""
         library = _library()
-        vocabulary = {} if pieces is None else {"vocab": {piece: place for place, piece in enumerate(pieces)}}
+        vocabulary = {} if pieces is None else {"vocab": {piece: number for number, piece in enumerate(pieces)}}
         tokenizer = library.Tokenizer(library.models.WordPiece(unk_token=UNKNOWN_WORD, **vocabulary))
         tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=self.lowercase)
         tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
@@ -123,10 +123,10 @@ class Pieces:
             length: length of the rows.
             strengths: one number per word, NaN if unknown; None if none is known.
         """
-        found = self._tokenizer.encode_batch([list(words) for words in sentences], is_pretokenized=True)
-        tokens = padded([cut.ids for cut in found], length, PADDING, np.int32)
+        encodings = self._tokenizer.encode_batch([list(words) for words in sentences], is_pretokenized=True)
+        tokens = padded([cut.ids for cut in encodings], length, PADDING, np.int32)
         if strengths is not None:
-            rows = [self._carried(cut.word_ids, of_words) for cut, of_words in zip(found, strengths, strict=True)]
+            rows = [self._carried(cut.word_ids, of_words) for cut, of_words in zip(encodings, strengths, strict=True)]
             strengths = padded(rows, length, np.nan, np.float32)
         return TokenExamples(tokens, labels, strengths)
 

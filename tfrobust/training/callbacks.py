@@ -105,8 +105,8 @@ class RobustAccuracy(keras.callbacks.Callback):
         self._perturb = tf.function(perturb, autograph=False)
         embed = getattr(model, "embed", None)
         # A layer named `embed` is not a function of images.
-        known = callable(embed) and not isinstance(embed, keras.Layer)
-        self._embed = tf.function(embed, autograph=False) if known else None
+        has_embedding = callable(embed) and not isinstance(embed, keras.Layer)
+        self._embed = tf.function(embed, autograph=False) if has_embedding else None
         if model.built:
             classes = self._clean(self.images[: self.batch_size]).shape[-1]
             if self.labels.max() >= classes:
@@ -149,19 +149,19 @@ class RobustAccuracy(keras.callbacks.Callback):
 
         Raises InputError if they are probabilities although `from_logits` is True, or the reverse.
         """
-        found = self._batched(self._outputs, images)
-        kind = probabilities.kind_of_outputs(found)
+        outputs = self._batched(self._outputs, images)
+        kind = probabilities.kind_of_outputs(outputs)
         # Before training, sigmoids may look like small logits, which must not raise either.
         wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
         self._kind = "softmax" if kind == "softmax" else "sigmoid"
-        if np.all(np.isfinite(found)) and kind in wrong:
+        if np.all(np.isfinite(outputs)) and kind in wrong:
             raise InputError(
                 "RobustAccuracy(from_logits=True) watches a model that returns probabilities, which hide their "
                 "gradients: pass from_logits=False, or let the model return logits (no softmax)."
                 if self.from_logits
                 else "RobustAccuracy(from_logits=False) watches a model that returns logits: omit from_logits."
             )
-        return found
+        return outputs
 
     def _batched(self, function: Callable, *columns: np.ndarray) -> np.ndarray:
         """Apply a function to columns [n, ...] in batches of one static size; first rows fill up the last batch."""
@@ -232,10 +232,10 @@ class OverfittingWarning(RobustAccuracy):
             return
         single = self._single.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
         keys = randomness.example_keys(randomness.make_key(self.seed, "cosine"), tf.range(len(self.labels)))
-        found = self._batched(self._cosines, self.images, self.labels, keys.numpy())
+        cosines = self._batched(self._cosines, self.images, self.labels, keys.numpy())
         logs["val_fgsm_accuracy"] = float(np.mean(~single.success))
         # 1 if no image has two gradients: nothing then has turned.
-        logs["val_gradient_cosine"] = float(np.nanmean(found)) if np.isfinite(found).any() else 1.0
+        logs["val_gradient_cosine"] = float(np.nanmean(cosines)) if np.isfinite(cosines).any() else 1.0
         robust, self.best = logs["val_robust_accuracy"], max(self.best, logs["val_robust_accuracy"])
         signs = overfitting.signs(logs["val_fgsm_accuracy"], robust, logs["val_gradient_cosine"])
         if robust < 0.5 * self.best and self.best - robust > 0.1:
@@ -539,8 +539,8 @@ class AveragedWeights(keras.callbacks.Callback):
 
     def _move(self, share):
         for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
-            kept = self.statistics == "averaged" or variable.trainable
-            if kept and variable.dtype.startswith(("float", "bfloat")):
+            is_averaged = self.statistics == "averaged" or variable.trainable
+            if is_averaged and variable.dtype.startswith(("float", "bfloat")):
                 average.assign_add(tf.cast(share, average.dtype) * (variable.value - average.value))
             else:
                 average.assign(variable.value)

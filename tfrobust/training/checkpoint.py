@@ -176,8 +176,8 @@ def _objects_fault(folder: pathlib.Path) -> str:
     while waiting and max(waiting) < len(nodes) and min(waiting) >= 0:
         waiting = {child.node_id for number in waiting for child in nodes[number].children} - reached
         reached |= waiting
-    whole = reached == set(range(len(nodes))) and not any(node.slot_variables for node in nodes)
-    return "" if whole else "its graph of objects is damaged"
+    is_complete = reached == set(range(len(nodes))) and not any(node.slot_variables for node in nodes)
+    return "" if is_complete else "its graph of objects is damaged"
 
 
 def _state(folder: pathlib.Path) -> dict:

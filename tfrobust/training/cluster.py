@@ -59,9 +59,9 @@ def join() -> tf.distribute.Strategy:
         InputError: no cluster is described or its description is invalid, or this worker's port is taken.
     """
     config = tf_config(os.environ)
-    own, others = _addresses(config)
+    own_address, peers = _addresses(config)
     os.environ["TF_CONFIG"] = config
-    _meet(own, others)
+    _meet(own_address, peers)
     _joined.set()
     return tf.distribute.MultiWorkerMirroredStrategy()
 
@@ -84,9 +84,9 @@ def this_worker(strategy: tf.distribute.Strategy) -> Worker:
 
 def own_folder(folder: pathlib.Path, worker: Worker) -> pathlib.Path:
     """Create and return the folder of a worker's callbacks: the workdir for the chief, else a subfolder of it."""
-    own = folder if worker.chief else folder / "workers" / str(worker.index)
-    own.mkdir(parents=True, exist_ok=True)
-    return own
+    subfolder = folder if worker.chief else folder / "workers" / str(worker.index)
+    subfolder.mkdir(parents=True, exist_ok=True)
+    return subfolder
 
 
 class Agreement:
@@ -211,21 +211,21 @@ def _addresses(text: str | None) -> tuple[str, list[str]]:
             f"on the first of two: {example}."
         )
     try:
-        found = json.loads(text)
-        kind, index = found["task"]["type"], int(found["task"]["index"])
-        everyone = [(job, place) for job in ("chief", "worker") for place in range(len(found["cluster"].get(job, ())))]
-        address = {one: found["cluster"][one[0]][one[1]] for one in everyone}
-        own = address.pop((kind, index))
-        for one in (own, *address.values()):
-            int(one.rpartition(":")[2])
+        parsed = json.loads(text)
+        kind, index = parsed["task"]["type"], int(parsed["task"]["index"])
+        tasks = [(job, number) for job in ("chief", "worker") for number in range(len(parsed["cluster"].get(job, ())))]
+        addresses = {task: parsed["cluster"][task[0]][task[1]] for task in tasks}
+        own_address = addresses.pop((kind, index))
+        for entry in (own_address, *addresses.values()):
+            int(entry.rpartition(":")[2])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"TF_CONFIG names no worker of its cluster; on the first of two: {example}.") from error
-    return own, list(address.values())
+    return own_address, list(addresses.values())
 
 
-def _meet(own: str, others: list[str]) -> None:
+def _meet(own_address: str, peers: list[str]) -> None:
     """Wait until every worker is running. TensorFlow would wait for them too, but without reacting to signals."""
-    port, said = int(own.rpartition(":")[2]), False
+    port, announced = int(own_address.rpartition(":")[2]), False
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -234,10 +234,10 @@ def _meet(own: str, others: list[str]) -> None:
         raise InputError(f"TF_CONFIG gives this worker the port {port}, but: {error.strerror}.") from error
     with server:  # TensorFlow's own server takes its place
         started = time.monotonic()
-        while others := [address for address in others if not _reachable(address)]:
-            if not said and time.monotonic() - started > _PATIENCE:
-                print(f"waiting for the workers at {', '.join(others)}", flush=True)
-                said = True
+        while peers := [address for address in peers if not _reachable(address)]:
+            if not announced and time.monotonic() - started > _PATIENCE:
+                print(f"waiting for the workers at {', '.join(peers)}", flush=True)
+                announced = True
             time.sleep(0.2)
 
 

@@ -55,21 +55,21 @@ def expand_nodes(text: str) -> list[str]:
         choices = [[_numbers(piece) if odd else [piece] for odd, piece in _pieces(part)] for part in parts]
     except ValueError:
         raise InputError(f"SLURM_STEP_NODELIST is {text[:100]!r}; it lists nodes, such as n[01-03,07].") from None
-    return ["".join(names) for each in choices for names in itertools.product(*each)]
+    return ["".join(names) for options in choices for names in itertools.product(*options)]
 
 
 def _pieces(part: str) -> list[tuple[bool, str]]:
     """Split a name into literal text and the insides of brackets, which are marked True."""
-    return [(place % 2 == 1, piece) for place, piece in enumerate(re.split(r"\[(.*?)\]", part))]
+    return [(position % 2 == 1, piece) for position, piece in enumerate(re.split(r"\[(.*?)\]", part))]
 
 
 def _numbers(ranges: str) -> list[str]:
     """Return the numbers of 01-03,07, each with the leading zeros of the first of its range."""
-    found = []
-    for each in ranges.split(","):
-        first, _, last = each.partition("-")
-        found += [f"{number:0{len(first)}}" for number in range(int(first), int(last or first) + 1)]
-    return found
+    names = []
+    for span in ranges.split(","):
+        first, _, last = span.partition("-")
+        names += [f"{number:0{len(first)}}" for number in range(int(first), int(last or first) + 1)]
+    return names
 
 
 def _config(index: int, addresses: list[str]) -> str:
@@ -90,7 +90,7 @@ def _kubernetes(environment: Mapping[str, str]) -> tuple[int, list[str]]:
         raise InputError(f"{ADDRESS} is {pattern[:100]!r}; it needs {{index}} and a port: train-{{index}}.train:2222.")
     if index >= count:
         raise InputError(f"{INDEX} is {index}, but {WORKERS} is {count}: set it to the completions of the Job.")
-    return index, [pattern.replace("{index}", str(place)) for place in range(count)]
+    return index, [pattern.replace("{index}", str(number)) for number in range(count)]
 
 
 def _slurm(environment: Mapping[str, str]) -> tuple[int, list[str]]:
@@ -108,8 +108,8 @@ def _slurm(environment: Mapping[str, str]) -> tuple[int, list[str]]:
             f"of {sum(tasks)}."
         )
     places = [(node, task) for node, count in enumerate(tasks) for task in range(count)]
-    given = [environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_LOCALID")]
-    if all(given) and given != [str(number) for number in places[rank]]:
+    ids = [environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_LOCALID")]
+    if all(ids) and ids != [str(number) for number in places[rank]]:
         raise InputError(f"rank {rank} is not where srun --distribution=block puts it: start the command with that.")
     job = environment.get("SLURM_JOB_ID", "")
     first = _FIRST_PORT + int(job if job.isdecimal() else 0) % _PORTS
@@ -119,10 +119,10 @@ def _slurm(environment: Mapping[str, str]) -> tuple[int, list[str]]:
 
 def _tasks(text: str) -> list[int]:
     """Return the number of tasks on each node from Slurm's short form: 3(x2),1 of 3, 3, 1."""
-    found = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
-    if not all(found):
+    matches = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
+    if not all(matches):
         raise InputError(f"SLURM_STEP_TASKS_PER_NODE is {text[:100]!r}; it counts tasks, such as 3(x2),1.")
-    return [int(each[1]) for each in found for _ in range(int(each[2] or 1))]
+    return [int(match[1]) for match in matches for _ in range(int(match[2] or 1))]
 
 
 def _whole(environment: Mapping[str, str], name: str) -> int:

@@ -119,8 +119,8 @@ class Loop:
             )
         self._restore_callbacks(state["callbacks"])
         if self.verbose and (state["step"] or self.title):
-            said = [self.title, f"resuming at step {state['step']} of {last}" if state["step"] else ""]
-            print(": ".join(filter(None, said)), flush=True)
+            phrases = [self.title, f"resuming at step {state['step']} of {last}" if state["step"] else ""]
+            print(": ".join(filter(None, phrases)), flush=True)
         with cluster.watched(worker):
             cluster.Agreement(self.strategy, worker).check_step(state["step"])
         with deferred_signals() as stop, profile.within(last - state["step"]), contextlib.closing(lines):
@@ -181,10 +181,10 @@ class Loop:
     def _report_phases(self, step_seconds: list[float]) -> None:
         """Print and write the time that the traced steps spent in each phase."""
         batch = next(iter(self._distributed(0)))
-        whole = statistics.median(step_seconds)
-        phases = observability.measure_phases(self.method, self.strategy, batch, whole)
+        median = statistics.median(step_seconds)
+        phases = observability.measure_phases(self.method, self.strategy, batch, median)
         for name, seconds in phases.items():
-            print(f"{name:20} {1000 * seconds:9.1f} ms  {seconds / whole:5.0%} of a step")
+            print(f"{name:20} {1000 * seconds:9.1f} ms  {seconds / median:5.0%} of a step")
         files.write_atomically(os.path.join(self.profile_directory, "phases.json"), json.dumps(phases))
 
     def _train_function(self) -> Callable:
@@ -227,21 +227,23 @@ class Loop:
         """Create a checkpoint of all variables by position; the caller checks that the configuration is the same."""
         method = self.method
         metrics = [variable for metric in method.metrics for variable in metric.variables]
-        own = [variable for callback in self.callbacks for variable in getattr(callback, "variables", [])]
+        callback_variables = [
+            variable for callback in self.callbacks for variable in getattr(callback, "variables", [])
+        ]
         of_metrics = {id(variable) for variable in metrics}
         groups = {
             "model": [variable for variable in method.variables if id(variable) not in of_metrics],
             "optimizer": method.optimizer.variables,
             "metrics": metrics,
-            "callbacks": own,
+            "callbacks": callback_variables,
         }
         return tf.train.Checkpoint(**{name: [v.value for v in group] for name, group in groups.items()})
 
     def _callback_state(self) -> list[dict]:
         state = []
         for callback in self.callbacks:
-            found = {name: getattr(callback, name) for name in CALLBACK_STATE if hasattr(callback, name)}
-            values = {name: value.item() if hasattr(value, "item") else value for name, value in found.items()}
+            attributes = {name: getattr(callback, name) for name in CALLBACK_STATE if hasattr(callback, name)}
+            values = {name: value.item() if hasattr(value, "item") else value for name, value in attributes.items()}
             state.append({"class": type(callback).__name__, "values": values})
         return state
 
@@ -314,10 +316,10 @@ class _Profile(keras.callbacks.Callback):
         self.seconds: list[float] = []
 
     @contextlib.contextmanager
-    def within(self, left: int) -> Iterator[None]:
+    def within(self, steps_left: int) -> Iterator[None]:
         """Trace steps while the context is open; write the trace however it exits."""
         if self.steps:
-            self.start = max(0, min(WARM_UP_STEPS, left - self.steps))
+            self.start = max(0, min(WARM_UP_STEPS, steps_left - self.steps))
         try:
             yield
         finally:
@@ -361,13 +363,14 @@ def _is_state(state: dict) -> bool:
     return (
         all(isinstance(state.get(name), kind) for name, kind in _STATE.items())
         and all(
-            isinstance(row, dict) and all(isinstance(each, number) for each in row.values()) for row in state["history"]
+            isinstance(row, dict) and all(isinstance(entry, number) for entry in row.values())
+            for row in state["history"]
         )
         and all(
             isinstance(item, dict)
             and isinstance(item.get("class"), str)
             and isinstance(item.get("values"), dict)
-            and all(isinstance(each, number) for each in item["values"].values())
+            and all(isinstance(entry, number) for entry in item["values"].values())
             for item in state["callbacks"]
         )
     )

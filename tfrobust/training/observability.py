@@ -67,9 +67,9 @@ def measure_phases(method, strategy: tf.distribute.Strategy, batch, step_seconds
     """
 
     def views_of(data):
-        made = method.as_batch(data)
-        context = method.context(made)
-        return made, context, tf.nest.map_structure(tf.stop_gradient, method.make_views(made, context))
+        converted = method.as_batch(data)
+        context = method.context(converted)
+        return converted, context, tf.nest.map_structure(tf.stop_gradient, method.make_views(converted, context))
 
     def views(data):
         with keras.StatelessScope():
@@ -77,8 +77,8 @@ def measure_phases(method, strategy: tf.distribute.Strategy, batch, step_seconds
 
     def forward(data):
         with keras.StatelessScope():
-            made, context, found = views_of(data)
-            return distribution.checksum(method.loss_terms(found, made, context)[0])
+            converted, context, inputs = views_of(data)
+            return distribution.checksum(method.loss_terms(inputs, converted, context)[0])
 
     seconds = [_median(strategy, function, batch, rounds) for function in (views, forward)]
     return {

@@ -134,15 +134,15 @@ class LARS(_LayerWise):
     def update_step(self, gradient, variable, learning_rate):
         """Update one variable by its gradient."""
         index = self._get_variable_index(variable)
-        kept, rate = self._velocities[index], ops.cast(learning_rate, variable.dtype)
+        previous, rate = self._velocities[index], ops.cast(learning_rate, variable.dtype)
         gradient = ops.convert_to_tensor(gradient, dtype=variable.dtype)
         gathered = self._decayed(gradient, variable, index)
         if self.velocity != "late":
             gathered = ops.multiply(gathered, self._ratio(variable, gathered, gradient, index))
         if self.velocity == "steps":
             gathered = ops.multiply(gathered, rate)
-        velocity = ops.add(ops.multiply(kept, self.momentum), gathered)
-        self.assign(kept, velocity)
+        velocity = ops.add(ops.multiply(previous, self.momentum), gathered)
+        self.assign(previous, velocity)
         step = ops.add(ops.multiply(velocity, self.momentum), gathered) if self.nesterov else velocity
         if self.velocity == "late":
             step = ops.multiply(step, self._ratio(variable, step, step, index))
@@ -215,12 +215,12 @@ class LAMB(_LayerWise, keras.optimizers.Lamb):
         gradient = ops.convert_to_tensor(gradient, dtype=dtype)
         count = ops.cast(self.iterations + 1, dtype)
         corrected = []
-        for kept, new, beta in (
+        for moment, new, beta in (
             (self._momentums[index], gradient, self.beta_1),
             (self._velocities[index], ops.square(gradient), self.beta_2),
         ):
-            mean = ops.add(kept, ops.multiply(ops.subtract(new, kept), 1 - beta))
-            self.assign(kept, mean)
+            mean = ops.add(moment, ops.multiply(ops.subtract(new, moment), 1 - beta))
+            self.assign(moment, mean)
             corrected.append(ops.divide(mean, 1 - ops.power(ops.cast(beta, dtype), count)))
         update = ops.divide(corrected[0], ops.add(ops.sqrt(corrected[1]), self.epsilon))
         update = self._decayed(update, variable, index)
@@ -289,7 +289,7 @@ class ScheduledAdamW(_LayerWise):
             return
         super().build(var_list)
         self._momentums, self._velocities = self.add_optimizer_variables(var_list, ["momentum", "velocity"])
-        self._counts = [self.add_variable((), name=f"count_{place}") for place, _ in enumerate(var_list)]
+        self._counts = [self.add_variable((), name=f"count_{number}") for number, _ in enumerate(var_list)]
 
     def update_step(self, gradient, variable, learning_rate):
         """Update one variable by its gradient."""
@@ -298,12 +298,12 @@ class ScheduledAdamW(_LayerWise):
         count = ops.add(self._counts[index], 1.0)
         self.assign(self._counts[index], count)
         corrected = []
-        for kept, new, beta in (
+        for moment, new, beta in (
             (self._momentums[index], gradient, self.beta_1),
             (self._velocities[index], ops.square(gradient), self.beta_2),
         ):
-            mean = ops.add(kept, ops.multiply(ops.subtract(new, kept), 1 - beta))
-            self.assign(kept, mean)
+            mean = ops.add(moment, ops.multiply(ops.subtract(new, moment), 1 - beta))
+            self.assign(moment, mean)
             # 1 - beta^count; the difference would lose digits.
             bias = -ops.expm1(ops.multiply(count, math.log(beta))) if beta else 1.0
             corrected.append(ops.divide(mean, ops.cast(bias, dtype)))

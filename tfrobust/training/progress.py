@@ -53,11 +53,11 @@ class EpochLines(keras.callbacks.Callback):
         measured = self._seconds[1:]  # the first step includes the compilation
         if not self._estimated and (len(measured) == _STEPS or sum(measured) > _SECONDS):
             self._estimated = True
-            each = statistics.median(measured)
-            said = f"estimate    about {duration(each * (total - done))} for {total - done} more steps"
-            after = each * self.steps_after
+            step_seconds = statistics.median(measured)
+            estimate = f"estimate    about {duration(step_seconds * (total - done))} for {total - done} more steps"
+            after = step_seconds * self.steps_after
             attacks = f", then at most about {duration(after)} of attacks" if after > _MENTIONED else ""
-            print(said + attacks, flush=True)
+            print(estimate + attacks, flush=True)
 
     def on_epoch_end(self, epoch, logs=None):
         """Print the epoch's line."""

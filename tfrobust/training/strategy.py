@@ -66,10 +66,10 @@ def set_determinism(choice: str | bool) -> bool:
     """
     if choice not in ("auto", True, False):
         raise InputError(f"deterministic is {choice!r}; it is True, False or 'auto'.")
-    wanted = not tf.config.list_physical_devices("GPU") if choice == "auto" else bool(choice)
-    if wanted:
+    enabled = not tf.config.list_physical_devices("GPU") if choice == "auto" else bool(choice)
+    if enabled:
         tf.config.experimental.enable_op_determinism()
-    return wanted
+    return enabled
 
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")

@@ -92,21 +92,21 @@ class PublishedSet(Configured):
             named = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
             raise DataNotFoundError(f"{lead} lacks {shorten(named, 110)}. {hint}")
 
-    def check_count(self, what: str, found: int, published: int) -> None:
+    def check_count(self, objects: str, count: int, published: int) -> None:
         """Check the number of files against the published one if `as_published`.
 
         Args:
-            what: the counted objects, for the message.
-            found: their number.
+            objects: the counted objects, for the message.
+            count: their number.
             published: the published number.
 
         Raises:
             ValueError: another number.
         """
-        if self.as_published and found != published:
+        if self.as_published and count != published:
             raise InputError(
-                f"{self.title} in {shorten(self.root, 60)} has {found} {what}, the published set {published}; for an "
-                f"excerpt set {type(self).__name__}.as_published = False."
+                f"{self.title} in {shorten(self.root, 60)} has {count} {objects}, the published set {published}; "
+                f"for an excerpt set {type(self).__name__}.as_published = False."
             )
 
     def check_image_shape(self, shape: Sequence[int], target: Target) -> None:
@@ -196,12 +196,12 @@ def decoded(
         files.map(lambda path: decode(tf.io.read_file(path)), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     )
     held = []
-    for place, path in enumerate(paths):
+    for number, path in enumerate(paths):
         try:
             held.append(next(stream).numpy())
         except tf.errors.OpError as error:
             raise InputError(f"{shorten(path, 180)} is not a readable PNG or JPEG image.") from error
-        if len(held) == size * group or place == len(paths) - 1:
+        if len(held) == size * group or number == len(paths) - 1:
             batch = np.stack(held)
             yield batch.reshape(-1, group, *batch.shape[1:]) if group > 1 else batch
             held = []

@@ -45,10 +45,10 @@ class CifarC(CorruptedImages):
         labels = self._labels(target)
         count = len(labels)
         arrays = {name: self._array(f"{name}.npy", count * _SEVERITIES, target) for name in names}
-        title, known = ("CIFAR-10-C", CIFAR10_C) if labels.max() < 10 else ("CIFAR-100-C", CIFAR100_C)
+        title, checksums = ("CIFAR-10-C", CIFAR10_C) if labels.max() < 10 else ("CIFAR-100-C", CIFAR100_C)
         if self.as_published:
             for name in ("labels", *names):
-                _check_md5(self.root / f"{name}.npy", known[name])
+                _check_md5(self.root / f"{name}.npy", checksums[name])
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
             name, severity = part
@@ -146,10 +146,10 @@ def _images(path: pathlib.Path, rank: int) -> np.ndarray:
 
 def _check_md5(path: pathlib.Path, published: str) -> None:
     with files.regular(path) as file:
-        found = hashlib.file_digest(file, "md5").hexdigest()
-    if found != published:
+        digest = hashlib.file_digest(file, "md5").hexdigest()
+    if digest != published:
         raise InputError(
-            f"{shorten(path)} has the md5 {found}, the published file {published}: get it again, or, if it is "
+            f"{shorten(path)} has the md5 {digest}, the published file {published}: get it again, or, if it is "
             "meant to differ, set CifarC.as_published = False."
         )
 

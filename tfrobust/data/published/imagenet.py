@@ -82,7 +82,7 @@ class ImageNetP(PerturbedImages):
         """Check the clips of all sequences, and list their frames."""
         self.require(names, "Get the .tar files from zenodo.org/records/3565846.")
         clips = {name: self._clips(self.root / name) for name in names}
-        counts = {name: len(found) for name, found in clips.items()}
+        counts = {name: len(folders) for name, folders in clips.items()}
         if len(set(counts.values())) > 1:
             raise InputError(
                 f"{shorten(self.root)}: the folders have different numbers of clips: {shorten(counts, 150)}."
@@ -99,17 +99,17 @@ class ImageNetP(PerturbedImages):
         return Opened(np.full(next(iter(counts.values())), -1, np.int32), read, self.notes())
 
     def _clips(self, folder: pathlib.Path) -> list[pathlib.Path]:
-        found = [folder / wnid / clip for wnid in _folders(folder) for clip in _folders(folder / wnid)]
+        folders = [folder / wnid / clip for wnid in _folders(folder) for clip in _folders(folder / wnid)]
         videos = [folder / wnid / video for wnid in _folders(folder) for video in _names(folder / wnid, _VIDEOS)]
-        if found:
-            left = {video.with_suffix("") for video in videos}.difference(found)
-            if left and self.as_published:
+        if folders:
+            unconverted = {video.with_suffix("") for video in videos}.difference(folders)
+            if unconverted and self.as_published:
                 raise InputError(
-                    f"{shorten(folder, 70)} has {len(left)} videos without a folder of frames and {len(found)} with "
-                    "one: convert all, or set ImageNetP.as_published = False."
+                    f"{shorten(folder, 70)} has {len(unconverted)} videos without a folder of frames and "
+                    f"{len(folders)} with one: convert all, or set ImageNetP.as_published = False."
                 )
-            _frames(found[0], len(_names(found[0], _SUFFIXES)))
-            return found
+            _frames(folders[0], len(_names(folders[0], _SUFFIXES)))
+            return folders
         if videos:
             name, stem = videos[0].name, videos[0].stem
             raise InputError(
@@ -215,10 +215,10 @@ def _order(wnids: Sequence[str], target: Target, classes: str) -> list[str]:
         path = pathlib.Path(classes).expanduser()
         if not path.is_file():
             raise DataNotFoundError(f"There is no file {shorten(path)} with the classes of the model.")
-        found = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
-        if len(found) != count or len(set(found)) < count:
-            raise InputError(f"{shorten(path)} names {len(set(found))} classes; the model has {count} logits.")
-        return found
+        listed = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
+        if len(listed) != count or len(set(listed)) < count:
+            raise InputError(f"{shorten(path)} names {len(set(listed))} classes; the model has {count} logits.")
+        return listed
     if target.class_names is not None and set(wnids) <= set(target.class_names):
         return list(target.class_names)
     if len(wnids) == count:
@@ -247,12 +247,12 @@ def _names(folder: pathlib.Path, suffixes: tuple[str, ...]) -> list[str]:
 
 def _images_by_class(folder: pathlib.Path) -> dict[str, list[str]]:
     """Map each class folder to its image files."""
-    found = {wnid: _names(folder / wnid, _SUFFIXES) for wnid in _folders(folder)}
-    empty = [wnid for wnid, names in found.items() if not names]
-    if empty or not found:
-        what = f"{empty[0]} holds no image files ({', '.join(_SUFFIXES)})" if empty else "there are no class folders"
-        raise DataNotFoundError(f"{shorten(folder)}: {what}.")
-    return found
+    images = {wnid: _names(folder / wnid, _SUFFIXES) for wnid in _folders(folder)}
+    empty = [wnid for wnid, names in images.items() if not names]
+    if empty or not images:
+        fault = f"{empty[0]} holds no image files ({', '.join(_SUFFIXES)})" if empty else "there are no class folders"
+        raise DataNotFoundError(f"{shorten(folder)}: {fault}.")
+    return images
 
 
 def _labels(files: dict[str, list[str]], ids: np.ndarray) -> np.ndarray:
@@ -260,10 +260,12 @@ def _labels(files: dict[str, list[str]], ids: np.ndarray) -> np.ndarray:
 
 
 def _refuse_other_files(root: pathlib.Path, first: str, part: str, files: dict[str, list[str]]) -> None:
-    found = _images_by_class(root / part)
-    if found == files:
+    images = _images_by_class(root / part)
+    if images == files:
         return
-    ours, theirs = ({f"{wnid}/{name}" for wnid, names in each.items() for name in names} for each in (files, found))
+    ours, theirs = (
+        {f"{wnid}/{name}" for wnid, names in mapping.items() for name in names} for mapping in (files, images)
+    )
     lacking, name = (part, min(ours - theirs)) if ours - theirs else (first, min(theirs - ours))
     raise DataNotFoundError(
         f"{shorten(root, 70)} has different images in {first} and {part}: {lacking} lacks {shorten(name, 60)}."
@@ -273,6 +275,6 @@ def _refuse_other_files(root: pathlib.Path, first: str, part: str, files: dict[s
 def _frames(clip: pathlib.Path, count: int) -> list[str]:
     names = _names(clip, _SUFFIXES)
     if len(names) != count or count < 2:
-        wanted = f"another clip of that sequence {count}" if count >= 2 else "a sequence needs two"
-        raise InputError(f"{shorten(clip)} has {len(names)} frames; {wanted}.")
+        expectation = f"another clip of that sequence {count}" if count >= 2 else "a sequence needs two"
+        raise InputError(f"{shorten(clip)} has {len(names)} frames; {expectation}.")
     return names

@@ -50,9 +50,11 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         stream = _stream(first).map(lambda example: example[label_key]).batch(1024)
         labels = np.concatenate(list(_guarded(stream, where)))
         labels = check_labels(labels, len(labels), target.class_count, where)
-        for folder, each in zip(folders.values(), opened.values(), strict=True):
-            if _size(each) != len(labels):
-                raise InputError(f"{shorten(self.root, 70)}: {folder} has {_size(each)} images, {where} {len(labels)}.")
+        for folder, configuration in zip(folders.values(), opened.values(), strict=True):
+            if _size(configuration) != len(labels):
+                raise InputError(
+                    f"{shorten(self.root, 70)}: {folder} has {_size(configuration)} images, {where} {len(labels)}."
+                )
         self.check_count("images at each severity", len(labels), _COUNTS.get(builder.name, len(labels)))
 
         def read(part: tuple, positions: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -70,8 +72,10 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         builder, image_key, label_key = source.opened()
         splits = [split for split in ("test", "validation") if split in builder.info.splits]
         if not splits:
-            found = ", ".join(builder.info.splits)
-            raise InputError(f"{shorten(builder.data_path)} has neither a test nor a validation split, only {found}.")
+            split_names = ", ".join(builder.info.splits)
+            raise InputError(
+                f"{shorten(builder.data_path)} has neither a test nor a validation split, only {split_names}."
+            )
         return builder, splits[0], image_key, label_key
 
 
@@ -98,19 +102,19 @@ def _batches(
 ) -> Iterator[np.ndarray]:
     builder, _, image_key, label_key = opened
     where = shorten(builder.data_path)
-    wanted = np.zeros(len(labels), bool)
-    wanted[positions] = True
-    stream = _stream(opened).enumerate().take(len(labels)).filter(lambda place, _: tf.gather(wanted, place))
+    selected = np.zeros(len(labels), bool)
+    selected[positions] = True
+    stream = _stream(opened).enumerate().take(len(labels)).filter(lambda position, _: tf.gather(selected, position))
     stream = stream.map(
         lambda _, example: (decode_image(example[image_key], image_shape, upright=False), example[label_key]),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
     done = 0
-    for images, found in _guarded(stream.batch(size), where):
-        if not np.array_equal(found, labels[positions[done : done + len(found)]]):
+    for images, batch_labels in _guarded(stream.batch(size), where):
+        if not np.array_equal(batch_labels, labels[positions[done : done + len(batch_labels)]]):
             raise InputError(f"{where} has other images, or another order, than the first configuration that was read.")
-        done += len(found)
+        done += len(batch_labels)
         yield images
     if done < len(positions):
         raise InputError(f"{where} ends after {done} of {len(positions)} images.")

@@ -105,27 +105,27 @@ _TELLING -= {"train", "test", "meta"}
 
 def _places(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, set[str]]]:
     """Yield the folder and its subfolders, each with the names of its files."""
-    for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
-        yield place, {entry.name for entry in place.iterdir() if entry.is_file()}
+    for directory in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
+        yield directory, {entry.name for entry in directory.iterdir() if entry.is_file()}
 
 
 def _folder_files(folder: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
-    for place, present in _places(folder):
+    for directory, present in _places(folder):
         layout = _find_layout(present)
         if layout is not None:
-            return layout, {name: read_bounded(place / name, LARGEST_FILE) for name in _needed(layout)}
+            return layout, {name: read_bounded(directory / name, LARGEST_FILE) for name in _needed(layout)}
     raise DataNotFoundError(_incomplete(folder))
 
 
 def _archive_files(path: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
-    def wanted(present: set[str]) -> tuple[str, ...]:
+    def needed_members(present: set[str]) -> tuple[str, ...]:
         layout = _find_layout(present)
         if layout is None:
             raise InputError(_incomplete(path))
         return _needed(layout)
 
     try:
-        files = archives.read_tar(path, wanted)
+        files = archives.read_tar(path, needed_members)
     except archives.TAR_ERRORS as error:
         raise InputError(f"{shorten(path)} is not a tar archive, or is cut short; download it again.") from error
     return _find_layout(set(files)), files
@@ -165,7 +165,7 @@ def _batch(layout: _Layout, name: str, content: bytes, class_count: int, path):
         pixels, labels = table.get(b"data"), table.get(layout.label_key)
         if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
             raise InputError(f"{where}: 'data' is not an array of bytes [n, {_PIXELS}].")
-        if not isinstance(labels, list) or not all(type(one) is int and one.bit_length() < 32 for one in labels):
+        if not isinstance(labels, list) or not all(type(label) is int and label.bit_length() < 32 for label in labels):
             raise InputError(f"{where}: {layout.label_key.decode()!r} is not a list of integers.")
     labels = check_labels(np.array(labels, np.int64), len(pixels), class_count, where)
     return pixels.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1), labels

@@ -94,8 +94,8 @@ class CornerDigits(Source):
         check_generated(count, (self.canvas, self.canvas), "CornerDigits")
         for name in ("validation", "test"):
             splits[name] = (getattr(digits, name), [self.balanced] * len(names))
-        made = (self._composed(name, *split) for name, split in splits.items())
-        return Dataset(f"corner digits from {digits.name}", names, *made)
+        composed = (self._composed(name, *split) for name, split in splits.items())
+        return Dataset(f"corner digits from {digits.name}", names, *composed)
 
     def _composed(self, name: str, examples: Examples, counts: list[int]) -> Examples:
         """Compose counts[k] images of each class k from the examples of one split; return no images if it is empty."""
@@ -110,22 +110,22 @@ class CornerDigits(Source):
         middles, corners = (_scaled(images, side) for side in (self.centre, self.corner))
         before = (self.canvas - self.centre) // 2
         after = self.canvas - self.centre - before
-        made, classes = [], np.repeat(np.arange(len(counts)), counts)
+        composed, classes = [], np.repeat(np.arange(len(counts)), counts)
         for label in classes:
             digit = middles[generator.choice(np.flatnonzero(labels == label % _DIGITS))]
             image = np.pad(digit, ((before, after), (before, after), (0, 0)))
             if label >= _FIRST_UNMOVED:
                 self._paste(image, corners[generator.integers(len(corners))], *generator.integers(2, size=2))
-            made.append(image)
-        return ArrayExamples(np.stack(made), classes.astype(np.int32))
+            composed.append(image)
+        return ArrayExamples(np.stack(composed), classes.astype(np.int32))
 
     def _paste(self, image: np.ndarray, digit: np.ndarray, down: int, right: int) -> None:
         """Paste a digit into a corner of an image, in place."""
         low, high = self.margin, self.canvas - self.margin - self.corner
         row, column = (high if far else low for far in (down, right))
-        place = image[row : row + self.corner, column : column + self.corner]
+        window = image[row : row + self.corner, column : column + self.corner]
         together = {"maximum": np.maximum, "add": lambda a, b: np.minimum(a + b, 1.0), "replace": lambda a, b: b}
-        place[...] = together[self.composition](place, digit)
+        window[...] = together[self.composition](window, digit)
 
 
 def _scaled(images: np.ndarray, side: int) -> np.ndarray:

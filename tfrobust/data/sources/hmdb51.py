@@ -37,8 +37,8 @@ class Hmdb51(VideoSource):
     def listed(self) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
         """Read the lists of all classes, in alphabetical order."""
         folder = pathlib.Path(self.lists).expanduser()
-        found = sorted(folder.iterdir()) if folder.is_dir() else []
-        names = [match[1] for match in (_LIST.fullmatch(file.name) for file in found) if match]
+        entries = sorted(folder.iterdir()) if folder.is_dir() else []
+        names = [match[1] for match in (_LIST.fullmatch(file.name) for file in entries) if match]
         if not names:
             raise DataNotFoundError(f"{shorten(folder)} has no <class>_test_split1.txt; give the folder of the lists.")
         parts = {"0": {}, "1": {}, "2": {}}

@@ -49,4 +49,4 @@ class LabelledFraction(Source):
         _, taken = stratified(labels, round(self.fraction * len(labels)), self.seed, _PURPOSE)
         order = permutation(len(labels), self.seed, _PURPOSE)
         missing = np.setdiff1d(labels, labels[taken])
-        return np.sort([*taken, *(order[labels[order] == one][0] for one in missing)]).astype(np.int64)
+        return np.sort([*taken, *(order[labels[order] == label][0] for label in missing)]).astype(np.int64)

@@ -90,8 +90,10 @@ class MovingDigits(Source):
         counts = {"train": self.clips_per_digit, "validation": 1, "test": 1}
         count = sum(number * len(getattr(still, split)) for split, number in counts.items())
         check_generated(count, (self.frames, self.side, self.side, still.image_shape[2]), "MovingDigits")
-        made = (self._moved(name, getattr(still, name), still.class_count, count) for name, count in counts.items())
-        return Dataset(f"moving {still.name}", names, *made)
+        moved_splits = (
+            self._moved(name, getattr(still, name), still.class_count, count) for name, count in counts.items()
+        )
+        return Dataset(f"moving {still.name}", names, *moved_splits)
 
     def _moved(self, name: str, examples: Examples, class_count: int, per_image: int) -> Examples:
         """Make `per_image` clips of each image of one split."""

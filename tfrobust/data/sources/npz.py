@@ -48,7 +48,7 @@ class Npz(Source):
             texts = [_texts(file, key, self.path) for key in ("labels", "test_labels")]
             groups = [_groups(file, key, self.path) for key in ("groups", "test_groups")]
         if texts[0] is not None and not len(names):
-            names = np.unique(np.concatenate([each for each in texts if each is not None]))
+            names = np.unique(np.concatenate([values for values in texts if values is not None]))
         images, labels = read_npz(self.path, class_names=names)
         train, test = ArrayExamples(images, labels, groups[0]), None
         if has_test:
@@ -58,7 +58,7 @@ class Npz(Source):
         name = os.path.basename(self.path)
         if not len(names):
             check_labels(labels, len(labels), MOST_CLASSES, name)
-            names = tuple(str(one) for one in range(int(labels.max()) + 1))
+            names = tuple(str(number) for number in range(int(labels.max()) + 1))
         check_labels(labels, len(labels), len(names), name)
         return self.assemble(os.path.splitext(name)[0], check_class_names(names, name), train, test)
 
@@ -118,8 +118,8 @@ def _ids(texts: np.ndarray, class_names, name: str) -> np.ndarray:
     ids = {str(text): position for position, text in enumerate(class_names)}
     unknown = next((text for text in texts.tolist() if text not in ids), None)
     if unknown is not None:
-        known = shorten(", ".join(ids) or "none", 100)
-        raise InputError(f"{name}: the label {shorten(unknown, 40)!r} is not among the class names: {known}.")
+        choices = shorten(", ".join(ids) or "none", 100)
+        raise InputError(f"{name}: the label {shorten(unknown, 40)!r} is not among the class names: {choices}.")
     return np.array([ids[text] for text in texts.tolist()], np.int64)
 
 
@@ -143,8 +143,8 @@ def _read(file, key: str, path: str, optional: bool = False) -> np.ndarray:
     if key not in file.files:
         if optional:
             return np.zeros(0, "U1")
-        found = ", ".join(sorted(file.files)) or "nothing"
-        raise InputError(f"{name} has no array {key!r}; it holds {shorten(found, 100)}.")
+        keys = ", ".join(sorted(file.files)) or "nothing"
+        raise InputError(f"{name} has no array {key!r}; it holds {shorten(keys, 100)}.")
     try:
         if _has_objects(file, key):
             raise InputError(

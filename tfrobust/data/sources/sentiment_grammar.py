@@ -125,7 +125,7 @@ class SentimentGrammar(Source):
         check_generated(self.train_size + self.test_size, (2, self.length), "SentimentGrammar")  # tokens, strengths
         pools = {"train": common * self.rare_every + rare, "test": list(LEXICON)}
         seen: set[tuple[str, ...]] = set()
-        ids = {word: place for place, word in enumerate(vocabulary)}
+        ids = {word: number for number, word in enumerate(vocabulary)}
         splits = [self._split(name, pool, getattr(self, f"{name}_size"), seen, ids) for name, pool in pools.items()]
         return self.assemble("sentiment grammar", ("negative", "positive"), *splits, vocabulary)
 
@@ -169,9 +169,9 @@ class SentimentGrammar(Source):
             phrases.append(phrase)
             total += value
         phrases += [(draws.pick(DETERMINERS), draws.pick(NOUNS)) for _ in range(draws.below(_NEUTRAL_PHRASES))]
-        first, *others = draws.shuffled(phrases)
+        first, *rest = draws.shuffled(phrases)
         words = list(first)
-        for phrase in others:
+        for phrase in rest:
             words += (draws.pick(CONNECTORS), *phrase)
         return tuple(words), total
 
@@ -201,4 +201,4 @@ class _Draws:
 
     def shuffled(self, items) -> list:
         keys = self._bits.random_raw(len(items))
-        return [items[place] for place in np.argsort(keys, kind="stable")]
+        return [items[position] for position in np.argsort(keys, kind="stable")]

@@ -65,7 +65,7 @@ class Sst2(PreparedSource):
         batches = self.batches(builder, split, lambda example: (example[text_key], example[label_key]))
         where = shorten(f"{self.dataset}, {split}")
         sentences = [line.decode("utf-8").split() for batch in batches for line in batch[0]]
-        empty = next((place for place, words in enumerate(sentences) if not words), None)
+        empty = next((number for number, words in enumerate(sentences) if not words), None)
         if empty is not None:
             raise InputError(f"{where}: sentence {empty} has no word.")
         labels = np.concatenate([batch[1] for batch in batches])
@@ -91,7 +91,7 @@ def word_strengths(treebank: Treebank) -> dict[str, float]:
     A word that the treebank has in lowercase has the strength of that form, another word that of its first form.
     """
     words = [phrase for phrase in treebank.scores if " " not in phrase]
-    found = {word: treebank.strength(word) for word in words if word == word.lower()}
+    strengths = {word: treebank.strength(word) for word in words if word == word.lower()}
     for word in words:
-        found.setdefault(word.lower(), treebank.strength(word))
-    return found
+        strengths.setdefault(word.lower(), treebank.strength(word))
+    return strengths

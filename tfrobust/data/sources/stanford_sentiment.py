@@ -70,7 +70,7 @@ class StanfordSentimentTreebank(Source):
         if empty:
             raise InputError(f"{shorten(self.path)}: the {empty[0]} split has no positive or negative sentence.")
         pieces = self.tokenizer.fitted([_plain(words) for words in labelled["train"][0]])
-        made = {
+        examples = {
             name: pieces.examples(
                 [_plain(words) for words in sentences],
                 labels,
@@ -79,7 +79,7 @@ class StanfordSentimentTreebank(Source):
             )
             for name, (sentences, labels) in labelled.items()
         }
-        return Dataset("Stanford Sentiment Treebank", CLASS_NAMES, **made, vocabulary=pieces.vocabulary)
+        return Dataset("Stanford Sentiment Treebank", CLASS_NAMES, **examples, vocabulary=pieces.vocabulary)
 
 
 class Treebank:
@@ -101,16 +101,16 @@ class Treebank:
             values[identity] = value
         try:
             pairs = [line.rpartition("|") for line in self._lines("dictionary.txt")]
-            found = {phrase: float(values[identity]) for phrase, _, identity in pairs}
+            phrase_scores = {phrase: float(values[identity]) for phrase, _, identity in pairs}
         except (KeyError, ValueError) as error:
             raise InputError(
                 f"{shorten(self._folder)}: dictionary.txt and sentiment_labels.txt are inconsistent at {error}."
             ) from error
-        outside = next((phrase for phrase, score in found.items() if not 0 <= score <= 1), None)
+        outside = next((phrase for phrase, score in phrase_scores.items() if not 0 <= score <= 1), None)
         if outside is not None:
-            fault = f"sentiment_labels.txt scores {shorten(outside, 60)!r} {found[outside]}; a score must be in [0, 1]."
-            raise InputError(f"{shorten(self._folder)}: {fault}")
-        return found
+            fault = f"{shorten(outside, 60)!r} {phrase_scores[outside]}; a score must be in [0, 1]."
+            raise InputError(f"{shorten(self._folder)}: sentiment_labels.txt scores {fault}")
+        return phrase_scores
 
     def score(self, phrase: str) -> float:
         """Return the score of a phrase.
@@ -134,12 +134,12 @@ class Treebank:
         """Return the words of every different phrase in the trees of a split, whole sentences included."""
         trees = self._lines("STree.txt")
         self._require(len(trees) == len(self._words), "STree.txt has not a line for every sentence of SOStr.txt")
-        found = {}
+        word_lists = {}
         for words, tree, of in zip(self._words, trees, self._split_names, strict=True):
             if of == split:
                 for start, end in self._spans(tree, len(words)):
-                    found.setdefault(" ".join(words[start:end]), words[start:end])
-        return list(found.values())
+                    word_lists.setdefault(" ".join(words[start:end]), words[start:end])
+        return list(word_lists.values())
 
     def _spans(self, tree: str, count: int) -> list[tuple[int, int]]:
         """Return the span (start, end) of each node of a tree.
@@ -169,10 +169,10 @@ class Treebank:
 
     @functools.cached_property
     def _split_names(self) -> list[str]:
-        known = dict(line.strip().partition(",")[::2] for line in self._lines("datasetSplit.txt")[1:])
-        fault = f"datasetSplit.txt has {len(known)} sentences, SOStr.txt {len(self._words)}"
-        self._require(len(known) == len(self._words), fault)
-        codes = [known.get(str(number)) for number in range(1, len(known) + 1)]
+        assigned = dict(line.strip().partition(",")[::2] for line in self._lines("datasetSplit.txt")[1:])
+        fault = f"datasetSplit.txt has {len(assigned)} sentences, SOStr.txt {len(self._words)}"
+        self._require(len(assigned) == len(self._words), fault)
+        codes = [assigned.get(str(number)) for number in range(1, len(assigned) + 1)]
         wrong = next((number for number, code in enumerate(codes, start=1) if code not in _SPLITS), None)
         self._require(wrong is None, f"datasetSplit.txt assigns sentence {wrong} to none of the splits 1, 2 and 3")
         return [_SPLITS[code] for code in codes]
@@ -195,8 +195,8 @@ class Treebank:
 def _labelled(phrases: list[list[str]], treebank: Treebank) -> tuple[list[list[str]], list[int]]:
     """Return the phrases that are not neutral, and their labels."""
     scores = [treebank.score(" ".join(words)) for words in phrases]
-    kept = [place for place, score in enumerate(scores) if not 0.4 < score <= 0.6]
-    return [phrases[place] for place in kept], [int(scores[place] > 0.6) for place in kept]
+    clear = [position for position, score in enumerate(scores) if not 0.4 < score <= 0.6]
+    return [phrases[position] for position in clear], [int(scores[position] > 0.6) for position in clear]
 
 
 def _plain(words: list[str]) -> list[str]:

@@ -36,7 +36,7 @@ class ClassSubset(Source):
             )
         number = np.full(count, -1, np.int32)
         number[list(classes)] = np.arange(len(classes))
-        names = tuple(dataset.class_names[one] for one in classes)
+        names = tuple(dataset.class_names[class_id] for class_id in classes)
         before = (dataset.train, dataset.validation, dataset.test)
         splits = [_chosen(examples, number) for examples in before]
         count = sum(map(len, before)) - sum(map(len, splits))

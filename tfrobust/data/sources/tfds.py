@@ -98,8 +98,8 @@ class PreparedSource(Source):
         except (ValueError, KeyError, AssertionError) as error:
             if split in builder.info.splits:
                 raise damaged from error
-            found = shorten(", ".join(builder.info.splits), 80)
-            raise InputError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {found}.") from error
+            splits = shorten(", ".join(builder.info.splits), 80)
+            raise InputError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {splits}.") from error
         try:
             batches = list(stream.map(pick).batch(_CHUNK).as_numpy_iterator())
         except tf.errors.OpError as error:
@@ -113,19 +113,19 @@ class PreparedSource(Source):
 
         folder = pathlib.Path(self.dataset).expanduser()
         if folder.is_dir():
-            place = _prepared_folder(folder)
-            _check_prepared(place)
+            dataset_folder = _prepared_folder(folder)
+            _check_prepared(dataset_folder)
             try:
-                return tfds.builder_from_directory(str(place))
+                return tfds.builder_from_directory(str(dataset_folder))
             except Exception as error:  # TFDS raises whatever the part at fault raises
                 reason = shorten(" ".join(str(error).split()), 100)
-                raise InputError(f"{shorten(place)} cannot be read by TFDS: {reason}") from error
+                raise InputError(f"{shorten(dataset_folder)} cannot be read by TFDS: {reason}") from error
         if folder.is_absolute() or self.dataset.startswith((".", "~")):
             raise DataNotFoundError(f"there is no folder {shorten(folder)} with a prepared TFDS data set.")
         name = self.dataset.split("/")[0].split(":")[0]
-        known = tfds.list_builders(with_community_datasets=False)
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        builders = tfds.list_builders(with_community_datasets=False)
+        if name not in builders:
+            near = difflib.get_close_matches(name, builders, n=3, cutoff=0.5)
             hint = f"; nearest: {', '.join(near)}" if near else ""
             raise InputError(
                 f"There is no folder {shorten(folder)}, and TFDS has no data set {shorten(name, 60)!r}{hint}."
@@ -260,18 +260,18 @@ def network_reachable(timeout: float = 3.0) -> bool:
     """Return True if names resolve within `timeout` seconds, or a proxy is configured, which then resolves them."""
     if urllib.request.getproxies():
         return True
-    found = []
+    answers = []
 
     def resolve():
         try:
-            found.append(socket.getaddrinfo(_HOST, 443))
+            answers.append(socket.getaddrinfo(_HOST, 443))
         except OSError:
             pass
 
     thread = threading.Thread(target=resolve, daemon=True)  # the resolver itself has no time limit
     thread.start()
     thread.join(timeout)
-    return bool(found)
+    return bool(answers)
 
 
 def is_prepared(folder: pathlib.Path) -> bool:
@@ -282,7 +282,7 @@ def is_prepared(folder: pathlib.Path) -> bool:
 def _prepared_folders(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return the prepared folders at the first level that has any."""
     levels = (folder.glob(f"{pattern}dataset_info.json") for pattern in ("", "*/", "*/*/"))
-    return next((found for level in levels if (found := sorted(file.parent for file in level))), [])
+    return next((folders for level in levels if (folders := sorted(file.parent for file in level))), [])
 
 
 def _check_prepared(folder: pathlib.Path) -> None:
@@ -339,11 +339,11 @@ def _is_harmless_fact(key, value) -> bool:
 
 
 def _prepared_folder(folder: pathlib.Path) -> pathlib.Path:
-    found = _prepared_folders(folder)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(str(one.relative_to(folder)) for one in found)
+    folders = _prepared_folders(folder)
+    if len(folders) == 1:
+        return folders[0]
+    if folders:
+        names = ", ".join(str(path.relative_to(folder)) for path in folders)
         raise InputError(f"{shorten(folder)} has several data sets; name one: {shorten(names, 120)}.")
     raise DataNotFoundError(f"{shorten(folder)} has no prepared TFDS data set (no dataset_info.json).")
 

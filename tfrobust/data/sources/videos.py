@@ -99,10 +99,12 @@ class VideoSource(Source):
         train, test = (self._examples(part, lengths) for part in (train, test))
         data = self.assemble(type(self).__name__, check_class_names(names, shorten(self.lists)), train, test)
         sampling = self._sampling(self.clips)
-        whole = {part: getattr(data, part) for part in ("validation", "test")}
+        held_out = {part: getattr(data, part) for part in ("validation", "test")}
         note = f"{len(lengths):,} videos of {len(names)} classes, official split {self.split}, read by PyAV"
         return dataclasses.replace(
-            data, **{part: one.of(np.arange(len(one)), sampling) for part, one in whole.items()}, note=note
+            data,
+            **{part: examples.of(np.arange(len(examples)), sampling) for part, examples in held_out.items()},
+            note=note,
         )
 
     def hold_out(self, examples: VideoExamples, size: int | float, purpose: str) -> tuple:
@@ -161,11 +163,11 @@ class VideoSource(Source):
                 return str(error)
 
         with concurrent.futures.ThreadPoolExecutor() as pool:  # the decoder runs without Python's lock
-            found = list(pool.map(examined, names))
-        bad = [one for one in found if isinstance(one, str)]
+            outcomes = list(pool.map(examined, names))
+        bad = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if bad:
             raise InputError(f"{shorten(root, 60)}: {len(bad)} of {len(names)} videos cannot be read. {bad[0]}")
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, outcomes, strict=True))
 
     def _sampling(self, clips: int) -> ClipSampling:
         return ClipSampling(frames=self.frames, stride=self.stride, clips=clips, short=self.short)

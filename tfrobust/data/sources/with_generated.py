@@ -53,7 +53,7 @@ class WithGenerated(Source):
             )
         ids, here, there = tuple(map(str, range(dataset.class_count))), dataset.class_names, generated.class_names
         if here != there and ids not in (here, there):
-            number = [one == other for one, other in zip(here, there, strict=True)].index(False)
+            number = [class_name == other for class_name, other in zip(here, there, strict=True)].index(False)
             raise InputError(
                 f"class {number} is {there[number]!r} in the generated data and {here[number]!r} in {dataset.name}; "
                 "both need the same classes in the same order."
