@@ -88,7 +88,7 @@ def test_no_new_name_hides_an_operation():
             found = program_graph.findings(graph)
             assert not _harm(graph) or found
             if not found:
-                seen = program_graph.Program(graph).places.values()
+                seen = program_graph.Program(graph).scopes.values()
                 assert collections.Counter(node.op for nodes in seen for node in nodes) == _operations(graph)
                 passed += 1
         refused += bool(program_graph.findings(renamed)) and not program_graph.findings(program)
@@ -119,7 +119,7 @@ def test_nothing_in_a_file_is_the_main_graph():
         del graph.graph_def.library.function[:]
         graph.graph_def.library.function.add().signature.name = name
         assert program_graph.findings(graph), name
-        places = program_graph.Program(graph).places
+        places = program_graph.Program(graph).scopes
         assert len(places) == 2 and [node.op for nodes in places.values() for node in nodes] == ["WriteFile"]
 
 

@@ -33,12 +33,12 @@ _LARGEST_READ = 2**28
 _LARGEST_TAR = 2**31
 
 
-def check_zip(path, whole: bool = True) -> None:
+def check_zip(path, test_contents: bool = True) -> None:
     """Raise ValueError for a zip file that expands excessively, has paths outside its folder, or is damaged.
 
     Args:
         path: a `.keras` or `.npz` file; a regular file, or a link to one.
-        whole: True: compare all checksums, which reads the whole file; False: the reader will do so anyway.
+        test_contents: True: compare all checksums, which reads the whole file; False: the reader will do so anyway.
 
     Raises:
         ValueError: names the member at fault.
@@ -56,7 +56,7 @@ def check_zip(path, whole: bool = True) -> None:
             fault = _zip_fault(archive.infolist(), os.fstat(file.fileno()).st_size)
             if fault:
                 raise RefusedArchiveError(f"{name} is not read: {fault}.")
-            broken = archive.testzip() if whole else None
+            broken = archive.testzip() if test_contents else None
     except InputError:
         raise
     except ZIP_ERRORS as error:
@@ -83,25 +83,25 @@ def _zip_fault(parts: list[zipfile.ZipInfo], size: int) -> str:
     stored = sum(part.compress_size for part in parts)
     if stored > size:
         return "its members overlap"
-    whole = (stored, sum(part.file_size for part in parts))
-    for packed, grown in (whole, *((part.compress_size, part.file_size) for part in parts)):
+    totals = (stored, sum(part.file_size for part in parts))
+    for packed, grown in (totals, *((part.compress_size, part.file_size) for part in parts)):
         if grown > _LARGEST_UNASKED and grown > _MOST_GROWTH * packed:
             return f"{packed} bytes of it would unpack to {grown}"
     return ""
 
 
-def read_tar(path, wanted) -> dict[str, bytes]:
+def read_tar(path, choose) -> dict[str, bytes]:
     """Read files from a tar archive, plain or gzipped, into memory; nothing is written to disk.
 
     Args:
         path: the archive.
-        wanted: a function from the names of all regular files (without folders) to the names of those to read.
+        choose: a function from the names of all regular files (without folders) to the names of those to read.
 
     Returns:
         The content by name.
 
     Raises:
-        ValueError: it expands excessively, or any error of `wanted`.
+        ValueError: it expands excessively, or any error of `choose`.
         One of `TAR_ERRORS`: damaged, or no archive.
     """
     with (
@@ -119,7 +119,7 @@ def read_tar(path, wanted) -> dict[str, bytes]:
                 )
             if member.isreg() and not member.issparse():
                 members[pathlib.PurePosixPath(member.name).name] = member
-        return {name: archive.extractfile(members[name]).read() for name in wanted(set(members))}
+        return {name: archive.extractfile(members[name]).read() for name in choose(set(members))}
 
 
 class _Bounded:

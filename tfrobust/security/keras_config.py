@@ -43,12 +43,12 @@ class Contents:
     Attributes:
         layers: number of layers and operations.
         modules: modules that define its registered classes, sorted.
-        own: True if it names classes of the user's own code.
+        has_user_code: True if it names classes of the user's own code.
     """
 
     layers: int
     modules: tuple[str, ...]
-    own: bool
+    has_user_code: bool
 
 
 def check(description, *, largest_size: int = values.LARGEST_NUMBER, compiled: bool = True) -> Contents:
@@ -76,7 +76,7 @@ def check(description, *, largest_size: int = values.LARGEST_NUMBER, compiled: b
         raise InputError(str(fault)[:220]) from None
     except RecursionError:
         raise InputError(f"it is nested more than {_DEEPEST} deep") from None
-    return Contents(reader.layers, tuple(sorted(reader.modules)), reader.own)
+    return Contents(reader.layers, tuple(sorted(reader.modules)), reader.has_user_code)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _Reader:
         self._shared: dict[int, tuple] = {}
         self.layers = 0
         self.modules: set[str] = set()
-        self.own = False
+        self.has_user_code = False
 
     # ------------------------------------------------------------------------------------------- objects
 
@@ -139,10 +139,10 @@ class _Reader:
         if isinstance(registered, str) and registered.startswith(f"{_HUB}>") and str(module).startswith(f"{_HUB}."):
             if registered == f"{_HUB}>{name}" and name in names.BACKBONES:
                 return _Class(name, _HUB, names.MODEL, True)
-        role, known = names.CLASSES.get(module, ("", ()))
+        role, allowed = names.CLASSES.get(module, ("", ()))
         if module == "keras" and name in names.POLICIES_OF_KERAS:
-            role, known = names.POLICY, (name,)
-        if name not in known or registered not in (None, name):
+            role, allowed = names.POLICY, (name,)
+        if name not in allowed or registered not in (None, name):
             raise values.Refused(
                 f"{where} names {values.shown(values.full_name(module, name, registered))}, which a file may not name"
             )
@@ -160,7 +160,7 @@ class _Reader:
         if not listed:
             raise _unlisted(where, registered)
         owner = package if package in (_OURS, _HUB) else "user"
-        self.own = self.own or owner == "user"
+        self.has_user_code = self.has_user_code or owner == "user"
         self.modules.add(custom.__module__)
         return _Class(registered, owner, "", issubclass(custom, keras.Operation))
 
@@ -262,7 +262,7 @@ class _Reader:
         if registered is not None:
             if not _is_users_function(registered):
                 raise _unlisted(where, name)
-            self.own = True
+            self.has_user_code = True
             self.modules.add(registered.__module__)
             return
         listed = {"keras.activations": names.ACTIVATIONS, "keras.losses": names.NAMED[names.LOSS]}
@@ -392,10 +392,10 @@ class _Reader:
         values.check_shapes(config.get("build_input_shape"), f"{where}.build_input_shape")
         costs, graph = [], []
         for number, layer in enumerate(layers):
-            place = f"layer {number}"
+            title = f"layer {number}"
             if isinstance(layer, dict) and isinstance(layer.get("name"), str):
-                place = f"layer {layer['name'][:40]!r}"
-            costs.append(self.object_of(layer, place, (names.LAYER, names.MODEL), depth=depth + 1))
+                title = f"layer {layer['name'][:40]!r}"
+            costs.append(self.object_of(layer, title, (names.LAYER, names.MODEL), depth=depth + 1))
             graph.append(layer)
         if cls.name == "Functional":
             calls = self._graph(graph, costs, config, where)

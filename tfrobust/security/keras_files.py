@@ -79,14 +79,14 @@ def check(path, *, compiled: bool = True) -> tuple[keras_config.Contents, int]:
             raise InputError(f"{name} cannot be loaded: {_first_sentence(error)}"[:300]) from error
         except RecursionError:
             raise InputError(f"{name} cannot be loaded: its {CONFIG} is nested too deep.") from None
-        others = {*archive.namelist()} - _MEMBERS
+        extra_members = {*archive.namelist()} - _MEMBERS
     try:
         contents = keras_config.check(description, largest_size=_WEIGHTS_PER_BYTE * stored, compiled=compiled)
     except InputError as error:
         raise InputError(f"{name} cannot be loaded: {error}.") from None
-    if others and not contents.own:
+    if extra_members and not contents.has_user_code:
         # Keras would unpack them to the disk.
-        raise InputError(f"{name} cannot be loaded: its part {min(others)[:60]!r} belongs to no layer.")
+        raise InputError(f"{name} cannot be loaded: its part {min(extra_members)[:60]!r} belongs to no layer.")
     return contents, stored
 
 

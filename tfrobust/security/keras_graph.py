@@ -14,7 +14,7 @@ def first_call(layer: dict) -> int:
     return int(role != names.LAYER or layer["class_name"] == "InputLayer")
 
 
-def require_order(waiting: dict[str, list], made: dict[str, int], where: str) -> None:
+def require_order(waiting: dict[str, list], calls_made: dict[str, int], where: str) -> None:
     """Simulate the loop in which Keras calls the layers, whose rounds are bounded."""
     attempts, most = 0, 20 * sum(map(len, waiting.values())) + 1000
     waiting = {name: nodes for name, nodes in waiting.items() if nodes}
@@ -22,9 +22,9 @@ def require_order(waiting: dict[str, list], made: dict[str, int], where: str) ->
         before = sum(map(len, waiting.values()))
         for name in list(waiting):
             nodes = waiting[name]
-            while nodes and all(made[source] > number for source, number in nodes[0]):
+            while nodes and all(calls_made[source] > number for source, number in nodes[0]):
                 nodes.pop(0)
-                made[name] += 1
+                calls_made[name] += 1
                 attempts += 1
             attempts += 1
             if not nodes:

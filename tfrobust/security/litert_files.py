@@ -143,13 +143,13 @@ def _check(content: bytes) -> None:
 
 def _check_metadata(model: dict, buffer_count: int) -> None:
     listed = model["metadata"] or []
-    places = [each["buffer"] for each in listed]
+    places = [entry["buffer"] for entry in listed]
     if model["metadata_buffer"] is not None:
         places += model["metadata_buffer"].tolist()
     _check_indices(places, buffer_count, "buffer of its metadata")
-    for each in listed:
-        if each["name"] not in METADATA:
-            _refuse(f"it has metadata {shown(each['name'])}, which may change what is run", _CONVERT)
+    for entry in listed:
+        if entry["name"] not in METADATA:
+            _refuse(f"it has metadata {shown(entry['name'])}, which may change what is run", _CONVERT)
 
 
 def _operator_name(code: dict) -> str:
@@ -167,111 +167,111 @@ def _check_tensors(tensors: list[dict], buffers: list[dict], most: int) -> int:
     """Check each tensor by itself; return the bytes of those that are not constant, at most `most`."""
     total = 0
     for number, tensor in enumerate(tensors):
-        what = f"tensor {number}"
+        subject = f"tensor {number}"
         kind = _TYPE_NAMES.get(tensor["type"], tensor["type"])
         if kind not in TYPES:
-            _refuse(f"{what} is of the type {kind}; {', '.join(TYPES)} are allowed", _CONVERT)
+            _refuse(f"{subject} is of the type {kind}; {', '.join(TYPES)} are allowed", _CONVERT)
         if tensor["is_variable"]:
-            _refuse(f"{what} is a variable, so that outputs depend on earlier calls", _CONVERT)
-        shape = _shape(tensor["shape"], 0, what)
-        signature = _shape(tensor["shape_signature"], -1, what)
+            _refuse(f"{subject} is a variable, so that outputs depend on earlier calls", _CONVERT)
+        shape = _shape(tensor["shape"], 0, subject)
+        signature = _shape(tensor["shape_signature"], -1, subject)
         if signature and len(signature) != len(shape):
-            _refuse(f"{what} has two shapes of different lengths", _AGAIN)
+            _refuse(f"{subject} has two shapes of different lengths", _AGAIN)
         if any(size not in (-1, other) for size, other in zip(signature, shape, strict=False)):
-            _refuse(f"{what} has the shapes {shown(shape)} and {shown(signature)}, which differ", _AGAIN)
-        _check_indices([tensor["buffer"]], len(buffers), f"buffer of {what}")
+            _refuse(f"{subject} has the shapes {shown(shape)} and {shown(signature)}, which differ", _AGAIN)
+        _check_indices([tensor["buffer"]], len(buffers), f"buffer of {subject}")
         size, stored = math.prod(shape) * TYPES[kind], _length(buffers[tensor["buffer"]]["data"])
         if stored and stored != size:
-            _refuse(f"{what} has {stored} bytes and the shape {shown(shape)} of {kind}, {size} bytes", _AGAIN)
+            _refuse(f"{subject} has {stored} bytes and the shape {shown(shape)} of {kind}, {size} bytes", _AGAIN)
         total += 0 if stored else size
         if total > most:
             _refuse(f"its tensors take more than {LARGEST_TENSORS} bytes", "Convert a model of smaller images.")
         if tensor["quantization"]:
-            _check_quantization(tensor["quantization"], shape, what)
+            _check_quantization(tensor["quantization"], shape, subject)
     return total
 
 
-def _shape(vector: np.ndarray | None, least: int, what: str) -> tuple[int, ...]:
+def _shape(vector: np.ndarray | None, least: int, subject: str) -> tuple[int, ...]:
     if _length(vector) > MOST_DIMENSIONS:
-        _refuse(f"{what} has {len(vector)} dimensions, more than {MOST_DIMENSIONS}", _CONVERT)
+        _refuse(f"{subject} has {len(vector)} dimensions, more than {MOST_DIMENSIONS}", _CONVERT)
     shape = () if vector is None else tuple(vector.tolist())
     if any(size < least for size in shape):
-        _refuse(f"{what} has the shape {shown(shape)}", _AGAIN)
+        _refuse(f"{subject} has the shape {shown(shape)}", _AGAIN)
     return shape
 
 
-def _check_quantization(found: dict, shape: tuple[int, ...], what: str) -> None:
-    scales, zeros, axis = found["scale"], found["zero_point"], found["quantized_dimension"]
+def _check_quantization(quantization: dict, shape: tuple[int, ...], subject: str) -> None:
+    scales, zeros, axis = quantization["scale"], quantization["zero_point"], quantization["quantized_dimension"]
     if _length(scales) != _length(zeros):
-        _refuse(f"{what} has {_length(scales)} scales and {_length(zeros)} zero points", _AGAIN)
+        _refuse(f"{subject} has {_length(scales)} scales and {_length(zeros)} zero points", _AGAIN)
     if not _length(scales):
         return
     if not 0 <= axis < max(len(shape), 1) or len(scales) not in (1, *shape[axis : axis + 1]):
-        _refuse(f"{what} has {len(scales)} scales, which do not fit its dimension {axis}", _AGAIN)
+        _refuse(f"{subject} has {len(scales)} scales, which do not fit its dimension {axis}", _AGAIN)
     if not (np.isfinite(scales).all() and (scales >= 0).all() and (np.abs(zeros) < 2**31).all()):
-        _refuse(f"{what} has a scale that is negative or not finite, or a zero point beyond 32 bits", _AGAIN)
+        _refuse(f"{subject} has a scale that is negative or not finite, or a zero point beyond 32 bits", _AGAIN)
 
 
 def _check_operators(reader: Reader, graph: dict, names: list[str], buffers: list[dict]) -> None:
     """Check that each operator reads what exists, and writes each tensor once, and no constant or input."""
     tensors = graph["tensors"] or []
-    constant = {number for number, each in enumerate(tensors) if _length(buffers[each["buffer"]]["data"])}
+    constant = {number for number, tensor in enumerate(tensors) if _length(buffers[tensor["buffer"]]["data"])}
     inputs, outputs = _listed(graph["inputs"]), _listed(graph["outputs"])
     _check_indices(inputs + outputs, len(tensors), "tensor of an input or output")
-    largest = max((int(tensors[place]["shape"][0]) for place in inputs if _length(tensors[place]["shape"])), default=0)
+    largest = max((int(tensors[index]["shape"][0]) for index in inputs if _length(tensors[index]["shape"])), default=0)
     if largest > MOST_AT_A_TIME:
         _refuse(f"it takes {largest} examples at a time, more than {MOST_AT_A_TIME}", "Convert it for any number.")
-    known = set(inputs) | constant
+    computed = set(inputs) | constant
     if len(set(inputs)) < len(inputs) or constant & set(inputs):
         _refuse("an input of it occurs twice, or is a constant", _AGAIN)
     for number, operator in enumerate(graph["operators"] or []):
         _check_indices([operator["opcode_index"]], len(names), f"code of operator {number}")
-        what = f"operator {number} ({names[operator['opcode_index']]})"
-        _check_options(reader, operator, names[operator["opcode_index"]], what)
+        subject = f"operator {number} ({names[operator['opcode_index']]})"
+        _check_options(reader, operator, names[operator["opcode_index"]], subject)
         # -1 is an optional input that is left out.
-        read = [each for each in _listed(operator["inputs"]) if each != -1]
+        read = [index for index in _listed(operator["inputs"]) if index != -1]
         written = _listed(operator["outputs"])
-        _check_indices(read + written, len(tensors), f"tensor of {what}")
-        if not set(read) <= known:
-            _refuse(f"{what} reads a tensor that nothing before it has written", _AGAIN)
-        if known & set(written) or len(set(written)) < len(written):
-            _refuse(f"{what} writes a constant, an input, or a tensor that is written already", _AGAIN)
-        known |= set(written)
+        _check_indices(read + written, len(tensors), f"tensor of {subject}")
+        if not set(read) <= computed:
+            _refuse(f"{subject} reads a tensor that nothing before it has written", _AGAIN)
+        if computed & set(written) or len(set(written)) < len(written):
+            _refuse(f"{subject} writes a constant, an input, or a tensor that is written already", _AGAIN)
+        computed |= set(written)
         if _length(operator["intermediates"]) or np.any(_listed(operator["mutating_variable_inputs"])):
-            _refuse(f"{what} keeps a state between calls", _CONVERT)
-    if not set(outputs) <= known:
+            _refuse(f"{subject} keeps a state between calls", _CONVERT)
+    if not set(outputs) <= computed:
         _refuse("an output of it is never written", _AGAIN)
 
 
-def _check_options(reader: Reader, operator: dict, name: str, what: str) -> None:
+def _check_options(reader: Reader, operator: dict, name: str, subject: str) -> None:
     kind, at, expected = operator["builtin_options_type"], operator["builtin_options"], OPTIONS[name]
     if kind == 0 and at is None:
         return
     if kind != getattr(schema.BuiltinOptions, expected) or expected == "NONE" or at is None:
-        _refuse(f"{what} has options of the kind {kind}, which are not its own", _AGAIN)
+        _refuse(f"{subject} has options of the kind {kind}, which are not its own", _AGAIN)
     reader.table(expected, at)
 
 
 def _check_signatures(model: dict, graphs: list[dict]) -> None:
-    keys = [each["signature_key"] for each in model["signature_defs"] or []]
+    keys = [definition["signature_key"] for definition in model["signature_defs"] or []]
     if None in keys or len(set(keys)) < len(keys):
         _refuse("two of its signatures have the same name, or one has none", _AGAIN)
     for signature in model["signature_defs"] or []:
-        what = f"signature {shown(signature['signature_key'])}"
-        _check_indices([signature["subgraph_index"]], len(graphs), f"subgraph of the {what}")
+        subject = f"signature {shown(signature['signature_key'])}"
+        _check_indices([signature["subgraph_index"]], len(graphs), f"subgraph of the {subject}")
         graph = graphs[signature["subgraph_index"]]
         for side in ("inputs", "outputs"):
             listed, allowed = signature[side] or [], _listed(graph[side])
-            names = [each["name"] for each in listed]
+            names = [part["name"] for part in listed]
             if None in names or len(set(names)) < len(names):
-                _refuse(f"two {side} of the {what} have the same name, or one has none", _AGAIN)
-            if not {each["tensor_index"] for each in listed} <= set(allowed):
-                _refuse(f"the {what} names {side} that its subgraph does not have", _AGAIN)
+                _refuse(f"two {side} of the {subject} have the same name, or one has none", _AGAIN)
+            if not {part["tensor_index"] for part in listed} <= set(allowed):
+                _refuse(f"the {subject} names {side} that its subgraph does not have", _AGAIN)
 
 
-def _check_indices(indices: list[int], count: int, what: str) -> None:
+def _check_indices(indices: list[int], count: int, subject: str) -> None:
     if any(not 0 <= index < count for index in indices):
-        _refuse(f"the number of the {what} is beyond the last one, {count - 1}", _AGAIN)
+        _refuse(f"the number of the {subject} is beyond the last one, {count - 1}", _AGAIN)
 
 
 def _length(vector) -> int:

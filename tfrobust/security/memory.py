@@ -26,7 +26,7 @@ def used() -> int:
 def available() -> int | None:
     """Return the bytes that this machine, or its container, can still give; None if the system does not tell."""
     free = [_number("/proc/meminfo", "MemAvailable") or None, _of_container()]
-    return min((each for each in free if each is not None), default=None)
+    return min((amount for amount in free if amount is not None), default=None)
 
 
 def bounded(growth: int) -> int:

@@ -21,8 +21,8 @@ def is_own(model) -> bool:
 
 def _digest(model: pathlib.Path) -> str:
     """Return a hash of the files that are loaded; the index of a SavedModel holds the checksums of the data."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in (model, model / "saved_model.pb", model / "variables/variables.index"):
         content = path.read_bytes() if path.is_file() else b""
-        found.update(len(content).to_bytes(8, "little") + content)
-    return found.hexdigest()
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()

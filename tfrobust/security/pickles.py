@@ -105,8 +105,8 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module, name):
         if (module, name) not in _KNOWN:
             raise ForbiddenPickleError(f"the pickle refers to {f'{module}.{name}'[:60]!r}, which is never called.")
-        known = _KNOWN[module, name]
-        return lambda *arguments: known(*arguments)  # a pickle may set attributes of the object it gets
+        function = _KNOWN[module, name]
+        return lambda *arguments: function(*arguments)  # a pickle may set attributes of the object it gets
 
 
 def _finished(value):

@@ -40,8 +40,8 @@ def shape(encoded: tf.Tensor) -> tf.Tensor:
     head = tf.io.decode_raw(tf.strings.substr(encoded + b"\0" * _HEADER, 0, _HEADER), tf.uint8)
     is_png = tf.reduce_all(head[:8] == tf.constant(list(b"\x89PNG\r\n\x1a\n"), tf.uint8))
     is_jpeg = tf.reduce_all(head[:3] == tf.constant(list(b"\xff\xd8\xff"), tf.uint8))
-    known = tf.debugging.Assert(is_png | is_jpeg, ["this is no PNG or JPEG image"])
-    with tf.control_dependencies([known]):
+    check = tf.debugging.Assert(is_png | is_jpeg, ["this is no PNG or JPEG image"])
+    with tf.control_dependencies([check]):
         return tf.cond(
             is_png, lambda: _png_shape(head), lambda: tf.cast(tf.image.extract_jpeg_shape(encoded), tf.int64)
         )
@@ -96,8 +96,8 @@ def turned(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         flipped = tf.cond(is_flipped[0], lambda: tf.reverse(transposed, [0]), lambda: transposed)
         return tf.cond(is_flipped[1], lambda: tf.reverse(flipped, [1]), lambda: flipped)
 
-    made = tf.cond(tf.equal(orientation, 1), lambda: image, upright)
-    return tf.ensure_shape(made, [None, None, image.shape[-1]])
+    result = tf.cond(tf.equal(orientation, 1), lambda: image, upright)
+    return tf.ensure_shape(result, [None, None, image.shape[-1]])
 
 
 def _exif(data: tf.Tensor) -> tf.Tensor:
@@ -122,7 +122,7 @@ def _exif(data: tf.Tensor) -> tf.Tensor:
         is_segment = tf.equal(head[0], 0xFF) & (head[1] != _SCAN) & (length(start) >= 2)
         return is_segment & ~is_exif(start) & (start + 2 + length(start) <= size)
 
-    def found():
+    def search():
         (start,) = tf.while_loop(
             is_before,
             lambda start: (start + 2 + length(start),),
@@ -134,4 +134,4 @@ def _exif(data: tf.Tensor) -> tf.Tensor:
         return tf.cond(is_found, lambda: at(start + 10, inside), lambda: tf.zeros([8], tf.int64))
 
     is_jpeg = tf.reduce_all(tf.equal(data[:3], tf.constant([0xFF, 0xD8, 0xFF], tf.uint8)))
-    return tf.cond(is_jpeg, found, lambda: tf.zeros([8], tf.int64))
+    return tf.cond(is_jpeg, search, lambda: tf.zeros([8], tf.int64))

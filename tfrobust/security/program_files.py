@@ -45,13 +45,13 @@ def shown(name, limit: int = 60) -> str:
 
 def findings(directory: pathlib.Path) -> list[Finding]:
     """Return the faults that keep a folder from being read at all."""
-    found = _entry_findings(directory)
-    if found:
-        return found
+    faults = _entry_findings(directory)
+    if faults:
+        return faults
     program = directory / PROGRAM
     if not program.is_file():
         return [finding(f"{PROGRAM} is missing", "Name the folder of a SavedModel or of one of its versions.")]
-    found = [
+    faults = [
         finding(f"{name} stands beside {PROGRAM}, and a loader may take either", f"Remove {name}.")
         for name in _OTHER_PROGRAMS
         if os.path.lexists(directory / name)
@@ -59,13 +59,13 @@ def findings(directory: pathlib.Path) -> list[Finding]:
     size = program.stat().st_size
     if size > _LARGEST_PROGRAM:
         evidence = f"{PROGRAM} has {size} bytes, more than {_LARGEST_PROGRAM}"
-        found.append(finding(evidence, "Export with weights as variables, not as constants."))
-    return found + _small_part_findings(directory)
+        faults.append(finding(evidence, "Export with weights as variables, not as constants."))
+    return faults + _small_part_findings(directory)
 
 
 def _small_part_findings(directory: pathlib.Path) -> list[Finding]:
     """Reject other files that a loader reads if they are too large or not of their message type."""
-    found = []
+    faults = []
     for name, (kind, largest) in _SMALL_PARTS.items():
         path = directory / name
         if not path.exists():
@@ -76,8 +76,8 @@ def _small_part_findings(directory: pathlib.Path) -> list[Finding]:
         except (DecodeError, OSError):
             fault = "is damaged"
         if fault:
-            found.append(finding(f"{name} {fault}", f"Remove {name}."))
-    return found
+            faults.append(finding(f"{name} {fault}", f"Remove {name}."))
+    return faults
 
 
 def _entry_findings(directory: pathlib.Path) -> list[Finding]:
@@ -136,7 +136,7 @@ def count_messages(content: bytes, kind: Descriptor, most: int) -> int:
     Returns:
         The number of messages, at most `most` + 1.
     """
-    found, at = 0, 0
+    count, at = 0, 0
     open_messages = [(_inner(kind), len(content))]
     try:
         while open_messages:
@@ -155,13 +155,13 @@ def count_messages(content: bytes, kind: Descriptor, most: int) -> int:
                 if key >> 3 not in inner:
                     at += size
                     continue
-                found += 1
-                if found > most or at + size > end:
+                count += 1
+                if count > most or at + size > end:
                     break
                 open_messages.append((_inner(inner[key >> 3]), at + size))
     except IndexError:  # a number that does not end
         pass
-    return found
+    return count
 
 
 @functools.cache
@@ -183,14 +183,14 @@ def _number(content: bytes, at: int) -> tuple[int, int]:
 
 def asset_findings(directory: pathlib.Path, names: Iterable[str]) -> list[Finding]:
     """Return asset files that lie outside `assets/` or do not exist."""
-    found = []
+    faults = []
     for name in sorted(set(names)):
         path = pathlib.PurePosixPath(name)
         if not name or path.is_absolute() or ".." in path.parts or "\\" in name or not name.isprintable():
-            found.append(finding(f"the asset {shown(name)} lies outside assets/", _AGAIN))
+            faults.append(finding(f"the asset {shown(name)} lies outside assets/", _AGAIN))
         elif not _is_file(directory / "assets" / name):
-            found.append(finding(f"the asset {shown(name)} is missing in assets/", _AGAIN))
-    return found
+            faults.append(finding(f"the asset {shown(name)} is missing in assets/", _AGAIN))
+    return faults
 
 
 def _is_file(path: pathlib.Path) -> bool:

@@ -28,7 +28,7 @@ _READING = ("ReadVariableOp", "VarIsInitializedOp", "DisableCopyOnRead")
 # The key of the nodes outside all functions, and the name that denotes all nodes of a function. Names in a file are
 # strings, so no file can hold these keys.
 _GRAPH = _WHOLE = None
-_Place = tuple[str | None, str | None]
+_NodeKey = tuple[str | None, str | None]
 # TensorFlow's markers of an output and of a control input. Inside a name they would make TensorFlow and the scan
 # resolve it to different nodes.
 _MARKS = (":", "^")
@@ -43,19 +43,19 @@ def findings(graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
         RuntimeError: the scan has not seen every operation of the file.
     """
     # Each check relies on the results of the checks before it.
-    found = _name_findings(graph)
-    if found:
-        return found
+    faults = _name_findings(graph)
+    if faults:
+        return faults
     program = Program(graph)
-    found = _call_findings(program) or program_sizes.findings(graph, program.calls, _GRAPH)
-    if found:
-        return found
-    found, seen = _operation_findings(program)
+    faults = _call_findings(program) or program_sizes.findings(graph, program.calls, _GRAPH)
+    if faults:
+        return faults
+    faults, seen = _operation_findings(program)
     library = graph.graph_def.library.function
     written = len(graph.graph_def.node) + sum(len(function.node_def) for function in library)
     if seen != written:
         raise RuntimeError(f"The scan saw {seen} operations of {written}.")
-    return [*found, *_file_findings(program)]
+    return [*faults, *_file_findings(program)]
 
 
 class Program:
@@ -65,27 +65,27 @@ class Program:
         graph: a meta graph.
 
     Attributes:
-        places: name of a function -> its nodes; the nodes of the main graph under None.
-        callers: name of a function -> (place, node) that name it in an attribute.
-        calls: place -> counter of the functions that its nodes name.
+        scopes: name of a function -> its nodes; the nodes of the main graph under None.
+        callers: name of a function -> (scope, node) that name it in an attribute.
+        calls: scope -> counter of the functions that its nodes name.
     """
 
     def __init__(self, graph: meta_graph_pb2.MetaGraphDef):
         self.graph = graph
-        self.functions = {each.signature.name: each for each in graph.graph_def.library.function}
-        self.places = {_GRAPH: graph.graph_def.node} | {n: f.node_def for n, f in self.functions.items()}
+        self.functions = {function.signature.name: function for function in graph.graph_def.library.function}
+        self.scopes = {_GRAPH: graph.graph_def.node} | {n: f.node_def for n, f in self.functions.items()}
         self.callers: dict[str, list] = collections.defaultdict(list)
-        self.calls = {place: collections.Counter() for place in self.places}
-        for place, nodes in self.places.items():
+        self.calls = {scope: collections.Counter() for scope in self.scopes}
+        for scope, nodes in self.scopes.items():
             for node in nodes:
                 for name in named_functions(node, self.functions):
-                    self.callers[name].append((place, node))
-                    self.calls[place][name] += 1
+                    self.callers[name].append((scope, node))
+                    self.calls[scope][name] += 1
 
     @functools.cached_property
-    def nodes(self) -> dict[_Place, node_def_pb2.NodeDef]:
-        """(place, name) -> node."""
-        return {(place, node.name): node for place, nodes in self.places.items() for node in nodes}
+    def nodes(self) -> dict[_NodeKey, node_def_pb2.NodeDef]:
+        """(scope, name) -> node."""
+        return {(scope, node.name): node for scope, nodes in self.scopes.items() for node in nodes}
 
     @functools.cached_property
     def arguments(self) -> dict[str | None, dict[str, int]]:
@@ -98,24 +98,24 @@ class Program:
     @functools.cached_property
     def consumers(self) -> dict[str, list[node_def_pb2.NodeDef]]:
         """Name of a node of the main graph -> the nodes there that take one of its outputs."""
-        found = collections.defaultdict(list)
-        for node in self.places[_GRAPH]:
-            for name in {node_of(each) for each in node.input}:
-                found[name].append(node)
-        return found
+        by_source = collections.defaultdict(list)
+        for node in self.scopes[_GRAPH]:
+            for name in {node_of(source) for source in node.input}:
+                by_source[name].append(node)
+        return by_source
 
     @functools.cached_property
     def variables(self) -> collections.Counter[bytes]:
         """Shared name of a variable -> number of nodes that create a handle of that name."""
-        nodes = (node for nodes in self.places.values() for node in nodes if node.op == "VarHandleOp")
+        nodes = (node for nodes in self.scopes.values() for node in nodes if node.op == "VarHandleOp")
         return collections.Counter(node.attr["shared_name"].s for node in nodes)
 
     @functools.cached_property
     def exposed(self) -> set[str]:
         """Functions that a loader returns, that are gradients, or that TensorFlow may substitute for others."""
         objects, library = self.graph.object_graph_def, self.graph.graph_def.library
-        names = {*objects.concrete_functions, *(each.gradient_func for each in library.gradient)}
-        names |= {each.gradient_func for each in library.registered_gradients}
+        names = {*objects.concrete_functions, *(gradient.gradient_func for gradient in library.gradient)}
+        names |= {gradient.gradient_func for gradient in library.registered_gradients}
         names |= {name for name, function in self.functions.items() if "api_implements" in function.attr}
         for node in objects.nodes:
             bare, captured = node.bare_concrete_function, node.captured_tensor
@@ -123,7 +123,7 @@ class Program:
         return names - {""}
 
     @functools.cached_property
-    def served(self) -> set[_Place]:
+    def served(self) -> set[_NodeKey]:
         """Nodes reached by loading or serving: nodes of the graph as (None, name), functions as (name, None).
 
         In TensorFlow 1, anything that a collection names may be run while loading, except savers, whose purpose is to
@@ -137,12 +137,12 @@ class Program:
         return self._reached(tensors, self.exposed)
 
     @functools.cached_property
-    def restoring(self) -> set[_Place]:
+    def restoring(self) -> set[_NodeKey]:
         """Nodes reached when a loader restores the variables; keys as in `served`."""
         return self._reached([self.graph.saver_def.restore_op_name], ())
 
     @functools.cached_property
-    def answering(self) -> set[_Place]:
+    def answering(self) -> set[_NodeKey]:
         """Nodes reached when the model is called; as `served`, without the signatures that run once at loading.
 
         Only at loading does a server replace tensors of the graph by the names of the assets.
@@ -151,29 +151,31 @@ class Program:
 
     def _of_signatures(self, chosen: Callable[[str], bool]) -> list[str]:
         signatures = [value for name, value in self.graph.signature_def.items() if chosen(name)]
-        tensors = [tensor for each in signatures for tensor in (*each.outputs.values(), *each.inputs.values())]
+        tensors = [
+            tensor for signature in signatures for tensor in (*signature.outputs.values(), *signature.inputs.values())
+        ]
         return [name for tensor in tensors for name in _of_tensor(tensor)]
 
-    def _reached(self, tensors: Iterable[str], functions: Iterable[str]) -> set[_Place]:
+    def _reached(self, tensors: Iterable[str], functions: Iterable[str]) -> set[_NodeKey]:
         names = filter(None, map(node_of, tensors))
         waiting = [*((_GRAPH, name) for name in names), *((name, _WHOLE) for name in functions)]
         reached = set(waiting)
         while waiting:
-            place, name = waiting.pop()
-            whole = name is _WHOLE
-            nodes = self.places.get(place, ()) if whole else filter(None, [self.nodes.get((place, name))])
+            scope, name = waiting.pop()
+            is_all = name is _WHOLE
+            nodes = self.scopes.get(scope, ()) if is_all else filter(None, [self.nodes.get((scope, name))])
             for node in nodes:
-                inputs = [] if whole else [(place, node_of(each)) for each in node.input]
-                for other in (*inputs, *((each, _WHOLE) for each in named_functions(node, self.functions))):
+                inputs = [] if is_all else [(scope, node_of(source)) for source in node.input]
+                for other in (*inputs, *((function, _WHOLE) for function in named_functions(node, self.functions))):
                     if other not in reached:
                         reached.add(other)
                         waiting.append(other)
         return reached
 
 
-def _key(place: str | None, node: node_def_pb2.NodeDef) -> _Place:
+def _key(scope: str | None, node: node_def_pb2.NodeDef) -> _NodeKey:
     """Return the key of a node as in `Program.served`: its function, if it is in one."""
-    return (_GRAPH, node.name) if place is _GRAPH else (place, _WHOLE)
+    return (_GRAPH, node.name) if scope is _GRAPH else (scope, _WHOLE)
 
 
 def _of_tensor(tensor: meta_graph_pb2.TensorInfo) -> list[str]:
@@ -194,13 +196,13 @@ def _of_variable(packed: bytes) -> list[str]:
 
 def assets(graph: meta_graph_pb2.MetaGraphDef) -> list[meta_graph_pb2.AssetFileDef]:
     """Return the asset files of a graph, from TensorFlow 2's list or else, as loaders do, from TensorFlow 1's."""
-    found = list(graph.asset_file_def)
-    if not found and _ASSETS in graph.collection_def:
+    files = list(graph.asset_file_def)
+    if not files and _ASSETS in graph.collection_def:
         for packed in graph.collection_def[_ASSETS].any_list.value:
             asset = meta_graph_pb2.AssetFileDef()
             if packed.Unpack(asset):
-                found.append(asset)
-    return found
+                files.append(asset)
+    return files
 
 
 def node_of(tensor: str) -> str:
@@ -208,9 +210,9 @@ def node_of(tensor: str) -> str:
     return tensor.lstrip("^").split(":")[0]
 
 
-def named_functions(node: node_def_pb2.NodeDef, known: Iterable[str]) -> Iterator[str]:
+def named_functions(node: node_def_pb2.NodeDef, functions: Iterable[str]) -> Iterator[str]:
     """Yield the functions that a node names by its operation, an attribute, or an attribute of such a function."""
-    if node.op in known:
+    if node.op in functions:
         yield node.op
     waiting = list(node.attr.values())
     while waiting:
@@ -258,8 +260,8 @@ def _call_findings(program: Program) -> list[Finding]:
     if missing is not None:
         evidence = f"{_where(*program.callers[missing][0])} names the function {shown(missing)}, which is not there"
         return [finding(evidence, "Export the model again.")]
-    known = ALLOWED | SAVERS | FILE_INPUTS.keys()
-    hidden = next((name for name in program.functions if name in known or hasattr(tf.raw_ops, name)), None)
+    operations = ALLOWED | SAVERS | FILE_INPUTS.keys()
+    hidden = next((name for name in program.functions if name in operations or hasattr(tf.raw_ops, name)), None)
     if hidden is not None:
         return [finding(f"a function has the name of the operation {shown(hidden)}", "Export the model again.")]
     circle = _circle(program)
@@ -270,15 +272,15 @@ def _call_findings(program: Program) -> list[Finding]:
 
 def _circle(program: Program) -> str | None:
     """Return a function that calls itself, directly or indirectly; None if there is none."""
-    left = {name: {p for p, _ in program.callers[name]} - {_GRAPH} for name in program.functions}
-    free = [name for name, places in left.items() if not places]
+    remaining = {name: {p for p, _ in program.callers[name]} - {_GRAPH} for name in program.functions}
+    free = [name for name, callers in remaining.items() if not callers]
     while free:
         caller = free.pop()
         for name in program.calls[caller]:
-            left[name].discard(caller)
-            if not left[name]:
+            remaining[name].discard(caller)
+            if not remaining[name]:
                 free.append(name)
-    return next((name for name, places in left.items() if places), None)
+    return next((name for name, callers in remaining.items() if callers), None)
 
 
 def _operation_findings(program: Program) -> tuple[list[Finding], int]:
@@ -286,76 +288,79 @@ def _operation_findings(program: Program) -> tuple[list[Finding], int]:
     faults: dict[str, str] = {}
     seen = 0
     loaded = program.served | program.restoring
-    for place, nodes in program.places.items():
+    for scope, nodes in program.scopes.items():
         for node in nodes:
             seen += 1
             if node.op in ALLOWED or node.op in FILE_INPUTS.keys() - SAVERS or node.op in program.functions:
                 continue
             # A loader restores; the saver's other operations would change files.
             reached = program.served if node.op in FILE_INPUTS else loaded
-            if node.op in SAVERS and _key(place, node) not in reached:
+            if node.op in SAVERS and _key(scope, node) not in reached:
                 continue
-            faults.setdefault(node.op, _where(place, node))
+            faults.setdefault(node.op, _where(scope, node))
     reasons = ("is not in the allowed list", "only the model's own saver may use")
-    found = [
+    refusals = [
         finding(f"{where} is the operation {shown(name)}, which {reasons[name in SAVERS]}", _OTHERWISE)
         for name, where in sorted(faults.items())
     ]
-    return found, seen
+    return refusals, seen
 
 
 def _file_findings(program: Program) -> list[Finding]:
     """Reject operations that read a file other than the model's own."""
     graph = program.graph
-    own = {True: [graph.saver_def.filename_tensor_name], False: [each.tensor_info.name for each in assets(graph)]}
-    own = {saver: {(_GRAPH, node_of(name)) for name in names} for saver, names in own.items()}
+    own_names = {
+        True: [graph.saver_def.filename_tensor_name],
+        False: [asset.tensor_info.name for asset in assets(graph)],
+    }
+    own_names = {saver: {(_GRAPH, node_of(name)) for name in names} for saver, names in own_names.items()}
     # A loader does not know the assets while it restores either.
     reached = {True: program.answering, False: program.answering | program.restoring}
     # Names already traced to the model's own files are not traced again.
-    traced: dict[bool, set[_Place]] = {True: set(), False: set()}
-    for place, nodes in program.places.items():
+    traced: dict[bool, set[_NodeKey]] = {True: set(), False: set()}
+    for scope, nodes in program.scopes.items():
         for node in nodes:
             position, saver = FILE_INPUTS.get(node.op), node.op in SAVERS
             if position is None:
                 continue
-            known = position < len(node.input) and _is_own(
-                program, own[saver], place, node.input[position], traced[saver]
+            is_own = position < len(node.input) and _is_own(
+                program, own_names[saver], scope, node.input[position], traced[saver]
             )
-            if not known or _key(place, node) in reached[saver]:
-                evidence = f"{_where(place, node)} ({node.op}) reads a file that is not one of its assets"
+            if not is_own or _key(scope, node) in reached[saver]:
+                evidence = f"{_where(scope, node)} ({node.op}) reads a file that is not one of its assets"
                 return [finding(evidence, _OWN_FILES)]
     return []
 
 
-def _is_own(program: Program, own: set, place: str | None, tensor: str, seen: set[_Place]) -> bool:
-    """Return True if a file's name can only come from the nodes in `own`, or from an asset that a function holds."""
-    waiting = [(place, node_of(tensor))]
+def _is_own(program: Program, own_nodes: set, scope: str | None, tensor: str, seen: set[_NodeKey]) -> bool:
+    """Return True if a file's name comes only from nodes in `own_nodes`, or from an asset that a function holds."""
+    waiting = [(scope, node_of(tensor))]
     while waiting:
         source = waiting.pop()
         if source in seen:
             continue
         seen.add(source)
-        place, name = source
-        if source in own and source in program.nodes and program.nodes[source].op in _FED:
+        scope, name = source
+        if source in own_nodes and source in program.nodes and program.nodes[source].op in _FED:
             continue
-        if name in program.arguments.get(place, ()):
-            given = _given(program, place, program.arguments[place][name])
-            if given is None:
+        if name in program.arguments.get(scope, ()):
+            sources = _argument_sources(program, scope, program.arguments[scope][name])
+            if sources is None:
                 return False
-            waiting += given
+            waiting += sources
             continue
         node = program.nodes.get(source)
         if node is None or node.op not in _PASSING or not node.input:
             return False
-        given = [(place, node_of(node.input[0]))]
-        given = given if node.op == "Identity" else _written(program, given[0])
-        if not given:
+        sources = [(scope, node_of(node.input[0]))]
+        sources = sources if node.op == "Identity" else _assigned_sources(program, sources[0])
+        if not sources:
             return False
-        waiting += given
+        waiting += sources
     return True
 
 
-def _written(program: Program, handle: _Place) -> list[_Place]:
+def _assigned_sources(program: Program, handle: _NodeKey) -> list[_NodeKey]:
     """Return the tensors assigned to a variable of the graph; [] if unknown (those of asset names are known)."""
     variable = program.nodes.get(handle)
     if variable is None or variable.op != "VarHandleOp" or handle[0] is not _GRAPH:
@@ -373,26 +378,26 @@ def _written(program: Program, handle: _Place) -> list[_Place]:
     return written
 
 
-def _given(program: Program, function: str, position: int) -> list[_Place] | None:
+def _argument_sources(program: Program, function: str, position: int) -> list[_NodeKey] | None:
     """Return the values of one argument of a function over all its calls; None where they cannot be determined."""
     graph = program.graph.object_graph_def
     if function in program.exposed:
         held = graph.concrete_functions
         bound = held[function].bound_inputs if function in held else ()
-        place = position - (len(program.arguments[function]) - len(bound))
-        if place < 0 or not 0 <= bound[place] < len(graph.nodes) or not graph.nodes[bound[place]].HasField("asset"):
+        slot = position - (len(program.arguments[function]) - len(bound))
+        if slot < 0 or not 0 <= bound[slot] < len(graph.nodes) or not graph.nodes[bound[slot]].HasField("asset"):
             return None
-    given = []
-    for place, node in program.callers[function]:
+    sources = []
+    for scope, node in program.callers[function]:
         plain = node.op in _CALLS and node.attr["f"].func.name == function
         if not plain or position >= len(node.input):
             return None
-        given.append((place, node_of(node.input[position])))
-    return given
+        sources.append((scope, node_of(node.input[position])))
+    return sources
 
 
-def _where(place: str | None, node: node_def_pb2.NodeDef) -> str:
-    return f"node {shown(node.name, 40)}" + (" of the graph" if place is _GRAPH else f" of function {shown(place, 50)}")
+def _where(scope: str | None, node: node_def_pb2.NodeDef) -> str:
+    return f"node {shown(node.name, 40)}" + (" of the graph" if scope is _GRAPH else f" of function {shown(scope, 50)}")
 
 
 # ---------------------------------------------------------------------------------------- allowed operations

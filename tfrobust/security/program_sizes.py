@@ -88,8 +88,8 @@ def _bytes(tensor: tensor_pb2.TensorProto) -> int | None:
     sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
     if tensor.tensor_shape.unknown_rank or min(sizes, default=0) < 0 or len(sizes) > MOST_DIMENSIONS:
         return None
-    each = element_size(tensor.dtype)
-    return None if each is None else each * math.prod(sizes)
+    item_size = element_size(tensor.dtype)
+    return None if item_size is None else item_size * math.prod(sizes)
 
 
 def element_size(kind: int) -> int | None:
@@ -129,12 +129,12 @@ def _can_hold(kind: Descriptor) -> bool:
     """Return True if messages of a type are, or can hold, a constant or a shape."""
     waiting, seen = [kind], set()
     while waiting:
-        each = waiting.pop()
-        if each in (_TENSOR, _SHAPE):
+        message = waiting.pop()
+        if message in (_TENSOR, _SHAPE):
             return True
-        if each.full_name not in seen:
-            seen.add(each.full_name)
-            waiting += [field.message_type for field in each.fields if field.message_type is not None]
+        if message.full_name not in seen:
+            seen.add(message.full_name)
+            waiting += [field.message_type for field in message.fields if field.message_type is not None]
     return False
 
 
@@ -159,12 +159,12 @@ def _structure_findings(graph: saved_object_graph_pb2.SavedObjectGraph) -> list[
     """Reject nested arguments and outputs of functions that are too many: a loader decodes them slowly."""
     total = 0
     for name, function in graph.concrete_functions.items():
-        found = 0
+        count = 0
         for part in (function.canonicalized_input_signature, function.output_signature):
-            found += count_messages(part.SerializeToString(), part.DESCRIPTOR, MOST_STRUCTURE)
-        total += found
-        if found > MOST_STRUCTURE or total > MOST_STRUCTURES:
-            most = MOST_STRUCTURE if found > MOST_STRUCTURE else MOST_STRUCTURES
+            count += count_messages(part.SerializeToString(), part.DESCRIPTOR, MOST_STRUCTURE)
+        total += count
+        if count > MOST_STRUCTURE or total > MOST_STRUCTURES:
+            most = MOST_STRUCTURE if count > MOST_STRUCTURE else MOST_STRUCTURES
             evidence = f"arguments and outputs of function {shown(name, 50)} have too many parts, more than {most}"
             return [finding(evidence, "Export a function of fewer outputs.")]
     return []

@@ -79,8 +79,8 @@ def rehearse(model, use: Use = A_FEW) -> None:
     fault = run(str(model), memory_limit(model, use), SECONDS, use)
     if fault:
         runtime = "LiteRT" if model.suffix == ".tflite" else "Keras" if model.suffix == ".keras" else "TensorFlow"
-        what = f"{runtime} {fault}"
-        raise InputError(f"{named(model)} is not loaded: {what}. Export it again, or get an unchanged copy."[:300])
+        outcome = f"{runtime} {fault}"
+        raise InputError(f"{named(model)} is not loaded: {outcome}. Export it again, or get an unchanged copy."[:300])
 
 
 def run(model: str, growth: int, seconds: int, use: Use) -> str:
@@ -127,8 +127,8 @@ def memory_limit(model, use: Use = A_FEW) -> int:
     Files count by what they take on the disk, so holes do not, and a file of many links counts once.
     """
     model = pathlib.Path(model)
-    found = (path.stat() for path in (model, *model.rglob("*")) if path.is_file())
-    stored = {(each.st_dev, each.st_ino): min(each.st_size, 512 * each.st_blocks) for each in found}
+    states = (path.stat() for path in (model, *model.rglob("*")) if path.is_file())
+    stored = {(state.st_dev, state.st_ino): min(state.st_size, 512 * state.st_blocks) for state in states}
     batch = 0 if use.examples is None else 4 * use.batch_size * math.prod(use.examples.shape[1:])
     growth = LARGEST + _TIMES_FILES * sum(stored.values()) + _TIMES_BATCH * batch
     return memory.bounded(growth + _PER_PROCESSOR * (os.cpu_count() or 1))

@@ -116,11 +116,11 @@ def _run(function, batch, gradients: bool) -> None:
 
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(batch)
-        outputs = [tf.convert_to_tensor(each) for each in tf.nest.flatten(function(batch))]
-        floats = [tf.cast(each, tf.float32) for each in outputs if each.dtype.is_floating]
+        outputs = [tf.convert_to_tensor(output) for output in tf.nest.flatten(function(batch))]
+        floats = [tf.cast(output, tf.float32) for output in outputs if output.dtype.is_floating]
         total = tf.add_n([tf.zeros([]), *map(tf.reduce_sum, floats)])
-    for each in outputs:
-        each.numpy()
+    for output in outputs:
+        output.numpy()
     gradient = tape.gradient(total, batch) if gradients else None
     if gradient is not None:
         tf.convert_to_tensor(gradient).numpy()
@@ -132,15 +132,15 @@ def _examples(use: dict, shape: list, kind):
 
     more = np.load(use["examples"], allow_pickle=False) if use.get("examples") else None
     fits = more is not None and more.ndim == len(shape) + 1
-    if fits and all(size in (None, given) for size, given in zip(shape, more.shape[1:], strict=True)):
+    if fits and all(size in (None, actual) for size, actual in zip(shape, more.shape[1:], strict=True)):
         shape = more.shape[1:]
     else:
         shape = [size or _UNKNOWN_SIZE for size in shape]
         draws = np.random.default_rng(0).uniform(size=(7, *shape))
         more = draws if kind.is_floating else np.rint(draws)
     first = np.full((1, *shape), 0.5 if kind.is_floating and len(shape) > 1 else 1.0)
-    found = np.concatenate([first, more])
-    return found.astype(str) if kind.name == "string" else found.astype(kind.as_numpy_dtype)
+    examples = np.concatenate([first, more])
+    return examples.astype(str) if kind.name == "string" else examples.astype(kind.as_numpy_dtype)
 
 
 @contextlib.contextmanager
@@ -174,14 +174,14 @@ def _litert(interpreter, path: str):
     import numpy as np
 
     inputs = interpreter.get_input_details()
-    shapes = [each["shape_signature"].tolist() or each["shape"].tolist() for each in inputs]
+    shapes = [detail["shape_signature"].tolist() or detail["shape"].tolist() for detail in inputs]
     any_number = all(shape[:1] == [-1] for shape in shapes)
 
     def function(batch):
         if any_number or -1 in shapes[0]:
-            for given, shape in zip(inputs, shapes, strict=True):
+            for detail, shape in zip(inputs, shapes, strict=True):
                 sizes = batch.shape[1:] if len(inputs) == 1 else [max(1, size) for size in shape[1:]]
-                interpreter.resize_tensor_input(given["index"], [len(batch) if any_number else shape[0], *sizes])
+                interpreter.resize_tensor_input(detail["index"], [len(batch) if any_number else shape[0], *sizes])
         return _invoke(interpreter, batch.numpy())
 
     fixed = None if any_number else max(1, shapes[0][0])
@@ -192,9 +192,11 @@ def _invoke(interpreter, batch):
     import numpy as np
 
     interpreter.allocate_tensors()
-    for given in interpreter.get_input_details():
-        fits = batch is not None and batch.shape == tuple(given["shape"]) and batch.dtype == given["dtype"]
-        interpreter.set_tensor(given["index"], batch if fits else np.full(given["shape"], 0.5).astype(given["dtype"]))
+    for detail in interpreter.get_input_details():
+        fits = batch is not None and batch.shape == tuple(detail["shape"]) and batch.dtype == detail["dtype"]
+        interpreter.set_tensor(
+            detail["index"], batch if fits else np.full(detail["shape"], 0.5).astype(detail["dtype"])
+        )
     interpreter.invoke()
     return [interpreter.get_tensor(returned["index"]) for returned in interpreter.get_output_details()]
 
@@ -232,8 +234,8 @@ def _read_variables(loaded, directory: str) -> None:
 def main(model: str, growth: str, seconds: str, use: str, temporary: str) -> None:
     """Print why a model must not be loaded, or ""."""
     limit(int(seconds))
-    wanted = json.loads(use)
-    names = [*wanted.get("modules", ()), wanted.get("opener", "").partition(":")[0]]
+    options = json.loads(use)
+    names = [*options.get("modules", ()), options.get("opener", "").partition(":")[0]]
     names += ["tfrobust.saving"] * _is_keras(model) + ["ai_edge_litert.interpreter"] * model.endswith(".tflite")
     for name in ("tensorflow", *filter(None, names)):
         with contextlib.suppress(ImportError):  # a module of the caller that lies in its folder
@@ -242,7 +244,7 @@ def main(model: str, growth: str, seconds: str, use: str, temporary: str) -> Non
         sys.modules["tfrobust.saving"].import_all()  # registers the classes that the file may name
     memory.limit(int(growth))
     hook = walls.raise_walls(model, temporary)
-    verdict = rehearse(model, wanted)
+    verdict = rehearse(model, options)
     _end(["load", hook.refused[0]] if hook.refused else verdict)
 
 

@@ -47,10 +47,10 @@ def scan(directory) -> list[Finding]:
     program = program_files.parsed(directory)
     if isinstance(program, Finding):
         return [program]
-    found = [each for graph in program.meta_graphs for each in program_graph.findings(graph)]
+    faults = [finding for graph in program.meta_graphs for finding in program_graph.findings(graph)]
     names = [asset.filename for graph in program.meta_graphs for asset in program_graph.assets(graph)]
-    found += program_files.asset_findings(directory, names)
-    return found or variable_index.findings(directory)
+    faults += program_files.asset_findings(directory, names)
+    return faults or variable_index.findings(directory)
 
 
 def check(directory) -> None:
@@ -90,8 +90,8 @@ def load(directory, use: rehearsal.Use = rehearsal.A_FEW):
 
 def signatures(loaded) -> Mapping:
     """Return the signatures of a loaded SavedModel by name; an empty mapping if it has none."""
-    found = getattr(loaded, "signatures", None)
-    return found if isinstance(found, Mapping) else {}
+    mapping = getattr(loaded, "signatures", None)
+    return mapping if isinstance(mapping, Mapping) else {}
 
 
 @contextlib.contextmanager

@@ -54,8 +54,8 @@ def findings(directory: pathlib.Path) -> list[Finding]:
     index, data = folder / "variables.index", list(folder.glob("variables.data-*"))
     if not index.is_file():
         return [finding("variables/variables.index is missing", _AGAIN)] if data else []
-    found = fault(index)
-    return [finding(found, _AGAIN)] if found else []
+    reason = fault(index)
+    return [finding(reason, _AGAIN)] if reason else []
 
 
 def fault(index: pathlib.Path) -> str:
@@ -68,11 +68,11 @@ def fault(index: pathlib.Path) -> str:
         variables, stored = _read(index)
     except (_DamagedIndexError, DecodeError, struct.error) as error:
         return f"{index.name} is damaged" + (f": {error}" if isinstance(error, _DamagedIndexError) else "")
-    for wanted in (
+    for needed in (
         sum(variable.stored for variable in variables),
         sum(variable.size for variable in variables if variable.sliced),
     ):
-        if wanted > stored:
+        if needed > stored:
             largest = max(variables, key=lambda variable: variable.size)
             return (
                 f"its files hold {stored} bytes, less than its variables, such as {shown(largest.name)} {largest.shape}"
@@ -103,7 +103,7 @@ def _variable(key: bytes, value: bytes, files: Sequence[int]) -> _Variable:
     shape = [dimension.size for dimension in entry.shape.dim]
     fault = "has no known shape" if entry.shape.unknown_rank or min(shape, default=0) < 0 else shape_fault(shape)
     try:
-        each = tf.as_dtype(entry.dtype).size
+        item_size = tf.as_dtype(entry.dtype).size
     except TypeError:
         fault = "has no known type"
     if fault:
@@ -114,12 +114,12 @@ def _variable(key: bytes, value: bytes, files: Sequence[int]) -> _Variable:
     if entry.offset + stored > files[entry.shard_id]:
         raise _DamagedIndexError(f"{shown(name)} ends after the end of its data file")
     of_any_length = entry.dtype in _OF_ANY_LENGTH
-    fits = elements <= stored if of_any_length else elements * each == stored
+    fits = elements <= stored if of_any_length else elements * item_size == stored
     if not fits and not entry.slices:
         raise _DamagedIndexError(f"{shown(name)} {shape} does not match its {stored} bytes")
     if entry.slices and (stored or of_any_length or not all(_lies_in(part, shape) for part in entry.slices)):
         raise _DamagedIndexError(f"{shown(name)} has slices of other shapes")
-    return _Variable(name, shape, stored if of_any_length else elements * each, stored, bool(entry.slices))
+    return _Variable(name, shape, stored if of_any_length else elements * item_size, stored, bool(entry.slices))
 
 
 def _lies_in(part, shape: list[int]) -> bool:
@@ -127,8 +127,8 @@ def _lies_in(part, shape: list[int]) -> bool:
     if len(part.extent) != len(shape):
         return False
     for extent, size in zip(part.extent, shape, strict=True):
-        whole = not extent.HasField("length") and extent.start == 0
-        if not whole and not (0 <= extent.start <= extent.start + extent.length <= size and extent.length > 0):
+        is_full = not extent.HasField("length") and extent.start == 0
+        if not is_full and not (0 <= extent.start <= extent.start + extent.length <= size and extent.length > 0):
             return False
     return True
 
@@ -143,8 +143,8 @@ def _pairs(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     _, _, at = _handle(content, len(content) - _FOOTER)  # skips the handle of an unused block
     places = _block(content, *_handle(content, at)[:2])
     before, end = None, 0
-    for last, place in places:
-        offset, size, _ = _handle(place, 0)
+    for last, handle in places:
+        offset, size, _ = _handle(handle, 0)
         if offset < end:
             raise _DamagedIndexError("its blocks overlap")
         end = offset + size
@@ -170,25 +170,25 @@ def _block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
     end = size - 4 - 4 * count
     if count < 1 or end < 0:
         raise _DamagedIndexError("the length of a block is unknown")
-    pairs, whole = [], {0}
+    pairs, entry_starts = [], {0}
     key, at = b"", 0
     while at < end:
         began = at
         shared, at = _number(block, at)
-        own, at = _number(block, at)
+        unshared, at = _number(block, at)
         length, at = _number(block, at)
-        if shared > len(key) or at + own + length > end:
+        if shared > len(key) or at + unshared + length > end:
             raise _DamagedIndexError("an entry is longer than its block")
         if not shared:
-            whole.add(began)
-        previous, key = key, key[:shared] + block[at : at + own]
-        at += own + length
+            entry_starts.add(began)
+        previous, key = key, key[:shared] + block[at : at + unshared]
+        at += unshared + length
         if pairs and key <= previous:
             raise _DamagedIndexError("its names are not in order")
         pairs.append((key, block[at - length : at]))
     # TensorFlow starts a search at these positions. They must be those of entries, or it would read other data.
     starts = struct.unpack(f"<{count}I", block[end:-4])
-    if starts[0] or not whole.issuperset(starts) or any(a >= b for a, b in itertools.pairwise(starts)):
+    if starts[0] or not entry_starts.issuperset(starts) or any(a >= b for a, b in itertools.pairwise(starts)):
         raise _DamagedIndexError("a block can be read in several ways")
     return pairs
 

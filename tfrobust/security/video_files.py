@@ -59,18 +59,18 @@ def decoded(path: str, positions: np.ndarray) -> np.ndarray:
         InputError: no such video, a codec that is not in `CODECS`, a damaged file, or one that is larger than the
             limits of this module.
     """
-    wanted, kept, last = set(int(position) for position in positions), {}, None
+    numbers, pictures_by_number, last = set(int(position) for position in positions), {}, None
     for number, frame in enumerate(_frames(path)):
         last = number, frame
-        if number in wanted:
-            kept[number] = frame.to_ndarray(format="rgb24")
-        if number >= max(wanted):
+        if number in numbers:
+            pictures_by_number[number] = frame.to_ndarray(format="rgb24")
+        if number >= max(numbers):
             break
     if last is None:
         raise InputError(f"{_named(path)}: the video has no frame.")
-    if last[0] < max(wanted):
-        kept[last[0]] = last[1].to_ndarray(format="rgb24")
-    pictures = [kept[min(int(position), last[0])] for position in positions]
+    if last[0] < max(numbers):
+        pictures_by_number[last[0]] = last[1].to_ndarray(format="rgb24")
+    pictures = [pictures_by_number[min(int(position), last[0])] for position in positions]
     if any(picture.shape != pictures[0].shape for picture in pictures):
         raise InputError(f"{_named(path)}: the size of the frames changes within the video.")
     return np.stack(pictures)

@@ -84,14 +84,14 @@ class Hook:
             return self._file_fault(path, bool((flags or 0) & _WRITING))
         if event == "ctypes.dlopen" and arguments[0] and "/" in os.fsdecode(arguments[0]):
             return self._file_fault(arguments[0], False)
-        faults = (self._file_fault(arguments[place], True) for place in _CHANGING.get(event, ()))
+        faults = (self._file_fault(arguments[position], True) for position in _CHANGING.get(event, ()))
         return next(filter(None, faults), "")
 
     def _file_fault(self, path, writes: bool) -> str:
         if isinstance(path, int) or path is None:
             return ""  # it is open already
-        place = os.path.realpath(os.fsdecode(path))
-        if place in _DEVICES or within(place, self._writable if writes else self._readable):
+        target = os.path.realpath(os.fsdecode(path))
+        if target in _DEVICES or within(target, self._writable if writes else self._readable):
             return ""
         return f"it {'writes to' if writes else 'reads'} {os.fsdecode(path)[-60:]}"
 

@@ -84,7 +84,7 @@ def _kubernetes(environment: Mapping[str, str]) -> tuple[int, list[str]]:
             f"a cluster in Kubernetes needs {INDEX} (set by a Job with completionMode: Indexed), {WORKERS}=2 and "
             f"{ADDRESS}=train-{{index}}.train:2222; missing: {', '.join(missing)}."
         )
-    index, count = (_whole(environment, name) for name in (INDEX, WORKERS))
+    index, count = (_number(environment, name) for name in (INDEX, WORKERS))
     pattern = environment[ADDRESS]
     if "{index}" not in pattern or not re.fullmatch(r".+:\d+", pattern.replace("{index}", "0")):
         raise InputError(f"{ADDRESS} is {pattern[:100]!r}; it needs {{index}} and a port: train-{{index}}.train:2222.")
@@ -100,7 +100,7 @@ def _slurm(environment: Mapping[str, str]) -> tuple[int, list[str]]:
         raise InputError(
             f"this is a Slurm job, but no step of it: {', '.join(missing)} missing. Start the command by srun."
         )
-    rank, nodes = _whole(environment, "SLURM_PROCID"), expand_nodes(environment["SLURM_STEP_NODELIST"])
+    rank, nodes = _number(environment, "SLURM_PROCID"), expand_nodes(environment["SLURM_STEP_NODELIST"])
     tasks = _tasks(environment["SLURM_STEP_TASKS_PER_NODE"])
     if len(tasks) != len(nodes) or rank >= sum(tasks):
         raise InputError(
@@ -113,7 +113,7 @@ def _slurm(environment: Mapping[str, str]) -> tuple[int, list[str]]:
         raise InputError(f"rank {rank} is not where srun --distribution=block puts it: start the command with that.")
     job = environment.get("SLURM_JOB_ID", "")
     first = _FIRST_PORT + int(job if job.isdecimal() else 0) % _PORTS
-    first = _whole(environment, PORT) if environment.get(PORT) else first
+    first = _number(environment, PORT) if environment.get(PORT) else first
     return rank, [f"{nodes[node]}:{first + task}" for node, task in places]
 
 
@@ -125,7 +125,7 @@ def _tasks(text: str) -> list[int]:
     return [int(match[1]) for match in matches for _ in range(int(match[2] or 1))]
 
 
-def _whole(environment: Mapping[str, str], name: str) -> int:
+def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment[name]
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise InputError(f"{name} is {text[:50]!r}; it is a whole number.")

@@ -130,7 +130,7 @@ def _opened(path: str):
     if not zipfile.is_zipfile(path):
         raise InputError(f"{name} is not an .npz archive, or is cut short; write it with numpy.savez.")
     try:
-        archives.check_zip(path, whole=False)  # the checksum of each array is verified when it is read
+        archives.check_zip(path, test_contents=False)  # the checksum of each array is verified when it is read
         return np.load(path, allow_pickle=False)
     except archives.RefusedArchiveError:
         raise

@@ -96,7 +96,7 @@ class Store:
         if not path.exists():
             return None
         try:
-            archives.check_zip(path, whole=False)
+            archives.check_zip(path, test_contents=False)
             with np.load(path, allow_pickle=False) as stored:
                 found = {name: stored[name] for name in shapes}
             if {name: array.shape for name, array in found.items()} != shapes:

@@ -129,7 +129,7 @@ def _safetensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, S
 
 
 def _npz(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, StoredTensor]:
-    archives.check_zip(path, whole=False)
+    archives.check_zip(path, test_contents=False)
     archive = stack.enter_context(zipfile.ZipFile(path))
     tensors = {}
     for member in archive.infolist():
