@@ -20,7 +20,7 @@ from tfrobust.evaluation.doctor import evaluator as doctor
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Setting
-from tfrobust.evaluation.engine.chunks import Found
+from tfrobust.evaluation.engine.chunks import SearchResult
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.structs import AttackResult
 
@@ -160,7 +160,7 @@ def test_an_accuracy_that_rises_with_epsilon_fails(monkeypatch):
         return AttackResult(images, success(attack), np.zeros(len(images), np.float32))
 
     _attack_by(monkeypatch, attacked)
-    monkeypatch.setattr(doctor, "search", lambda setting, attack, positions: Found(success(attack), None))
+    monkeypatch.setattr(doctor, "search", lambda setting, attack, positions: SearchResult(success(attack), None))
     finding = doctor.check_monotone(_few(), SHORT, (0.5, 1.0, 2.0), 1000)
     assert finding.verdict == "fail" and "0.01: 37.5%, 0.02: 80.0%, 0.04: 80.0%" in finding.evidence
 

@@ -6,17 +6,17 @@ import hashlib
 import pathlib
 
 # Digests of their content.
-_own: set[str] = set()
+_digests: set[str] = set()
 
 
 def remember(model) -> None:
     """Register a model that this process has just written, wherever it is moved to."""
-    _own.add(_digest(pathlib.Path(model)))
+    _digests.add(_digest(pathlib.Path(model)))
 
 
 def is_own(model) -> bool:
     """Return True if the content of a model is that of one that was registered."""
-    return _digest(pathlib.Path(model)) in _own
+    return _digest(pathlib.Path(model)) in _digests
 
 
 def _digest(model: pathlib.Path) -> str:

@@ -92,7 +92,7 @@ def _encoded(text: str, codec: str) -> bytes:
     return text.encode("latin1")
 
 
-_KNOWN = {
+_CONSTRUCTORS = {
     ("numpy.core.multiarray", "_reconstruct"): _new_array,
     ("numpy._core.multiarray", "_reconstruct"): _new_array,
     ("numpy", "ndarray"): _PickledArray,
@@ -103,9 +103,9 @@ _KNOWN = {
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module, name):
-        if (module, name) not in _KNOWN:
+        if (module, name) not in _CONSTRUCTORS:
             raise ForbiddenPickleError(f"the pickle refers to {f'{module}.{name}'[:60]!r}, which is never called.")
-        function = _KNOWN[module, name]
+        function = _CONSTRUCTORS[module, name]
         return lambda *arguments: function(*arguments)  # a pickle may set attributes of the object it gets
 
 

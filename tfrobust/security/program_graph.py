@@ -27,7 +27,7 @@ _FED = ("Const", "Placeholder", "PlaceholderWithDefault")
 _READING = ("ReadVariableOp", "VarIsInitializedOp", "DisableCopyOnRead")
 # The key of the nodes outside all functions, and the name that denotes all nodes of a function. Names in a file are
 # strings, so no file can hold these keys.
-_GRAPH = _WHOLE = None
+_GRAPH = _ALL_NODES = None
 _NodeKey = tuple[str | None, str | None]
 # TensorFlow's markers of an output and of a control input. Inside a name they would make TensorFlow and the scan
 # resolve it to different nodes.
@@ -158,15 +158,15 @@ class Program:
 
     def _reached(self, tensors: Iterable[str], functions: Iterable[str]) -> set[_NodeKey]:
         names = filter(None, map(node_of, tensors))
-        waiting = [*((_GRAPH, name) for name in names), *((name, _WHOLE) for name in functions)]
+        waiting = [*((_GRAPH, name) for name in names), *((name, _ALL_NODES) for name in functions)]
         reached = set(waiting)
         while waiting:
             scope, name = waiting.pop()
-            is_all = name is _WHOLE
+            is_all = name is _ALL_NODES
             nodes = self.scopes.get(scope, ()) if is_all else filter(None, [self.nodes.get((scope, name))])
             for node in nodes:
                 inputs = [] if is_all else [(scope, node_of(source)) for source in node.input]
-                for other in (*inputs, *((function, _WHOLE) for function in named_functions(node, self.functions))):
+                for other in (*inputs, *((function, _ALL_NODES) for function in named_functions(node, self.functions))):
                     if other not in reached:
                         reached.add(other)
                         waiting.append(other)
@@ -175,7 +175,7 @@ class Program:
 
 def _key(scope: str | None, node: node_def_pb2.NodeDef) -> _NodeKey:
     """Return the key of a node as in `Program.served`: its function, if it is in one."""
-    return (_GRAPH, node.name) if scope is _GRAPH else (scope, _WHOLE)
+    return (_GRAPH, node.name) if scope is _GRAPH else (scope, _ALL_NODES)
 
 
 def _of_tensor(tensor: meta_graph_pb2.TensorInfo) -> list[str]:

@@ -20,23 +20,23 @@ def check_certificates(outcome: Outcome) -> Finding | None:
         The finding `certificates`; None if no example is certified.
     """
     rows = {
-        series.id.removeprefix(_PREFIX): np.array([one == "1" for one in series.columns["right"][0]])
+        series.id.removeprefix(_PREFIX): np.array([digit == "1" for digit in series.columns["right"][0]])
         for series in outcome.series
         if series.id.startswith(_PREFIX)
     }
-    measured = {one.id: one.settings for one in outcome.measurements if one.id in rows}
-    certified = {one: settings for one, settings in measured.items() if one.startswith("certified.")}
+    measured = {measurement.id: measurement.settings for measurement in outcome.measurements if measurement.id in rows}
+    certified = {name: settings for name, settings in measured.items() if name.startswith("certified.")}
     broken, compared, count = [], 0, 0
-    for one, bound in certified.items():
-        count = max(count, int(rows[one].sum()))
-        for other, settings in measured.items():
-            if other != "accuracy.clean" and not (other.startswith("attack.") and _within(settings, bound)):
+    for name, bound in certified.items():
+        count = max(count, int(rows[name].sum()))
+        for attack, settings in measured.items():
+            if attack != "accuracy.clean" and not (attack.startswith("attack.") and _within(settings, bound)):
                 continue
             compared += 1
-            attacked = rows[other]  # of all images, or of the first
-            wrong = int(np.sum(rows[one][: len(attacked)] & ~attacked[: len(rows[one])]))
+            attacked = rows[attack]  # of all images, or of the first
+            wrong = int(np.sum(rows[name][: len(attacked)] & ~attacked[: len(rows[name])]))
             if wrong:
-                broken.append(f"{wrong} of the {rows[one].sum()} images of {one} are misclassified in {other}")
+                broken.append(f"{wrong} of the {rows[name].sum()} images of {name} are misclassified in {attack}")
     if not count:
         return None
     if broken:

@@ -199,13 +199,13 @@ def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
     """Check that the saved adversarial images are still misclassified as 8-bit images."""
     positions, result = attacked(setting, attack, limit)
     images, labels = np.asarray(result.adversarial), setting.labels[positions]
-    made = setting.clean_correct[positions] & ~are_correct(setting.predict(images), labels)
-    if not made.any():
+    caused = setting.clean_correct[positions] & ~are_correct(setting.predict(images), labels)
+    if not caused.any():
         return Finding("rounding", "pass", "The attack caused no misclassification, so nothing was rounded.")
-    rounded = np.round(images[made] * 255) / np.float32(255)
-    left = float(np.mean(~are_correct(setting.predict(rounded), labels[made])))
-    evidence = f"Of {made.sum()} adversarial images, {left:.1%} are still misclassified when rounded to 8 bits."
-    if 1 - left <= _LOST:
+    rounded = np.round(images[caused] * 255) / np.float32(255)
+    remaining = float(np.mean(~are_correct(setting.predict(rounded), labels[caused])))
+    evidence = f"Of {caused.sum()} adversarial images, {remaining:.1%} are still misclassified when rounded to 8 bits."
+    if 1 - remaining <= _LOST:
         return Finding("rounding", "pass", evidence)
     remedy = (
         "On 8-bit images the model is more robust than these numbers, or it masks gradients between gray levels: "
@@ -224,11 +224,11 @@ def check_surrogate(setting: Setting, attack: Attack, limit: int) -> Finding | N
     if surrogate is None or attack.members or not attack.needs_gradient:
         return None
     positions, result = attacked(setting, attack, limit)
-    own, transferred = ~np.asarray(result.success), ~search(setting, Transfer(attack), positions).success
-    apart = [int(np.sum(one & ~other)) for one, other in ((transferred, own), (own, transferred))]
+    direct, transferred = ~np.asarray(result.success), ~search(setting, Transfer(attack), positions).success
+    apart = [int(np.sum(robust & ~elsewhere)) for robust, elsewhere in ((transferred, direct), (direct, transferred))]
     shares = [count / len(positions) for count in apart]
     evidence = (
-        f"{attack.name} leaves {own.mean():.1%} of {len(positions)} images with the model's gradients, and "
+        f"{attack.name} leaves {direct.mean():.1%} of {len(positions)} images with the model's gradients, and "
         f"{transferred.mean():.1%} with those of {surrogate.name}. Only the first succeed on {shares[0]:.1%}, only the "
         f"second on {shares[1]:.1%}."
     )
@@ -241,13 +241,13 @@ def check_surrogate(setting: Setting, attack: Attack, limit: int) -> Finding | N
     return Finding("surrogate", "fail" if max(shares) > _MUCH else "warn", evidence, remedy)
 
 
-def check_equal_threat(setting: Setting, own: Attack) -> Finding | None:
+def check_equal_threat(setting: Setting, attack: Attack) -> Finding | None:
     """Return a failure if the doctor's attack has another norm, radius or pixel box than the attack in training."""
     trained = setting.training_attack
     if trained is None:
         return None
-    facts = {"norm": own.threat.norm, "epsilon": own.threat.epsilon, "bounds": tuple(own.threat.bounds)}
-    facts |= own.threat.frame_settings
+    facts = {"norm": attack.threat.norm, "epsilon": attack.threat.epsilon, "bounds": tuple(attack.threat.bounds)}
+    facts |= attack.threat.frame_settings
     expected = {"bounds": (0.0, 1.0), **trained}
     expected["bounds"] = tuple(expected["bounds"])
     names = [name for name in (*facts, "per_frame", "max_frames") if not _alike(facts.get(name), expected.get(name))]
@@ -274,9 +274,11 @@ def _shown(value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def check_strength(setting: Setting, own: Attack) -> Finding:
+def check_strength(setting: Setting, doctor_attack: Attack) -> Finding:
     """Check that the evaluation attacks the model at least as hard as its training did."""
-    attacks = [one for attack in setting.evaluation_attacks or (own,) for one in attack.members or (attack,)]
+    attacks = [
+        member for attack in setting.evaluation_attacks or (doctor_attack,) for member in attack.members or (attack,)
+    ]
     climbers = [attack for attack in attacks if attack.needs_gradient]
     trained = setting.training_attack
     if trained is None:
@@ -285,12 +287,12 @@ def check_strength(setting: Setting, own: Attack) -> Finding:
         return _check_steps(steps, _FEW_STEPS, evidence)
     norm, epsilon, needed = (trained[name] for name in ("norm", "epsilon", "steps"))
     frames = {name: trained[name] for name in ("per_frame", "max_frames") if name in trained}
-    same = [one for one in climbers if (one.threat.norm, one.threat.frame_settings) == (norm, frames)]
-    reach = max((np.inf if attack.minimal else attack.threat.epsilon for attack in same), default=0.0)
-    full = [attack for attack in same if attack.minimal or attack.threat.epsilon >= epsilon * (1 - 1e-6)]
+    comparable = [attack for attack in climbers if (attack.threat.norm, attack.threat.frame_settings) == (norm, frames)]
+    reach = max((np.inf if attack.minimal else attack.threat.epsilon for attack in comparable), default=0.0)
+    full = [attack for attack in comparable if attack.minimal or attack.threat.epsilon >= epsilon * (1 - 1e-6)]
     steps = max((attack.steps for attack in full), default=0)
     evidence = f"Training attacked by {needed} steps within {norm} {epsilon:.6g}; the evaluation "
-    if not same:
+    if not comparable:
         remedy = f"Evaluate within {norm} {epsilon:.6g} as well: the model was trained for that."
         return Finding("attack_strength", "warn", f"{evidence}has no gradient attack in that norm.", remedy)
     if not full:
@@ -300,10 +302,10 @@ def check_strength(setting: Setting, own: Attack) -> Finding:
     return _check_steps(steps, max(needed, _FEW_STEPS), f"{evidence}takes up to {steps} steps there.", needed)
 
 
-def _check_steps(steps: int, wanted: int, evidence: str, trained: int = 0) -> Finding:
-    if steps >= wanted:
+def _check_steps(steps: int, needed: int, evidence: str, trained: int = 0) -> Finding:
+    if steps >= needed:
         return Finding("attack_strength", "pass", evidence)
-    remedy = f"Give the attack at least {wanted} steps; gin/eval/pgd.gin takes 100."
+    remedy = f"Give the attack at least {needed} steps; gin/eval/pgd.gin takes 100."
     return Finding("attack_strength", "fail" if steps < trained else "warn", evidence, remedy)
 
 
@@ -312,11 +314,11 @@ def _check_steps(steps: int, wanted: int, evidence: str, trained: int = 0) -> Fi
 
 def check_accuracy(setting: Setting) -> Finding:
     """Check that clean images are classified better than by always predicting the most frequent class."""
-    right, count = int(setting.clean_correct.sum()), len(setting.labels)
+    correct, count = int(setting.clean_correct.sum()), len(setting.labels)
     chance = doctor_pixels.chance(setting)
-    low, high = statistics.wilson_interval(right, count)
+    low, high = statistics.wilson_interval(correct, count)
     evidence = (
-        f"{right / count:.1%} of {count} clean {setting.examples} are correctly classified (95 % interval {low:.1%} "
+        f"{correct / count:.1%} of {count} clean {setting.examples} are correctly classified (95 % interval {low:.1%} "
         f"to {high:.1%})"
     )
     evidence += f"; always predicting the most frequent class gives {chance:.1%}."
@@ -324,17 +326,21 @@ def check_accuracy(setting: Setting) -> Finding:
     remedy = f"Check that labels and classes are in the model's order and that {scaled} in its training."
     if low > chance:
         return Finding("clean_accuracy", "pass", evidence)
-    return Finding("clean_accuracy", "fail" if right / count <= chance else "warn", evidence, remedy)
+    return Finding("clean_accuracy", "fail" if correct / count <= chance else "warn", evidence, remedy)
 
 
-def check_units(setting: Setting, own: Attack) -> Finding | None:
+def check_units(setting: Setting, doctor_attack: Attack) -> Finding | None:
     """Check that every epsilon is a radius in pixels of [0, 1]: neither 8 instead of 8/255, nor 8/255/255.
 
     Budgets for frames are left out, which do not compare with distances between whole clips; None if all are such.
     """
     images = setting.images
-    attacks = {one for one in (own, *setting.evaluation_attacks) if not (one.minimal or one.threat.variant)}
-    if not attacks and own.threat.variant:
+    attacks = {
+        attack
+        for attack in (doctor_attack, *setting.evaluation_attacks)
+        if not (attack.minimal or attack.threat.variant)
+    }
+    if not attacks and doctor_attack.threat.variant:
         return None
     spread = float(images.max() - images.min())
     if spread <= 2 * _GRAY_LEVEL:
@@ -345,17 +351,17 @@ def check_units(setting: Setting, own: Attack) -> Finding | None:
             "Pixels run over [0, 1]: these were divided by 255 once too often, or are empty.",
         )
     worst, remedy = "pass", ""
-    said = []
+    sentences = []
     for norm in sorted({attack.threat.norm for attack in attacks}):
         sizes = [float(attack.threat.epsilon) for attack in attacks if attack.threat.norm == norm]
         # A curve starts small whatever its unit is. If the doctor's own attack is among the attacks, its epsilon
         # decides.
-        claimed = float(own.threat.epsilon) if own.threat.norm == norm else min(sizes)
+        claimed = float(doctor_attack.threat.epsilon) if doctor_attack.threat.norm == norm else min(sizes)
         verdict, evidence, remedy_of_norm = _check_sizes(setting, norm, sizes, claimed, spread)
-        said.append(evidence)
+        sentences.append(evidence)
         if _WORSE.index(verdict) > _WORSE.index(worst):
             worst, remedy = verdict, remedy_of_norm
-    return Finding("epsilon_units", worst, " ".join(said), remedy)
+    return Finding("epsilon_units", worst, " ".join(sentences), remedy)
 
 
 _ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
@@ -422,8 +428,8 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
     for name, share in claims.items():
         low, high = statistics.wilson_interval(round(share * count), count)
         halves[name] = (high - low) / 2
-    said = " and ".join(f"a {name} of {claims[name]:.1%} to within {half:.1%}" for name, half in halves.items())
-    evidence = f"{count} test {setting.examples} determine {said} (95 % intervals).".replace(
+    precision = " and ".join(f"a {name} of {claims[name]:.1%} to within {half:.1%}" for name, half in halves.items())
+    evidence = f"{count} test {setting.examples} determine {precision} (95 % intervals).".replace(
         "a accuracy", "an accuracy"
     )
     worst = max(halves.values())
@@ -442,14 +448,14 @@ def check_classes(setting: Setting) -> Finding | None:
     count = setting.predictor.class_count
     names = setting.class_names or tuple(map(str, range(count)))
     counts = {"test": np.bincount(setting.labels, minlength=count), "training": setting.train_counts}
-    said = {part: summary.without_examples(held, names) for part, held in counts.items() if held is not None}
-    said = [f"{part} {setting.examples}: {missing}" for part, missing in said.items() if missing]
-    if not said:
+    gaps = {part: summary.without_examples(held, names) for part, held in counts.items() if held is not None}
+    gaps = [f"{part} {setting.examples}: {missing}" for part, missing in gaps.items() if missing]
+    if not gaps:
         return None
     remedy = (
         "Add examples of these classes, or leave the classes out (ClassSubset): the numbers say nothing about them."
     )
-    return Finding("classes", "warn", f"Of {count} classes, {'; '.join(said)}.", remedy)
+    return Finding("classes", "warn", f"Of {count} classes, {'; '.join(gaps)}.", remedy)
 
 
 def check_duplicates(setting: Setting) -> Finding | None:
@@ -464,8 +470,8 @@ def check_duplicates(setting: Setting) -> Finding | None:
     for name, images in parts.items():
         count = 0
         for block in _blocks(images, test):
-            known = set(_hashes(block))
-            exact |= np.array([digest in known for digest in digests])
+            train_digests = set(_hashes(block))
+            exact |= np.array([digest in train_digests for digest in digests])
             if not setting.predictor.is_text:
                 near |= _nearly_equal(block, test)
             count += len(block)
@@ -552,15 +558,15 @@ def _nearly_equal(train: np.ndarray, test: np.ndarray) -> np.ndarray:
     """
     train, test = (_frames_as_channels(images) for images in (train, test))
     small_train, small_test = _small(train), _small(test)
-    lengths, found = np.sum(small_train**2, axis=1), np.zeros(len(test), bool)
+    lengths, near = np.sum(small_train**2, axis=1), np.zeros(len(test), bool)
     for start in range(0, len(test), _TEST_ROWS):
         rows = small_test[start : start + _TEST_ROWS]
         nearest = np.argmin(lengths[None] - 2 * rows @ small_train.T, axis=1)
         images = test[start : start + _TEST_ROWS]
         gap = np.sqrt(np.mean((images - train[nearest]) ** 2, axis=(1, 2, 3)))
         # Two nearly empty images are similar without being the same.
-        found[start : start + _TEST_ROWS] = gap <= np.minimum(_NEAR, _NEAR_OF_CONTRAST * images.std(axis=(1, 2, 3)))
-    return found
+        near[start : start + _TEST_ROWS] = gap <= np.minimum(_NEAR, _NEAR_OF_CONTRAST * images.std(axis=(1, 2, 3)))
+    return near
 
 
 def _frames_as_channels(images: np.ndarray) -> np.ndarray:

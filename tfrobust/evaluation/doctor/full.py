@@ -23,7 +23,7 @@ from tfrobust.structs import Finding
 # Shares of the images on which only the other attack succeeds: above these a finding warns or fails. More effort finds
 # slightly more on any robust model.
 _SOME, _MUCH, _VERY_MUCH = 0.02, 0.05, 0.1
-_OTHERS = 4
+_PARTNERS = 4
 _TRANSFER_STEPS = 20
 _SURROGATE_BATCH = 128
 _LARGEST_SIDE = 32  # of the surrogate's images, in pixels
@@ -127,16 +127,16 @@ def enlarged(attack: Attack, setting: Setting) -> Attack:
 
 def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust: np.ndarray) -> Finding:
     """Check that an attack with such a large radius succeeds at least as often as simple points within it."""
-    left, trivial = float(robust.mean()), float(_plainly_robust(setting, attack, positions).mean())
+    remaining, trivial = float(robust.mean()), float(_plainly_robust(setting, attack, positions).mean())
     evidence = (
         f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become gray, {attack.name} "
-        f"leaves {left:.1%} of {len(robust)} images; gray itself and a few mixtures with other images leave "
+        f"leaves {remaining:.1%} of {len(robust)} images; gray itself and a few mixtures with other images leave "
         f"{trivial:.1%}."
     )
-    if left <= _MUCH:
+    if remaining <= _MUCH:
         return Finding("large_epsilon", "pass", evidence)
     remedy = "The attack does not work: gradients are masked, or the steps too few. Do not rely on its numbers."
-    return Finding("large_epsilon", "fail" if left > trivial + _SOME else "warn", evidence, remedy)
+    return Finding("large_epsilon", "fail" if remaining > trivial + _SOME else "warn", evidence, remedy)
 
 
 def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray) -> Finding:
@@ -206,7 +206,7 @@ def _plainly_robust(setting: Setting, attack: Attack, positions: np.ndarray) -> 
     """Return images that resist gray and the points nearest to some other images, without any search; bool [m]."""
     images, labels = setting.images[positions], setting.labels[positions]
     gray = np.full_like(images, np.mean(attack.threat.bounds))
-    turns = [np.roll(images, 1 + turn * max(1, len(images) // (_OTHERS + 1)), axis=0) for turn in range(_OTHERS)]
+    turns = [np.roll(images, 1 + turn * max(1, len(images) // (_PARTNERS + 1)), axis=0) for turn in range(_PARTNERS)]
     robust = setting.clean_correct[positions]
     for candidate in (gray, *turns):
         points = attack.threat.project(tf.constant(images), tf.constant(candidate))
@@ -270,7 +270,7 @@ def surrogate_network(image_shape: tuple[int, ...], class_count: int, seed: int)
         frames, *image_shape, channels = image_shape
         layers += [keras.layers.Permute((2, 3, 1, 4)), keras.layers.Reshape((*image_shape, frames * channels))]
 
-    def made(kind, *arguments, **options):
+    def layer(kind, *arguments, **options):
         initializer = keras.initializers.HeNormal(seed=seed * 4 + next(count))
         return kind(*arguments, kernel_initializer=initializer, dtype="float32", **options)
 
@@ -281,10 +281,10 @@ def surrogate_network(image_shape: tuple[int, ...], class_count: int, seed: int)
         )
     layers += [
         keras.layers.Rescaling(2.0, offset=-1.0, dtype="float32"),
-        made(keras.layers.Conv2D, 32, 3, padding="same", activation="relu", data_format="channels_last"),
-        made(keras.layers.Conv2D, 64, 3, strides=2, padding="same", activation="relu", data_format="channels_last"),
+        layer(keras.layers.Conv2D, 32, 3, padding="same", activation="relu", data_format="channels_last"),
+        layer(keras.layers.Conv2D, 64, 3, strides=2, padding="same", activation="relu", data_format="channels_last"),
         keras.layers.Flatten(dtype="float32", data_format="channels_last"),
-        made(keras.layers.Dense, 128, activation="relu"),
-        made(keras.layers.Dense, class_count),
+        layer(keras.layers.Dense, 128, activation="relu"),
+        layer(keras.layers.Dense, class_count),
     ]
     return keras.Sequential(layers)

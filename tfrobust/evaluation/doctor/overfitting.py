@@ -40,12 +40,12 @@ def check_overfitting(setting: Setting) -> Finding | None:
 
 def _mean_cosine(setting: Setting, threat: ThreatModel, positions: np.ndarray) -> float:
     """Return the mean cosine of gradients at images and at random points near them; 1 if all gradients are 0."""
-    found = []
+    cosines = []
     for start in range(0, len(positions), setting.batch_size):
         chosen = positions[start : start + setting.batch_size]
         images, labels = tf.constant(setting.images[chosen]), tf.constant(setting.labels[chosen])
         keys = randomness.example_keys(randomness.make_key(setting.seed, "evaluation", "cosine"), tf.constant(chosen))
         near = threat.random_start(images, keys)
-        found.append(gradients.cosines(objectives.cross_entropy(setting.predictor.logits, labels), images, near))
-    values = np.concatenate(found)
+        cosines.append(gradients.cosines(objectives.cross_entropy(setting.predictor.logits, labels), images, near))
+    values = np.concatenate(cosines)
     return float(np.nanmean(values)) if np.isfinite(values).any() else 1.0

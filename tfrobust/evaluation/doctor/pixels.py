@@ -17,7 +17,7 @@ from tfrobust.structs import Finding
 _PREDICTED, _OBSERVED = 256, 64
 # Predictions that a range corrects, net of those it spoils: the fewest, a share to mention, and a clear share.
 _FEWEST, _SOME, _CLEAR = 10, 0.05, 0.3
-_SAME = 0.01
+_TIE = 0.01
 # Factors between the standard deviations that a normalization layer receives and expects: far from 1, and near 1.
 _FAR, _NEAR = 4.0, 1.5
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -48,13 +48,13 @@ class Comparison(NamedTuple):
 
     Attributes:
         count: m, the number of images.
-        given: bool [m], correctly classified in [0, 1].
+        unit_correct: bool [m], correctly classified in [0, 1].
         best: the range; None if no range can gain enough.
         correct: bool [m], correctly classified in that range.
     """
 
     count: int
-    given: np.ndarray
+    unit_correct: np.ndarray
     best: PixelRange | None = None
     correct: np.ndarray | None = None
 
@@ -63,13 +63,13 @@ class Comparison(NamedTuple):
         """True if the other range corrects more predictions than it spoils, beyond chance."""
         if self.best is None:
             return False
-        gain, low, _ = statistics.paired_difference(self.correct, self.given)
+        gain, low, _ = statistics.paired_difference(self.correct, self.unit_correct)
         return low > _SOME and gain * self.count >= _FEWEST
 
     @property
     def is_clear(self) -> bool:
         """True if it corrects at least 30 % of the predictions, net of those it spoils."""
-        return self.is_better and self.correct.mean() - self.given.mean() >= _CLEAR
+        return self.is_better and self.correct.mean() - self.unit_correct.mean() >= _CLEAR
 
 
 def refuse_other_range(setting: Setting) -> None:
@@ -79,12 +79,13 @@ def refuse_other_range(setting: Setting) -> None:
     """
     if setting.predictor.is_text:
         return
-    found = compare_ranges(setting)
-    if found.is_clear:
+    comparison = compare_ranges(setting)
+    if comparison.is_clear:
+        best, count = comparison.best, comparison.count
         raise InputError(
-            f"{setting.predictor.name} expects pixels in {found.best.name}: of {found.count} images it classifies "
-            f"{found.given.mean():.0%} correctly in [0, 1], and {found.correct.mean():.0%} in {found.best.name}. "
-            f"{_wrapped(setting, found.best)}"
+            f"{setting.predictor.name} expects pixels in {best.name}: of {count} images it classifies "
+            f"{comparison.unit_correct.mean():.0%} correctly in [0, 1], and {comparison.correct.mean():.0%} in "
+            f"{best.name}. {_wrapped(setting, best)}"
         )
 
 
@@ -94,20 +95,22 @@ def check_pixel_range(setting: Setting) -> Finding:
     At most 256 images are predicted again in the other ranges. Independent of labels, what the first normalization
     layer of a Keras model receives is compared with its statistics; a SavedModel does not show that.
     """
-    found, misfit = compare_ranges(setting), _misfit(setting)
-    evidence = f"Of {found.count} images {found.given.mean():.1%} are correctly classified in [0, 1]"
-    if found.best is None:
+    comparison, misfit = compare_ranges(setting), _misfit(setting)
+    evidence = f"Of {comparison.count} images {comparison.unit_correct.mean():.1%} are correctly classified in [0, 1]"
+    if comparison.best is None:
         evidence += ", so that no other range can be much better."
     else:
-        evidence += f" and {found.correct.mean():.1%} in {found.best.name}, the best of the other usual ranges."
-    best, verdict = (found.best, "warn") if found.is_better else (None, "pass")
+        evidence += (
+            f" and {comparison.correct.mean():.1%} in {comparison.best.name}, the best of the other usual ranges."
+        )
+    best, verdict = (comparison.best, "warn") if comparison.is_better else (None, "pass")
     if misfit is not None:
-        other, said = misfit
-        best, verdict, evidence = best or other, "warn", f"{evidence} {said}"
+        other, reason = misfit
+        best, verdict, evidence = best or other, "warn", f"{evidence} {reason}"
     if best is None:
         return Finding("pixel_range", "pass", evidence)
-    at_chance = statistics.wilson_interval(int(found.given.sum()), found.count)[0] <= chance(setting)
-    if found.is_clear or found.is_better and at_chance:
+    at_chance = statistics.wilson_interval(int(comparison.unit_correct.sum()), comparison.count)[0] <= chance(setting)
+    if comparison.is_clear or comparison.is_better and at_chance:
         verdict = "fail"
     remedy = (
         f"The model seems to be made for pixels in {best.name}. {_wrapped(setting, best)} For an encoder, "
@@ -134,18 +137,18 @@ def _compared(setting: Setting) -> Comparison:
         logits = in_batches(setting.predictor.compiled_logits, np.float32(pixels), setting.batch_size)
         return are_correct(logits, labels)
 
-    given = correct(images)
-    if np.sum(~given) < max(_FEWEST, _SOME * len(given)):
-        return Comparison(len(given), given)
+    unit_correct = correct(images)
+    if np.sum(~unit_correct) < max(_FEWEST, _SOME * len(unit_correct)):
+        return Comparison(len(unit_correct), unit_correct)
     tried = []
     for pixel_range in _ranges(setting.images):
         try:
             tried.append((pixel_range, correct(pixel_range.convert(images))))
         except Exception:  # noqa: BLE001, PERF203 - a model that refuses such pixels was not made for them
             continue
-    most = max((right.mean() for _, right in tried), default=0.0)
-    near = [(pixel_range, right) for pixel_range, right in tried if right.mean() >= most - _SAME]
-    return Comparison(len(given), given, *(near[0] if near else ()))
+    most = max((correct_there.mean() for _, correct_there in tried), default=0.0)
+    near = [(pixel_range, correct_there) for pixel_range, correct_there in tried if correct_there.mean() >= most - _TIE]
+    return Comparison(len(unit_correct), unit_correct, *(near[0] if near else ()))
 
 
 def _misfit(setting: Setting) -> tuple[PixelRange, str] | None:
@@ -159,14 +162,14 @@ def _misfit(setting: Setting) -> tuple[PixelRange, str] | None:
         return None
     images = setting.images[setting.subset(_OBSERVED)]
     received = observe(images)
-    if received is None or 1 / _FAR < (given := _agreement(received)[0]) < _FAR:
+    if received is None or 1 / _FAR < (unit_ratio := _agreement(received)[0]) < _FAR:
         return None
     for pixel_range in _ranges(setting.images):
         ratio, distance = _agreement(observe(np.float32(pixel_range.convert(images))))
         if 1 / _NEAR <= ratio <= _NEAR and distance <= 1:
             return pixel_range, (
-                f"The input of its first normalization layer ({received.layer}) has {given:.2g} times the standard "
-                f"deviation of the training in [0, 1], and {ratio:.2g} times in {pixel_range.name}."
+                f"The input of its first normalization layer ({received.layer}) has {unit_ratio:.2g} times the "
+                f"standard deviation of the training in [0, 1], and {ratio:.2g} times in {pixel_range.name}."
             )
     return None
 

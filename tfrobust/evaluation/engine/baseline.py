@@ -15,12 +15,12 @@ _COMPARED = ("images_sha256", "source", "constants_of", "frost")
 
 
 def resolve(
-    given: str | dict, alexnet: dict, of_report: Callable[[dict], dict], mean: str, names: Sequence[str], needs: str
+    baseline: str | dict, alexnet: dict, of_report: Callable[[dict], dict], mean: str, names: Sequence[str], needs: str
 ) -> dict:
     """Return a baseline as a dict with the keys of `alexnet`; {} for none.
 
     Args:
-        given: "" for none, "alexnet", the path of a `robustness_report.json`, or a baseline.
+        baseline: "" for none, "alexnet", the path of a `robustness_report.json`, or a baseline.
         alexnet: AlexNet's baseline. Its one dict holds a number by name.
         of_report: called with the values of a report by id; returns the baseline without its name.
         mean: id of the measurement whose settings describe the report's evaluated images.
@@ -30,19 +30,19 @@ def resolve(
     Raises:
         ValueError: the file is not a report, or the baseline is incomplete.
     """
-    if not given:
+    if not baseline:
         return {}
-    if given == "alexnet":
+    if baseline == "alexnet":
         return alexnet
-    if isinstance(given, str):
-        name, values, images = values_of(given, mean)
-        given = {"name": name, **of_report(values), "images": images}
+    if isinstance(baseline, str):
+        name, values, images = values_of(baseline, mean)
+        baseline = {"name": name, **of_report(values), "images": images}
     (numbers,) = (key for key, value in alexnet.items() if isinstance(value, dict))
-    missing = [name for name in names if name not in given.get(numbers, {})]
-    missing += [repr(key) for key in alexnet if key not in given]
+    missing = [name for name in names if name not in baseline.get(numbers, {})]
+    missing += [repr(key) for key in alexnet if key not in baseline]
     if missing:
         raise InputError(f"The baseline lacks {missing[0]}: it needs {needs}.")
-    return given
+    return baseline
 
 
 def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]:
@@ -60,8 +60,8 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
     """
     try:
         report = json.loads(files.read_text(path))
-        values = {one["id"]: one["value"] for one in report["measurements"]}
-        means = [one for one in report["measurements"] if one["id"] == mean]
+        values = {row["id"]: row["value"] for row in report["measurements"]}
+        means = [row for row in report["measurements"] if row["id"] == mean]
         images = images_of_measurement(means[0].get("settings", {}), means[0].get("n")) if means else {}
         return report["model"]["name"], values, images
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -70,8 +70,8 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
 
 def images_of(setting: Setting, positions: np.ndarray) -> dict:
     """Return settings that identify the evaluated images: a hash of all images and labels, and of the positions [m]."""
-    whole = setting.cached("images_sha256", lambda: fingerprint.data_sha256(setting.images, setting.labels))
-    return {"images_sha256": fingerprint.json_sha256([whole, positions])}
+    all_images = setting.cached("images_sha256", lambda: fingerprint.data_sha256(setting.images, setting.labels))
+    return {"images_sha256": fingerprint.json_sha256([all_images, positions])}
 
 
 def images_of_measurement(settings: dict, count: int | None) -> dict:
@@ -84,16 +84,16 @@ def numbers_of(values: dict[str, float]) -> dict:
 
     AlexNet's numbers need no hash: they are constants.
     """
-    return {"baseline_sha256": fingerprint.json_sha256({name: repr(float(one)) for name, one in values.items()})}
+    return {"baseline_sha256": fingerprint.json_sha256({name: repr(float(value)) for name, value in values.items()})}
 
 
-def findings(baseline: dict, what: str, mean: str, measurements: Iterable[Measurement]) -> list[Finding]:
+def findings(baseline: dict, title: str, mean: str, measurements: Iterable[Measurement]) -> list[Finding]:
     """Return a warning if the baseline's numbers are not known to be of the same images; [] otherwise.
 
     Args:
         baseline: a baseline, with `images` if it comes from a report; without it (constants, given numbers) there is
             nothing to compare.
-        what: the numbers that depend on the baseline, in words.
+        title: the numbers that depend on the baseline, in words.
         mean: id of the measurement, among `measurements`, whose settings describe the evaluated images.
         measurements: the measurements of this evaluation.
 
@@ -102,15 +102,19 @@ def findings(baseline: dict, what: str, mean: str, measurements: Iterable[Measur
     """
     if "images" not in baseline:
         return []
-    (own,) = (images_of_measurement(one.settings, one.n) for one in measurements if one.id == mean)
+    (model_images,) = (
+        images_of_measurement(measurement.settings, measurement.n)
+        for measurement in measurements
+        if measurement.id == mean
+    )
     unlike = [
         name.replace("_sha256", "").replace("_", " ")
-        for name, value in own.items()
+        for name, value in model_images.items()
         if baseline["images"].get(name) != value
     ]
     if not unlike:
         return []
-    evidence = f"{what} divide by the numbers of {baseline['name']}, whose report differs in or lacks: "
+    evidence = f"{title} divide by the numbers of {baseline['name']}, whose report differs in or lacks: "
     evidence += f"{', '.join(dict.fromkeys(unlike))}."
     return [
         Finding("baseline", "warn", evidence, "Evaluate the baseline on the same data with the same file of gin/eval.")

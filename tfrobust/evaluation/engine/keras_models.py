@@ -57,7 +57,7 @@ def embedding(model: keras.Model) -> Callable | None:
         return lambda images: named_outputs(model, model(images, training=False))["embedding"]
     # Only Sequential and functional models have a known graph.
     inputs = getattr(model, "inputs", None)
-    layers = [each for each in model.layers if not isinstance(each, _AFTER_LOGITS)]
+    layers = [layer for layer in model.layers if not isinstance(layer, _AFTER_LOGITS)]
     if not inputs or len(model.outputs) != 1 or not layers or not isinstance(layers[-1], keras.layers.Dense):
         return None
     penultimate = keras.Model(inputs, layers[-1].input)

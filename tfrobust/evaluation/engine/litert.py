@@ -64,12 +64,12 @@ class File:
         self.grid = float(tensor.scale[0]) if tensor.quantized else 0.0
         self._interpreters, self._lock = {}, threading.Lock()
 
-    def run(self, images: np.ndarray, place: int) -> np.ndarray:
+    def run(self, images: np.ndarray, tensor: int) -> np.ndarray:
         """Return a tensor's real values for a batch of images.
 
         Args:
             images: float32 [b, h, w, c], in the real values that the file's input stands for.
-            place: position of an output.
+            tensor: position of an output.
 
         Returns:
             float32 [b, ...].
@@ -77,18 +77,18 @@ class File:
         step = self.graph.fixed_batch or len(images)
         padded = np.concatenate([images, np.repeat(images[:1], -len(images) % step, axis=0)])
         stored = self.graph.tensors[self._input].stored(padded)
-        parts = [self._run(stored[start : start + step], place) for start in range(0, len(stored), step)]
+        parts = [self._run(stored[start : start + step], tensor) for start in range(0, len(stored), step)]
         shapes = {part.shape for part in parts}
         if any(shape[:1] != (step,) for shape in shapes):
             raise InputError(f"{self.name} returns {min(shapes)} for {step} examples; logits have one row for each.")
-        return self.graph.tensors[place].real(np.concatenate(parts)[: len(images)])
+        return self.graph.tensors[tensor].real(np.concatenate(parts)[: len(images)])
 
-    def output(self, images: tf.Tensor, place: int) -> tf.Tensor:
+    def output(self, images: tf.Tensor, tensor: int) -> tf.Tensor:
         """Return the same as `run` as an operation of TensorFlow, without a gradient."""
-        values = tf.numpy_function(lambda batch: self.run(batch, place), [tf.cast(images, tf.float32)], tf.float32)
-        return tf.ensure_shape(values, [images.shape[0], *self.graph.tensors[place].shape[1:]])
+        values = tf.numpy_function(lambda batch: self.run(batch, tensor), [tf.cast(images, tf.float32)], tf.float32)
+        return tf.ensure_shape(values, [images.shape[0], *self.graph.tensors[tensor].shape[1:]])
 
-    def _run(self, stored: np.ndarray, place: int) -> np.ndarray:
+    def _run(self, stored: np.ndarray, tensor: int) -> np.ndarray:
         with self._lock:
             interpreter = self._interpreters.pop(stored.shape, None) or self._prepared(stored.shape)
             self._interpreters[stored.shape] = interpreter  # the most recent one is the last
@@ -96,7 +96,7 @@ class File:
                 del self._interpreters[next(iter(self._interpreters))]
             interpreter.set_tensor(self._input, stored)
             interpreter.invoke()
-            return interpreter.get_tensor(place)
+            return interpreter.get_tensor(tensor)
 
     def _prepared(self, shape: tuple[int, ...]):
         interpreter = self._interpreter(model_content=self._content)
@@ -122,8 +122,8 @@ class Logits:
     """
 
     def __init__(self, file: File, output: str):
-        self._file, self._place = file, file.graph.outputs[output]
-        maker = file.graph.maker(self._place)
+        self._file, self._output = file, file.graph.outputs[output]
+        maker = file.graph.maker(self._output)
         self.inverse = _PROBABILITIES.get(maker.name, "") if maker else ""
         self._require_logits()
         self._smallest = _SMALLEST
@@ -131,7 +131,7 @@ class Logits:
         if tensor is not None and tensor.quantized:
             self._smallest = float(tensor.scale[0]) / 2
         try:
-            self._copy = Copy(file.graph, maker.inputs[0] if self.inverse else self._place)
+            self._copy = Copy(file.graph, maker.inputs[0] if self.inverse else self._output)
         except UncoveredError as error:
             self._copy, self.fault = None, f"its differentiable copy does not cover {error}"
         else:
@@ -139,8 +139,8 @@ class Logits:
 
     def _require_logits(self) -> None:
         gray = np.full([2, *(size or _PROBE_SIZE for size in self._file.image_shape)], 0.5, np.float32)
-        shape = self._file.run(gray, self._place).shape
-        declared = self._file.graph.tensors[self._place].shape
+        shape = self._file.run(gray, self._output).shape
+        declared = self._file.graph.tensors[self._output].shape
         if len(shape) != 2 or not 2 <= shape[1] <= MOST_CLASSES:
             fault = f"logits are [b, k] with 2 to {MOST_CLASSES} classes"
         elif len(declared) != 2 or declared[1] not in (None, shape[1]):
@@ -176,7 +176,7 @@ class Logits:
         return logits
 
     def _forward(self, images):
-        values = self._file.output(images, self._place)
+        values = self._file.output(images, self._output)
         if not self.inverse:
             return values
         logits = tf.math.log(tf.maximum(values, self._smallest))

@@ -127,56 +127,64 @@ class Graph:
     def __init__(self, content: bytes):
         model = schema.ModelT.InitFromPackedBuf(content, 0)
         subgraph = model.subgraphs[0]
-        self.tensors = [_tensor(each, model.buffers) for each in subgraph.tensors]
+        self.tensors = [_tensor(packed, model.buffers) for packed in subgraph.tensors]
         self.inputs, self.outputs = self._named(model, subgraph)
         codes = [_NAMES.get(max(code.builtinCode, code.deprecatedBuiltinCode)) for code in model.operatorCodes]
         batch = self.fixed_batch
         self.operators = [
             Operator(
-                codes[each.opcodeIndex], each.builtinOptions, _positions(each.inputs), _positions(each.outputs), batch
+                codes[packed.opcodeIndex],
+                packed.builtinOptions,
+                _positions(packed.inputs),
+                _positions(packed.outputs),
+                batch,
             )
-            for each in subgraph.operators
+            for packed in subgraph.operators
         ]
-        self._makers = {place: operator for operator in self.operators for place in operator.outputs}
+        self._makers = {position: operator for operator in self.operators for position in operator.outputs}
 
     @property
     def fixed_batch(self) -> int:
         """The number of images that the file takes at a time; 0 if any."""
-        first = [self.tensors[place].shape[:1] for place in self.inputs.values()]
+        first = [self.tensors[position].shape[:1] for position in self.inputs.values()]
         return next((shape[0] or 0 for shape in first if shape), 0)
 
     @property
     def parameters(self) -> int:
         """Number of real values among the constants: weights, biases and the like, without shapes and axes."""
-        constants = [each for each in self.tensors if each.constant is not None]
+        constants = [tensor for tensor in self.tensors if tensor.constant is not None]
         return sum(
-            each.constant.size for each in constants if each.quantized or not np.issubdtype(each.dtype, np.integer)
+            tensor.constant.size
+            for tensor in constants
+            if tensor.quantized or not np.issubdtype(tensor.dtype, np.integer)
         )
 
-    def maker(self, place: int) -> Operator | None:
+    def maker(self, position: int) -> Operator | None:
         """Return the operator that computes a tensor's values, whatever their representation; None for an input."""
-        operator = self._makers.get(place)
+        operator = self._makers.get(position)
         while operator is not None and operator.name in _SAME_VALUE:
             operator = self._makers.get(operator.inputs[0])
         return operator
 
-    def needed(self, place: int) -> Iterator[Operator]:
+    def needed(self, position: int) -> Iterator[Operator]:
         """Yield the operators that a tensor depends on, in the order of execution."""
-        wanted = {place}
+        positions = {position}
         for operator in reversed(self.operators):
-            if wanted.intersection(operator.outputs):
-                wanted.update(operator.inputs)
-        return (operator for operator in self.operators if wanted.intersection(operator.outputs))
+            if positions.intersection(operator.outputs):
+                positions.update(operator.inputs)
+        return (operator for operator in self.operators if positions.intersection(operator.outputs))
 
     def _named(self, model, subgraph) -> tuple[dict[str, int], dict[str, int]]:
         """Return inputs and outputs by their names in the signature, or without one by those of their tensors."""
-        found = [each for each in model.signatureDefs or () if each.subgraphIndex == 0]
-        found.sort(key=lambda each: each.signatureKey != b"serving_default")
-        if found:
-            sides = (found[0].inputs, found[0].outputs)
-            return tuple({each.name.decode(errors="replace"): int(each.tensorIndex) for each in side} for side in sides)
+        signatures = [signature for signature in model.signatureDefs or () if signature.subgraphIndex == 0]
+        signatures.sort(key=lambda signature: signature.signatureKey != b"serving_default")
+        if signatures:
+            sides = (signatures[0].inputs, signatures[0].outputs)
+            return tuple(
+                {entry.name.decode(errors="replace"): int(entry.tensorIndex) for entry in side} for side in sides
+            )
         sides = (_positions(subgraph.inputs), _positions(subgraph.outputs))
-        return tuple({self.tensors[place].name: place for place in side} for side in sides)
+        return tuple({self.tensors[position].name: position for position in side} for side in sides)
 
 
 class Copy:
@@ -187,16 +195,16 @@ class Copy:
 
     Args:
         graph: the file.
-        place: position of the tensor to compute.
+        output: position of the tensor to compute.
 
     Raises:
         UncoveredError: the tensor depends on an operator or on a type that `OPERATORS` and this class do not cover.
     """
 
-    def __init__(self, graph: Graph, place: int):
-        self._graph, self._place = graph, place
+    def __init__(self, graph: Graph, output: int):
+        self._graph, self._output = graph, output
         (self._input,) = graph.inputs.values()
-        self._operators = list(graph.needed(place))
+        self._operators = list(graph.needed(output))
         for operator in self._operators:
             if operator.name not in OPERATORS:
                 raise UncoveredError(operator.name or "an unknown operator")
@@ -205,9 +213,11 @@ class Copy:
                 if position >= 0 and tensor.dtype is None:
                     raise UncoveredError(f"a type of {operator.name}'s tensors")
         self._constants = {
-            place: _value(graph.tensors[place])
-            for place in {position for operator in self._operators for position in operator.inputs if position >= 0}
-            if graph.tensors[place].constant is not None
+            input_position: _value(graph.tensors[input_position])
+            for input_position in {
+                position for operator in self._operators for position in operator.inputs if position >= 0
+            }
+            if graph.tensors[input_position].constant is not None
         }
 
     def __call__(self, images: tf.Tensor, rounding: bool = True) -> tf.Tensor:
@@ -222,17 +232,17 @@ class Copy:
         """
         values = {**self._constants, self._input: self._rounded(self._input, images, rounding)}
         for operator in self._operators:
-            inputs = [None if place < 0 else values[place] for place in operator.inputs]
+            inputs = [None if position < 0 else values[position] for position in operator.inputs]
             while inputs and inputs[-1] is None:
                 inputs.pop()
             outputs = OPERATORS[operator.name](operator, *inputs)
             outputs = outputs if isinstance(outputs, list) else [outputs]
-            for place, output in zip(operator.outputs, outputs, strict=True):
-                values[place] = self._rounded(place, output, rounding)
-        return values[self._place]
+            for position, output in zip(operator.outputs, outputs, strict=True):
+                values[position] = self._rounded(position, output, rounding)
+        return values[self._output]
 
-    def _rounded(self, place: int, value, rounding: bool):
-        return self._graph.tensors[place].rounded(value) if rounding else value
+    def _rounded(self, position: int, value, rounding: bool):
+        return self._graph.tensors[position].rounded(value) if rounding else value
 
 
 def _value(tensor: Tensor):
@@ -251,17 +261,19 @@ def _tensor(packed, buffers) -> Tensor:
     if data is not None and len(data) and dtype is not None:
         stored = np.frombuffer(np.asarray(data, np.uint8).tobytes(), np.dtype(dtype).newbyteorder("<"))
         constant = stored.reshape([] if packed.shape is None else packed.shape)
-    found = packed.quantization
-    if found is None or found.scale is None or not len(found.scale):
+    quantization = packed.quantization
+    if quantization is None or quantization.scale is None or not len(quantization.scale):
         scale = zero_point = None
     else:
-        scale = np.asarray(found.scale, np.float32)
+        scale = np.asarray(quantization.scale, np.float32)
         zero_point = (
-            np.zeros(len(scale), np.int64) if found.zeroPoint is None else np.asarray(found.zeroPoint, np.int64)
+            np.zeros(len(scale), np.int64)
+            if quantization.zeroPoint is None
+            else np.asarray(quantization.zeroPoint, np.int64)
         )
-    axis = 0 if found is None else int(found.quantizedDimension)
+    axis = 0 if quantization is None else int(quantization.quantizedDimension)
     return Tensor((packed.name or b"").decode(errors="replace"), shape, dtype, scale, zero_point, axis, constant)
 
 
 def _positions(vector) -> tuple[int, ...]:
-    return () if vector is None else tuple(int(place) for place in vector)
+    return () if vector is None else tuple(int(position) for position in vector)

@@ -86,7 +86,7 @@ def _conv(op, value, kernel, bias=None):
     window, dilations = _window(op), _dilations(op)
     convolution = tf.nn.conv2d if max(window["strides"]) > 1 else tf.nn.convolution
     parts = zip(tf.split(value, groups, axis=-1), tf.split(kernel, groups, axis=-1), strict=True)
-    outputs = [convolution(part, own, dilations=dilations, **window) for part, own in parts]
+    outputs = [convolution(part, group_kernel, dilations=dilations, **window) for part, group_kernel in parts]
     return _fused(op, _biased(tf.concat(outputs, axis=-1) if groups > 1 else outputs[0], bias))
 
 
@@ -141,9 +141,9 @@ def _reduction(function: Callable) -> Callable:
 # --------------------------------------------------------------------------------------------------- shapes
 
 
-def _constant(op, value, what: str) -> np.ndarray:
+def _constant(op, value, operand: str) -> np.ndarray:
     if not isinstance(value, np.ndarray):
-        raise UncoveredError(f"{op.name} with computed {what}")
+        raise UncoveredError(f"{op.name} with computed {operand}")
     return value
 
 

@@ -48,7 +48,9 @@ def _observed(model: keras.Model, layers: list, images) -> NormalizationInput | 
     values = np.asarray(tf.cast(hidden, tf.float32)).reshape(-1, hidden.shape[-1])
     if len(mean) not in (1, values.shape[1]):  # the channels are not the last axis
         return None
-    return NormalizationInput(layer.name, values, *(np.broadcast_to(each, values.shape[1:]) for each in (mean, std)))
+    return NormalizationInput(
+        layer.name, values, *(np.broadcast_to(statistic, values.shape[1:]) for statistic in (mean, std))
+    )
 
 
 @contextlib.contextmanager
@@ -82,7 +84,9 @@ def _statistics(layer) -> tuple[np.ndarray, np.ndarray] | None:
         mean, variance = layer.mean, layer.variance
     else:
         return None
-    mean, variance = (np.asarray(keras.ops.convert_to_numpy(each), np.float32).reshape(-1) for each in (mean, variance))
+    mean, variance = (
+        np.asarray(keras.ops.convert_to_numpy(statistic), np.float32).reshape(-1) for statistic in (mean, variance)
+    )
     if np.all(mean == 0) and np.all(variance == 1):
         return None
     return mean, np.sqrt(np.maximum(variance, np.finfo(np.float32).tiny))

@@ -110,8 +110,10 @@ class Predictor:
 
     def with_surrogate(self, surrogate: Predictor) -> Predictor:
         """Return this predictor with another surrogate; raise ValueError if that has other classes or inputs."""
-        own, other = ((each.class_count, *each.image_shape) for each in (self, surrogate))
-        if len(own) != len(other) or any(len({*pair, None}) > 2 for pair in zip(own, other, strict=True)):
+        sizes, surrogate_sizes = ((predictor.class_count, *predictor.image_shape) for predictor in (self, surrogate))
+        if len(sizes) != len(surrogate_sizes) or any(
+            len({*pair, None}) > 2 for pair in zip(sizes, surrogate_sizes, strict=True)
+        ):
             raise InputError(
                 f"{surrogate.name} has {surrogate.class_count} classes and takes {surrogate.image_shape}, so it is no "
                 f"surrogate of {self.name}: {self.class_count} classes, {self.image_shape}."[:300]
@@ -176,10 +178,11 @@ class Predictor:
             ValueError: the outputs for the first batch are not finite or not [b, class_count].
         """
         outputs = np.asarray(self.compiled_logits(images[:batch_size]))
-        wanted = (min(batch_size, len(images)), self.class_count)
-        if outputs.shape != wanted:
+        expected = (min(batch_size, len(images)), self.class_count)
+        if outputs.shape != expected:
             raise InputError(
-                f"{self.name} returns shape {outputs.shape} for {wanted[0]} examples; logits have the shape {wanted}."
+                f"{self.name} returns shape {outputs.shape} for {expected[0]} examples; logits have the shape "
+                f"{expected}."
             )
         if not np.all(np.isfinite(outputs)):
             raise InputError(f"{self.name} returns NaN or infinity for examples of this data set.")
@@ -363,8 +366,8 @@ def from_saved_model(directory: str, logits_output: str | None = None, use: Use 
     Raises:
         ValueError: no such signature, several inputs, or no output that must be the logits.
     """
-    place = pathlib.Path(directory).resolve()
-    name = f"{place.parent.name}/{place.name}" if place.name.isdecimal() else place.name
+    folder = pathlib.Path(directory).resolve()
+    name = f"{folder.parent.name}/{folder.name}" if folder.name.isdecimal() else folder.name
     loaded = saved_models.load(directory, use)
     with rehearsal.limited(directory, use), saved_models.answering(name, (Exception,)):
         return _from_loaded(loaded, directory, name, logits_output)
@@ -450,19 +453,19 @@ def _from_litert(content: bytes, name: str, logits_output: str | None) -> Predic
     file = litert.File(content, name)
     output = _output_name(list(file.graph.outputs), logits_output, name)
     logits = litert.Logits(file, output)
-    place = file.graph.outputs.get("embedding")
-    embedding = None if place is None else functools.partial(file.output, place=place)
-    made = from_function(logits, image_shape=file.image_shape, embedding=embedding, name=name)
-    made = dataclasses.replace(made, weights_sha256=hashlib.sha256(content).hexdigest())
+    position = file.graph.outputs.get("embedding")
+    embedding = None if position is None else functools.partial(file.output, tensor=position)
+    predictor = from_function(logits, image_shape=file.image_shape, embedding=embedding, name=name)
+    predictor = dataclasses.replace(predictor, weights_sha256=hashlib.sha256(content).hexdigest())
     float_copy = {"logits": logits.dequantized, "embedding": None, "name": f"{name}, dequantized"}
     return dataclasses.replace(
-        made,
+        predictor,
         differentiable=not logits.fault,
         no_gradient=logits.fault,
         outputs_probabilities=bool(logits.inverse),
         one_per_class=logits.inverse == "sigmoid",
         parameters=file.graph.parameters,
-        surrogate=None if logits.fault else dataclasses.replace(made, **float_copy),
+        surrogate=None if logits.fault else dataclasses.replace(predictor, **float_copy),
         grid=file.grid,
     )
 
@@ -483,53 +486,53 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
         FileNotFoundError: the path does not exist.
         ValueError: the path is something else.
     """
-    place = located(path)
-    if place.is_dir():
-        return from_saved_model(str(place), logits_output, use)
-    if litert_files.is_litert(place):
-        return from_litert(str(place), logits_output, use)
+    target = located(path)
+    if target.is_dir():
+        return from_saved_model(str(target), logits_output, use)
+    if litert_files.is_litert(target):
+        return from_litert(str(target), logits_output, use)
     use = dataclasses.replace(use, opener=_OPENER, options={"logits_output": logits_output})
-    return _from_keras(keras_files.load(place, compiled=False, use=use), logits_output, _BY_FLAG)
+    return _from_keras(keras_files.load(target, compiled=False, use=use), logits_output, _BY_FLAG)
 
 
 def located(path: str) -> pathlib.Path:
     """Return the folder of the SavedModel, or the file, that `load` reads; raise as it does if there is none."""
-    place = pathlib.Path(path)
-    if not place.exists():
+    target = pathlib.Path(path)
+    if not target.exists():
         raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory, a .keras or .tflite file.")
-    if place.is_dir():
-        directory = files.model_directory(place)
+    if target.is_dir():
+        directory = files.model_directory(target)
         return directory / files.LITERT_FILE if (directory / files.LITERT_FILE).exists() else directory
-    if place.suffix in (".h5", ".hdf5"):
+    if target.suffix in (".h5", ".hdf5"):
         raise InputError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
-    if place.suffix not in (".keras", litert_files.SUFFIX):
+    if target.suffix not in (".keras", litert_files.SUFFIX):
         raise InputError(f"{path} is neither a SavedModel directory nor a .keras or .tflite file.")
-    return place
+    return target
 
 
 def rehearse(path: str, use: Use, logits_output: str | None = None) -> None:
     """Rehearse a model in another process as `load` does, without loading it here."""
-    place = located(path)
-    if not place.is_dir():
+    target = located(path)
+    if not target.is_dir():
         use = dataclasses.replace(use, opener=_OPENER, options={"logits_output": logits_output})
-    rehearsal.rehearse(place, use)
+    rehearsal.rehearse(target, use)
 
 
 def opened(path: str, logits_output: str | None = None) -> tuple[Callable, list, str]:
     """Open a model for its rehearsal: the function of its logits, the shape of its input, and the dtype."""
-    found = load(path, logits_output)
-    return found.logits, [None, *found.image_shape], found.kind.dtype
+    predictor = load(path, logits_output)
+    return predictor.logits, [None, *predictor.image_shape], predictor.kind.dtype
 
 
 class _NoSuchOutputError(InputError):
     """Error for a missing output, or for an ambiguous choice of the logits."""
 
 
-def _output_name(names: list[str], wanted: str | None, where: str, remedy: str = _BY_FLAG) -> str:
-    if wanted is not None and wanted not in names:
-        raise _NoSuchOutputError(f"{where} has no output {wanted!r}, only {sorted(names)} (--logits_output).")
-    if wanted is not None:
-        return wanted
+def _output_name(names: list[str], chosen: str | None, where: str, remedy: str = _BY_FLAG) -> str:
+    if chosen is not None and chosen not in names:
+        raise _NoSuchOutputError(f"{where} has no output {chosen!r}, only {sorted(names)} (--logits_output).")
+    if chosen is not None:
+        return chosen
     if "logits" in names:
         return "logits"
     if len(names) == 1:

@@ -18,7 +18,7 @@ from tfrobust.structs import Finding
 
 # Mean difference per value up to which two images count as the same: a quarter of a gray level, half of the change that
 # the mildest corruption of the benchmark makes to a smooth picture.
-_SAME = 0.25 / 255
+_ROUNDING = 0.25 / 255
 # Share of a corruption's images that may be clean ones (a white image does not grow brighter) without a warning, and
 # share above which the set is rejected.
 _SUSPICIOUS, _CLEAN = 0.01, 0.5
@@ -84,14 +84,14 @@ class Corrupted:
         Raises:
             ValueError: most of them are the clean images, or a file cannot be read.
         """
-        size, found, clean = min(self._setting.batch_size, len(self._positions)), [], 0
+        size, correct_parts, clean = min(self._setting.batch_size, len(self._positions)), [], 0
         batches = self._opened.read((name, severity), self._positions, size)
         for images, logits in predictions(self._setting, batches, size):
-            rows = slice(len(found) * size, len(found) * size + len(images))
+            rows = slice(len(correct_parts) * size, len(correct_parts) * size + len(images))
             clean += int(self._is_clean(images, rows).sum())
-            found.append(are_correct(logits, self._labels[rows]))
+            correct_parts.append(are_correct(logits, self._labels[rows]))
         self._check_copies(clean, f"{name} at severity {severity}")
-        return np.concatenate(found)
+        return np.concatenate(correct_parts)
 
     def drop(self, correct: np.ndarray) -> tuple:
         """Return the relative drop of accuracy with its interval."""
@@ -100,7 +100,7 @@ class Corrupted:
 
     def _close(self, images: np.ndarray, rows: slice) -> np.ndarray:
         """Return which images hardly differ from their own clean ones, bool [b]."""
-        return np.abs(images - self._setting.images[self._positions[rows]]).mean(axis=(1, 2, 3)) <= _SAME
+        return np.abs(images - self._setting.images[self._positions[rows]]).mean(axis=(1, 2, 3)) <= _ROUNDING
 
     def _check_copies(self, clean: int, part: str) -> None:
         count, source = len(self._positions), self._opened.notes["source"]
@@ -154,14 +154,16 @@ def _copies(setting: Setting) -> Callable[[np.ndarray, slice], np.ndarray]:
     def levels(images: np.ndarray) -> list[bytes]:
         return [np.round(image * 255).astype(np.uint8).tobytes() for image in images]
 
-    known = setting.cached("hashes of the clean images", lambda: {hash(each) for each in levels(setting.images)})
-    return lambda images, rows: np.array([hash(each) in known for each in levels(images)])
+    clean_hashes = setting.cached(
+        "hashes of the clean images", lambda: {hash(content) for content in levels(setting.images)}
+    )
+    return lambda images, rows: np.array([hash(content) in clean_hashes for content in levels(images)])
 
 
-def _refuse_other_labels(found: np.ndarray, clean: np.ndarray, source: str) -> None:
+def _refuse_other_labels(published: np.ndarray, clean: np.ndarray, source: str) -> None:
     """Raise ValueError if as many images as clean ones have other class counts: this is another test split."""
-    size = max(found.max(), clean.max()) + 1
-    counts = [np.bincount(labels, minlength=size) for labels in (found, clean)]
+    size = max(published.max(), clean.max()) + 1
+    counts = [np.bincount(labels, minlength=size) for labels in (published, clean)]
     if (counts[0] != counts[1]).any():
         label = int(np.argmax(counts[0] != counts[1]))
         raise InputError(

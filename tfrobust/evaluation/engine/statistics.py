@@ -177,13 +177,13 @@ def relative_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None,
         Paper 004, eq. 3.
     """
     clean, changed = np.asarray(clean, bool), np.asarray(changed, bool)
-    right = int(clean.sum())
-    if right == 0:
+    correct_count = int(clean.sum())
+    if correct_count == 0:
         return None, None, None
-    drop = 1 - changed.sum() / right
+    drop = 1 - changed.sum() / correct_count
     if not np.any(changed & ~clean):
-        return float(drop), *wilson_interval(right - int(changed.sum()), right)
-    error = np.sqrt(np.sum((changed - (1 - drop) * clean) ** 2)) / right
+        return float(drop), *wilson_interval(correct_count - int(changed.sum()), correct_count)
+    error = np.sqrt(np.sum((changed - (1 - drop) * clean) ** 2)) / correct_count
     return float(drop), float(drop - Z * error), float(min(1.0, drop + Z * error))
 
 
@@ -215,7 +215,7 @@ def independent_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | No
     if high_bottom >= 2 * bottom:
         return drop, None, None
     ends = []
-    for sign, one, other in ((-1, low_top, high_bottom), (1, high_top, low_bottom)):
-        square = (top * bottom) ** 2 - one * other * (2 * top - one) * (2 * bottom - other)
-        ends.append((top * bottom + sign * np.sqrt(max(0.0, square))) / (other * (2 * bottom - other)))
+    for sign, numerator, denominator in ((-1, low_top, high_bottom), (1, high_top, low_bottom)):
+        square = (top * bottom) ** 2 - numerator * denominator * (2 * top - numerator) * (2 * bottom - denominator)
+        ends.append((top * bottom + sign * np.sqrt(max(0.0, square))) / (denominator * (2 * bottom - denominator)))
     return drop, float(1 - ends[1]), float(min(1.0, 1 - ends[0]))

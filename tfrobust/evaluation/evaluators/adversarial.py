@@ -167,7 +167,7 @@ class AttackAccuracy(Evaluator):
             series.append(accuracy.outcomes(f"{name}.accuracy", robust))
         return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])
 
-    def _cut_short(self, name: str, result: chunks.Found) -> Finding:
+    def _cut_short(self, name: str, result: chunks.SearchResult) -> Finding:
         count = f"{result.success.sum()} of {len(result.success)} images"
         evidence = f"{name} was ended after {self.seconds:g} s; the attack had succeeded on {count}."
         return Finding(
@@ -182,7 +182,7 @@ class AttackAccuracy(Evaluator):
         identifier = f"{attack_id(self.attack, self.label)}.drop"
         return Measurement(identifier, drop, "fraction of clean", len(robust), low, high, settings)
 
-    def _median(self, name: str, result: chunks.Found, settings: dict) -> Measurement:
+    def _median(self, name: str, result: chunks.SearchResult, settings: dict) -> Measurement:
         # Images without a misclassified point count as farther than all others; if they are the majority, there is no
         # median.
         distances = np.where(result.success, result.distance, np.inf)
@@ -267,7 +267,7 @@ class AccuracyCurve(Evaluator):
         settings = {name: value for name, value in settings.items() if name not in ("epsilon", "step_size")}
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])
 
-    def _sizes(self, once: chunks.Found | None) -> tuple[float, ...]:
+    def _sizes(self, once: chunks.SearchResult | None) -> tuple[float, ...]:
         """Return the epsilons; for a minimal-norm attack without given ones, up to the largest distance found."""
         if once is None or self.epsilons is not None or not np.any(once.distance[once.success] > 0):
             return curve_epsilons(self.attack, self.epsilons)

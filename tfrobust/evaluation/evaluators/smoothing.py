@@ -102,7 +102,7 @@ class Smoothing(Evaluator):
     def share(self, setting: Setting, shard: chunks.Shard) -> int:
         """Count and store the votes on a shard's images."""
         positions = setting.subset(self.limit)
-        return len(self._votes(setting, shard.own(chunks.split(positions, self._chunk_size(setting)))))
+        return len(self._votes(setting, shard.select(chunks.split(positions, self._chunk_size(setting)))))
 
     @property
     def _prefix(self) -> str:
