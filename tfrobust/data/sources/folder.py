@@ -114,9 +114,9 @@ class ImageFolder(Source):
         reading |= {"training_crop": self.training_crop}
         splits = {}
         for split, labels in listed.items():
-            kept = [path for path in labels if path not in bad]
-            groups = [_group(path, folders[split]) for path in kept] if self.groups else None
-            splits[split] = FileExamples(kept, [labels[path] for path in kept], **reading, groups=groups)
+            intact = [path for path in labels if path not in bad]
+            groups = [_group(path, folders[split]) for path in intact] if self.groups else None
+            splits[split] = FileExamples(intact, [labels[path] for path in intact], **reading, groups=groups)
         skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
         lying = 0 if sizes is None else int(np.sum(sizes[:, 3] != 1))
         skipped += f"; {lying:,} turned upright as their EXIF orientation says" if lying else ""
@@ -188,13 +188,13 @@ def _split_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
     """
     folders = {}
     for split, names in SPLITS.items():
-        found = [name for name in _folders(root) if name.lower() in names and _folders(root / name)]
-        if len(found) > 1:
+        candidates = [name for name in _folders(root) if name.lower() in names and _folders(root / name)]
+        if len(candidates) > 1:
             raise InputError(
-                f"{shorten(root)}: {found[0]!r} and {found[1]!r} are both {split} folders; keep one of them."
+                f"{shorten(root)}: {candidates[0]!r} and {candidates[1]!r} are both {split} folders; keep one of them."
             )
-        if found:
-            folders[split] = root / found[0]
+        if candidates:
+            folders[split] = root / candidates[0]
     if folders and "train" not in folders:
         other = next(iter(folders.values())).name
         raise InputError(f"{shorten(root)} has the folder {other!r} of a split, and no folder 'train'.")
@@ -205,27 +205,35 @@ def _left_out(
     root: pathlib.Path, folders: dict[str, pathlib.Path], class_names: tuple[str, ...], grouped: bool
 ) -> list[str]:
     """Describe the files and folders that are not read, and why."""
-    beside = [] if root in folders.values() else _others(root, {folder.name for folder in folders.values()})
+    beside = [] if root in folders.values() else _remaining_entries(root, {folder.name for folder in folders.values()})
     formats, deep, where = collections.Counter(), 0, ""
     for folder in folders.values():
-        beside += [f"{folder.name}/{name}" for name in _others(folder, class_names)]
-        for place in filter(pathlib.Path.is_dir, (folder / name for name in class_names)):
-            formats.update(_suffix(name) for name in _others(place, _folders(place)) if _suffix(name) not in SUFFIXES)
-            for inner in _unread(place, grouped):
-                count = sum(len(names) for _, _, names in os.walk(place / inner))
-                deep, where = deep + count, where or f"{place.name}/{inner}"
-    said = [f"{count:,} {suffix or 'nameless'} file{'s' * (count > 1)}" for suffix, count in formats.most_common()]
-    said = [f"{shorten(', '.join(said), 100)} (not PNG or JPEG)"] if said else []
+        beside += [f"{folder.name}/{name}" for name in _remaining_entries(folder, class_names)]
+        for class_folder in filter(pathlib.Path.is_dir, (folder / name for name in class_names)):
+            formats.update(
+                _suffix(name)
+                for name in _remaining_entries(class_folder, _folders(class_folder))
+                if _suffix(name) not in SUFFIXES
+            )
+            for inner in _unread(class_folder, grouped):
+                count = sum(len(names) for _, _, names in os.walk(class_folder / inner))
+                deep, where = deep + count, where or f"{class_folder.name}/{inner}"
+    clauses = [f"{count:,} {suffix or 'nameless'} file{'s' * (count > 1)}" for suffix, count in formats.most_common()]
+    clauses = [f"{shorten(', '.join(clauses), 100)} (not PNG or JPEG)"] if clauses else []
     if deep:
         inside = "a group" if grouped else "a class"
         hint = "" if grouped else " (ImageFolder.groups=True reads them as groups)"
-        said.append(f"{deep:,} file{'s' * (deep > 1)} in folders inside {inside}, such as {shorten(where, 50)}{hint}")
+        clauses.append(
+            f"{deep:,} file{'s' * (deep > 1)} in folders inside {inside}, such as {shorten(where, 50)}{hint}"
+        )
     if beside:
-        said.append(f"{shorten(', '.join(beside), 100)}, outside the class folders")
+        clauses.append(f"{shorten(', '.join(beside), 100)}, outside the class folders")
     neighbors = [name for name in _folders(root.resolve().parent) if name.lower() in SPLITS["test"]]
     if root.name.lower() in SPLITS["train"] and neighbors:
-        said.append(f"the folder {neighbors[0]!r} beside {root.name!r}; name their parent to use it as the test split")
-    return [f"left out: {sentence}" for sentence in said]
+        clauses.append(
+            f"the folder {neighbors[0]!r} beside {root.name!r}; name their parent to use it as the test split"
+        )
+    return [f"left out: {sentence}" for sentence in clauses]
 
 
 def _unread(folder: pathlib.Path, grouped: bool) -> list[str]:
@@ -234,7 +242,7 @@ def _unread(folder: pathlib.Path, grouped: bool) -> list[str]:
     return [f"{group}/{name}" for group in groups for name in _folders(folder / group)] if grouped else groups
 
 
-def _others(folder: pathlib.Path, names) -> list[str]:
+def _remaining_entries(folder: pathlib.Path, names) -> list[str]:
     """Return the entries of a folder other than `names` that do not start with a dot."""
     return sorted({entry.name for entry in os.scandir(folder) if entry.name[0] != "."} - set(names))
 
@@ -260,9 +268,9 @@ def _class_names(folder: pathlib.Path, grouped: bool) -> tuple[str, ...]:
     names = check_class_names(_folders(folder), shorten(folder))
     for name in names:
         if not _images(folder / name, grouped):
-            found = sorted({_suffix(other) or "folders" for other in _others(folder / name, ())})
+            suffixes = sorted({_suffix(other) or "folders" for other in _remaining_entries(folder / name, ())})
             raise InputError(
                 f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}), only "
-                f"{shorten(', '.join(found) or 'nothing', 60)}."
+                f"{shorten(', '.join(suffixes) or 'nothing', 60)}."
             )
     return names

@@ -59,7 +59,7 @@ class Outcome:
             raise InputError("to_frame needs the package pandas: pip install pandas.") from None
         names = ("id", "value", "unit", "n", "low", "high")
         return pandas.DataFrame(
-            [{name: getattr(one, name) for name in names} | one.settings for one in self.measurements]
+            [{name: getattr(row, name) for name in names} | row.settings for row in self.measurements]
         )
 
 
