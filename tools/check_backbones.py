@@ -36,26 +36,26 @@ from tfrobust.serving.export.saved_model import write_saved_model  # noqa: E402
 
 COUNT = 4
 # These bring an encoder that is no parameter of the row.
-OWN = (*methods.TEXT_ROWS, "nfm_vit", "supervised_tikhonov_vit", "trades_backbone")
-ROWS = [row for row in methods.ROWS if row not in OWN]
+FIXED_ENCODER_ROWS = (*methods.TEXT_ROWS, "nfm_vit", "supervised_tikhonov_vit", "trades_backbone")
+ROWS = [row for row in methods.ROWS if row not in FIXED_ENCODER_ROWS]
 
 
 class Encoders:
     """The encoders of one backbone, each built once; every method gets them with their initial weights."""
 
     def __init__(self, name: str):
-        self.name, self._made = name, {}
+        self.name, self._built = name, {}
 
     def __call__(self, branches: int = 1, **_):
         """Return the encoder with that number of batch-norm branches; it ignores what only a small CNN takes."""
-        if branches not in self._made:
+        if branches not in self._built:
             try:
                 encoder = backbones.make(self.name, stage_names="resolution", branches=branches)
             except InputError:  # no layer divides it
                 encoder = backbones.make(self.name, branches=branches)
             encoder.build((None, *methods.IMAGE_SHAPE))
-            self._made[branches] = encoder, [variable.numpy() for variable in encoder.variables]
-        encoder, values = self._made[branches]
+            self._built[branches] = encoder, [variable.numpy() for variable in encoder.variables]
+        encoder, values = self._built[branches]
         for variable, value in zip(encoder.variables, values, strict=True):
             variable.assign(value)
         return encoder
@@ -106,10 +106,10 @@ def attack(encoders: Encoders) -> None:
     assert tf.reduce_sum(loss(moved)) > tf.reduce_sum(loss(tf.constant(images))), "PGD has not increased the loss"
     tf.config.run_functions_eagerly(True)
     try:
-        found = robust.attacks.run_attack(pgd, method, images, labels, batch_size=COUNT)
+        result = robust.attacks.run_attack(pgd, method, images, labels, batch_size=COUNT)
     finally:
         tf.config.run_functions_eagerly(False)
-    for points in (moved, found.adversarial):
+    for points in (moved, result.adversarial):
         assert np.abs(points - images).max() <= 0.1 + 1e-6, "PGD has left its threat set"
 
 
@@ -144,15 +144,15 @@ def table(cells: dict[tuple[str, str], str], names: list[str]) -> str:
     width = max(map(len, rows))
     lines = [" ".join([" " * width, *(f"{name:>16}" for name in names)])]
     lines += [" ".join([f"{row:{width}}", *(f"{shown.get((row, name), ''):>16}" for name in names)]) for row in rows]
-    return "\n".join([*lines, *(f"{place}. {reason}" for place, reason in enumerate(reasons, start=1))])
+    return "\n".join([*lines, *(f"{number}. {reason}" for number, reason in enumerate(reasons, start=1))])
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    made.add_argument("--backbones", default=",".join(backbones.NAMES), help="comma-separated names")
-    made.add_argument("--methods", default=",".join(ROWS), help="comma-separated rows of tests/conformance/methods.py")
-    return made
+    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    flags.add_argument("--backbones", default=",".join(backbones.NAMES), help="comma-separated names")
+    flags.add_argument("--methods", default=",".join(ROWS), help="comma-separated rows of tests/conformance/methods.py")
+    return flags
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ def faults(path: pathlib.Path) -> list[str]:
             return _fault(path, [str(path)], partial=path.stem not in tables.bases(paper))
         if not rows:
             return [f"{path}: no row of rows.toml uses it"]
-        return [one for row in rows for one in _fault(path, [f"gin/{file}" for file in row.files], row.all_params)]
+        return [fault for row in rows for fault in _fault(path, [f"gin/{file}" for file in row.files], row.all_params)]
     host = _HOSTS.get(inside.parts[0])
     # Data of users' own have no default for EPSILON.
     params = ["EPSILON=0.1"] if inside.parts[0] == "data" else ()
@@ -59,9 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("files", metavar="FILE", nargs="*", type=pathlib.Path, help="default: all below gin/")
     paths = flags.parse_args(arguments).files or sorted((ROOT / "gin").rglob("*.gin"))
-    found = [text for path in paths for text in faults(path)]
-    print("\n".join(found), end="\n" if found else "")
-    return 1 if found else 0
+    texts = [text for path in paths for text in faults(path)]
+    print("\n".join(texts), end="\n" if texts else "")
+    return 1 if texts else 0
 
 
 if __name__ == "__main__":

@@ -67,27 +67,29 @@ _COMMAND_LEVEL = LEVEL["commands.configuration"]
 
 def faults(root: pathlib.Path) -> list[str]:
     """Return every import below `root`/tfrobust that breaks a rule, as `path:line: what`."""
-    found = []
-    known = modules(root)
+    messages = []
+    paths = modules(root)
     graph: dict[str, set[str]] = {}
-    for module, path in known.items():
+    for module, path in paths.items():
         where = path.relative_to(root)
         if not module:
             continue
         if _entry(module) is None:
-            found.append(f"{where}:1: {module} is in no layer")
+            messages.append(f"{where}:1: {module} is in no layer")
             continue
         graph[module] = set()
         for line, imported in imports(module, path):
-            fault = _fault(_entry(module), imported, known)
+            fault = _fault(_entry(module), imported, paths)
             if fault:
-                found.append(f"{where}:{line}: {fault}")
+                messages.append(f"{where}:{line}: {fault}")
             if imported.startswith("tfrobust."):
-                graph[module].add(_imported_module(imported, known))
+                graph[module].add(_imported_module(imported, paths))
     if circle := _circle(graph):
-        found.append(f"{known[circle[0]].relative_to(root)}:1: import circle {' > '.join([*circle, circle[0]])}")
-    found += [f"{path.relative_to(root)}:1: no Python below gin/: it would shadow gin-config" for path in _python(root)]
-    return found
+        messages.append(f"{paths[circle[0]].relative_to(root)}:1: import circle {' > '.join([*circle, circle[0]])}")
+    messages += [
+        f"{path.relative_to(root)}:1: no Python below gin/: it would shadow gin-config" for path in _python(root)
+    ]
+    return messages
 
 
 def modules(root: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -130,13 +132,13 @@ def _entry(module: str) -> str | None:
     return next((name for name in names if name in LEVEL), None)
 
 
-def _fault(importer: str, imported: str, known) -> str | None:
+def _fault(importer: str, imported: str, module_names) -> str | None:
     if imported.partition(".")[0] != "tfrobust":
         forbidden = any(imported == name or imported.startswith(name + ".") for name in _COMMANDS_ONLY)
         if forbidden and LEVEL[importer] < _COMMAND_LEVEL:
             return f"{importer} imports {imported}, which only the commands may"
         return None
-    inner = _imported_module(imported, known)
+    inner = _imported_module(imported, module_names)
     other = _entry(inner)
     if not inner or inner.startswith("__") or other == importer:
         return None
@@ -147,10 +149,10 @@ def _fault(importer: str, imported: str, known) -> str | None:
     return None
 
 
-def _imported_module(imported: str, known) -> str:
+def _imported_module(imported: str, module_names) -> str:
     """Return the name below tfrobust of an imported module, or of the module that holds an imported name."""
     inner = imported.partition(".")[2]
-    return inner if inner in known or inner.rpartition(".")[0] not in known else inner.rpartition(".")[0]
+    return inner if inner in module_names or inner.rpartition(".")[0] not in module_names else inner.rpartition(".")[0]
 
 
 def _imports(tree: ast.AST, package: tuple[str, ...]):
@@ -187,9 +189,9 @@ def main(arguments: list[str] | None = None) -> int:
     here = pathlib.Path(__file__).resolve().parents[1]
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("root", metavar="ROOT", nargs="?", type=pathlib.Path, default=here, help="a checkout")
-    found = faults(flags.parse_args(arguments).root)
-    print("\n".join(found), end="\n" if found else "")
-    return 1 if found else 0
+    messages = faults(flags.parse_args(arguments).root)
+    print("\n".join(messages), end="\n" if messages else "")
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

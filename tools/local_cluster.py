@@ -36,13 +36,13 @@ PORTS = range(20000, 32000)
 
 def free_ports(count: int) -> list[int]:
     """Return distinct ports of the loopback interface on which no process listens."""
-    found = []
+    ports = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            return found
+            ports.append(port)
+        if len(ports) == count:
+            return ports
     raise OSError(f"fewer than {count} of the ports {PORTS.start} to {PORTS.stop - 1} are free")
 
 
@@ -138,18 +138,19 @@ def run(command: list[str], workers: int, restarts: int, grace: float) -> int:
     # The handler only records a signal, so that one that arrives while workers are started is not lost.
     asked: list[int] = []
     before = {
-        one: signal.signal(one, lambda number, _: asked.append(number)) for one in (signal.SIGINT, signal.SIGTERM)
+        signum: signal.signal(signum, lambda number, _: asked.append(number))
+        for signum in (signal.SIGINT, signal.SIGTERM)
     }
     gang = None
     try:
-        for left in reversed(range(restarts + 1)):
+        for restarts_left in reversed(range(restarts + 1)):
             if asked:
                 return STOPPED
             gang = Gang(command, workers)
             code = gang.wait(grace, asked)
-            if asked or not left or code in (DONE, WRONG_INPUT, REFUSED, STOPPED):
+            if asked or not restarts_left or code in (DONE, WRONG_INPUT, REFUSED, STOPPED):
                 return code
-            print(f"a worker ended with {code}: starting all again ({left} restarts left)", flush=True)
+            print(f"a worker ended with {code}: starting all again ({restarts_left} restarts left)", flush=True)
     finally:
         if gang is not None:
             gang.send(signal.SIGKILL)

@@ -29,7 +29,7 @@ _ORDER = ("Returns", "Raises", "Yields", "Example", "Source")
 _SECTION = re.compile(
     rf"^(Args(?: beyond [^:]+)?|Attributes|Attributes of a subclass|Draw|{'|'.join(_ORDER)}):(?: (.+))?$"
 )
-_MADE = "<!-- Made by tools/make_api_pages.py from the docstrings; do not edit. -->"
+_HEADER = "<!-- Made by tools/make_api_pages.py from the docstrings; do not edit. -->"
 # Modules outside the facade whose functions and classes programs use.
 _PROGRAMS = {
     "run": ("runs.experiment", "runs.stage", "runs.first_stage", "runs.initial_encoder", "runs.plan", "report.gate"),
@@ -67,14 +67,22 @@ def collect() -> dict[str, Page]:
         items = {f"robust.{name}.{inner}": getattr(item, inner) for inner in item.__all__}
         modules = {path: inner for path, inner in items.items() if isinstance(inner, types.ModuleType)}
         for path, inner in modules.items():
-            items.update({f"{path}.{one}": function for one, function in defined(inner).items() if "_of" not in one})
+            items.update(
+                {
+                    f"{path}.{function_name}": function
+                    for function_name, function in defined(inner).items()
+                    if "_of" not in function_name
+                }
+            )
         items = {path: inner for path, inner in items.items() if path not in modules}
         pages[name] = Page(f"tfrobust.keras.{name}", paragraphs(inspect.getdoc(item)), items)
     for name, modules in _PROGRAMS.items():
         pages[name] = Page(*_TITLES[name], {})
         for path in modules:
             module = importlib.import_module(f"tfrobust.{path}")
-            pages[name].items.update({f"{module.__name__}.{one}": item for one, item in defined(module).items()})
+            pages[name].items.update(
+                {f"{module.__name__}.{item_name}": item for item_name, item in defined(module).items()}
+            )
     return pages
 
 
@@ -150,22 +158,22 @@ def value(default) -> str:
 
 def sections(text: str) -> list[tuple[str, str]]:
     """Split a docstring into (title, text) in its own order; prose has no title."""
-    found: list[tuple[str, list[str]]] = [("", [])]
+    parts: list[tuple[str, list[str]]] = [("", [])]
     at_the_margin = False
     for number, line in enumerate(text.splitlines()):
         match = _SECTION.match(line)
-        title, lines = found[-1]
+        title, lines = parts[-1]
         # The entries of a docstring that begins with its arguments are not indented. A section whose text begins on
         # the line of its title extends to the next empty line.
         inside = not title or at_the_margin or (bool(lines) and lines[0] != "" and "" not in lines)
         if match:
             at_the_margin = number == 0
-            found.append((match[1], [match[2] or ""]))
+            parts.append((match[1], [match[2] or ""]))
         elif line and not line.startswith(" ") and not inside:
-            found.append(("", [line]))
+            parts.append(("", [line]))
         else:
             lines.append(line)
-    return [(title, inspect.cleandoc("\n".join(lines))) for title, lines in found if any(lines)]
+    return [(title, inspect.cleandoc("\n".join(lines))) for title, lines in parts if any(lines)]
 
 
 def paragraphs(text: str) -> str:
@@ -207,16 +215,16 @@ def table(text: str, heading: str) -> str:
             before.append(line)
     if not rows:
         return paragraphs(text)
-    body = [f"| {', '.join(f'`{n}`' for n in name.split(', '))} | {escaped(said, True)} |" for name, said in rows]
+    body = [f"| {', '.join(f'`{n}`' for n in name.split(', '))} | {escaped(meaning, True)} |" for name, meaning in rows]
     prose = paragraphs("\n".join(before)) + "\n\n" if any(before) else ""
     return prose + "\n".join([f"| {heading} | |", "|---|---|", *body])
 
 
 def described(*texts: str) -> list[str]:
     """Convert docstrings to Markdown, section by section: a class and its constructor together."""
-    found = [section for text in texts for section in sections(text)]
+    parts = [section for text in texts for section in sections(text)]
     written = []
-    for title, part in sorted(found, key=lambda section: _rank(section[0])):
+    for title, part in sorted(parts, key=lambda section: _rank(section[0])):
         if title == "Example":
             written.append(f"```python\n{part}\n```")
         elif _rank(title) in (1, 3):
@@ -284,9 +292,9 @@ def built_stages(path: pathlib.Path) -> list:
     from tfrobust.models.heads.linear import LinearHead
 
     configure([str(path)])
-    given = gin.get_bindings("tfrobust.runs.experiment.train")
-    encoder, first = given["encoder"](), given.get("pretraining")
-    methods = [first.method, given["method"]] if first is not None else [given["method"]]
+    bindings = gin.get_bindings("tfrobust.runs.experiment.train")
+    encoder, first = bindings["encoder"](), bindings.get("pretraining")
+    methods = [first.method, bindings["method"]] if first is not None else [bindings["method"]]
     return [method(encoder=encoder, head=LinearHead(10), seed=0) for method in methods]
 
 
@@ -302,8 +310,8 @@ def first_sentence(path: pathlib.Path) -> str:
 def entry(path: str, item) -> str:
     """Format one object: heading, signature, docstring, methods, and a link to its code."""
     link = os.path.relpath(sys.modules[item.__module__].__file__, FOLDER).replace(os.sep, "/")
-    own = vars(item).get("__init__") if inspect.isclass(item) else None
-    texts = [inspect.getdoc(item), own.__doc__ if inspect.isfunction(own) else None]
+    constructor = vars(item).get("__init__") if inspect.isclass(item) else None
+    texts = [inspect.getdoc(item), constructor.__doc__ if inspect.isfunction(constructor) else None]
     parts = [f"## {path}", f"```python\n{signature(item)}\n```"]
     parts += described(*(inspect.cleandoc(text) for text in texts if text))
     parts += methods(item) if inspect.isclass(item) else []
@@ -315,20 +323,27 @@ def elsewhere(path: str, item, pages: dict[str, Page]) -> str:
     module = item.__module__.removeprefix("tfrobust.")
     homes = [name for name, area in make_facade.AREAS.items() if make_facade.within(module, area.places)]
     for name in homes:
-        known = [other for other, one in pages[name].items.items() if one is item]
-        if known and path not in known:
-            return f"## {path}\n\nSee [{known[0]}]({name}.md#{anchor(known[0])})."
+        aliases = [other for other, candidate in pages[name].items.items() if candidate is item]
+        if aliases and path not in aliases:
+            return f"## {path}\n\nSee [{aliases[0]}]({name}.md#{anchor(aliases[0])})."
     return ""
 
 
-def made() -> dict[str, str]:
+def page_texts() -> dict[str, str]:
     """Return file name -> text of every page."""
     pages = collect()
     files = {}
     for name, page in pages.items():
         entries = [elsewhere(path, item, pages) or entry(path, item) for path, item in page.items.items()]
-        files[f"{name}.md"] = "\n\n".join([_MADE, f"# {page.title}", page.introduction, *entries]) + "\n"
-    lines = [_MADE, "", "# API", "", "In Python: `from tfrobust import keras as robust`. In gin: by the last name.", ""]
+        files[f"{name}.md"] = "\n\n".join([_HEADER, f"# {page.title}", page.introduction, *entries]) + "\n"
+    lines = [
+        _HEADER,
+        "",
+        "# API",
+        "",
+        "In Python: `from tfrobust import keras as robust`. In gin: by the last name.",
+        "",
+    ]
     for name, page in pages.items():
         lines += [f"**[{page.title}]({name}.md)**: {page.introduction.split(chr(10))[0]}", ""]
         links = (f"[{path.rpartition('.')[2]}]({name}.md#{anchor(path)})" for path in page.items)
@@ -337,7 +352,7 @@ def made() -> dict[str, str]:
         "The gin files that train one method each: `python -m tfrobust.train --gin_file=gin/trades.gin`. The terms of "
         "the loss have the same names in logs, gin and report, and a weight each: `TRADES.term_weights = {'kl': 3.0}`."
     )
-    files["recipes.md"] = "\n\n".join([_MADE, "# Recipes", introduction, recipes()]) + "\n"
+    files["recipes.md"] = "\n\n".join([_HEADER, "# Recipes", introduction, recipes()]) + "\n"
     lines += [f"**[Recipes](recipes.md)**: {introduction}", ""]
     files["README.md"] = "\n".join(lines)
     return files
@@ -359,7 +374,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is not current")
     check = flags.parse_args(arguments).check
-    files = made()
+    files = page_texts()
     changed = stale(files)
     if check:
         print("\n".join(f"tfrobust/guides/api/{name} is not current" for name in changed), end="\n" if changed else "")

@@ -87,7 +87,7 @@ class Code:
     """The definitions in the modules of the areas. Elsewhere, a section of the report may have the same name."""
 
     def __init__(self, root: pathlib.Path):
-        places = [place for area in (*AREAS.values(), TOP) for place in (*area.places, *area.also)]
+        places = [prefix for area in (*AREAS.values(), TOP) for prefix in (*area.places, *area.also)]
         defined = [member for path in _sources(root / "tfrobust") for member in _defined(path, root / "tfrobust")]
         self.members = [member for member in defined if within(member.module, places)]
         self._bases = {member.name: member.bases for member in self.members}
@@ -126,7 +126,9 @@ def _defined(path: pathlib.Path, folder: pathlib.Path) -> list[Member]:
             module=module,
             name=node.name,
             bases=tuple(ast.unparse(base).rpartition(".")[2] for base in getattr(node, "bases", ())),
-            registered=any("register_keras_serializable" in ast.unparse(each) for each in node.decorator_list),
+            registered=any(
+                "register_keras_serializable" in ast.unparse(decorator) for decorator in node.decorator_list
+            ),
             example="\nExample:\n" in (ast.get_docstring(node) or ""),
             aliases=tuple(aliases.get(node.name, ())),
         )
@@ -137,7 +139,7 @@ def _defined(path: pathlib.Path, folder: pathlib.Path) -> list[Member]:
 
 def within(module: str, places: tuple[str, ...]) -> bool:
     """Return True if a module is one of the places, or in one of them."""
-    return any(module == place or module.startswith(f"{place}.") for place in places)
+    return any(module == prefix or module.startswith(f"{prefix}.") for prefix in places)
 
 
 # ------------------------------------------------------------------------------------------------ writing
@@ -167,7 +169,7 @@ def _list(start: str, names: list[str], brackets: str, quote: str = '"') -> str:
 
 def module_text(docstring: str, imports: dict[str, list[tuple[str, str]]]) -> str:
     """Return the text of a facade module: docstring, imports by module, and `__all__`."""
-    names = [public for found in imports.values() for _, public in found]
+    names = [public for pairs in imports.values() for _, public in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SystemExit(f"two objects would be offered as {', '.join(twice)}; name one of them in _NAMES")
@@ -175,7 +177,7 @@ def module_text(docstring: str, imports: dict[str, list[tuple[str, str]]]) -> st
     return "\n".join([docstring, "", *lines, "", _list("__all__ = ", sorted(names), "[]"), ""])
 
 
-def made(root: pathlib.Path) -> dict[str, str]:
+def module_texts(root: pathlib.Path) -> dict[str, str]:
     """Return module name -> text for every module of the facade."""
     code, folder = Code(root), root / "tfrobust" / "keras"
     texts = {}
@@ -183,8 +185,8 @@ def made(root: pathlib.Path) -> dict[str, str]:
         imports: dict[str, list[tuple[str, str]]] = {}
         for member in code.offered(area):
             public = _NAMES.get(f"{member.module}.{member.name}", member.name)
-            own = public if public in member.aliases else member.name
-            imports.setdefault(f"tfrobust.{member.module}", []).append((own, public))
+            member_name = public if public in member.aliases else member.name
+            imports.setdefault(f"tfrobust.{member.module}", []).append((member_name, public))
         for module in area.modules:
             package, _, last = module.rpartition(".")
             imports.setdefault(f"tfrobust.{package}", []).append((last, last))
@@ -216,11 +218,11 @@ def main(arguments: list[str] | None = None) -> int:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--check", action="store_true", help="write nothing; exit 1 if a module is not current")
     check = flags.parse_args(arguments).check
-    folder, texts = ROOT / "tfrobust" / "keras", made(ROOT)
+    folder, texts = ROOT / "tfrobust" / "keras", module_texts(ROOT)
     changed = stale(texts, folder)
     if check:
-        said = [f"tfrobust/keras/{name}.py is not current; run python tools/make_facade.py" for name in changed]
-        print("\n".join(said), end="\n" if said else "")
+        messages = [f"tfrobust/keras/{name}.py is not current; run python tools/make_facade.py" for name in changed]
+        print("\n".join(messages), end="\n" if messages else "")
         return 1 if changed else 0
     for name in changed:
         if name in texts:

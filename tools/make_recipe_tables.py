@@ -23,7 +23,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAPERS = ROOT / "gin" / "papers"
-_MADE = "<!-- Made by tools/make_recipe_tables.py from rows.toml and the comments of the gin files; do not edit. -->"
+_HEADER = "<!-- Made by tools/make_recipe_tables.py from rows.toml and the comments of the gin files; do not edit. -->"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +81,15 @@ def papers() -> list[str]:
 
 def rows(paper: str) -> list[Row]:
     """Return the rows of a paper, in the order of its page."""
-    given = _given(paper)
-    return [_row(paper, given, base, key, one) for base, some in given["rows"].items() for key, one in some.items()]
+    recipe = _recipe(paper)
+    return [
+        _row(paper, recipe, base, key, entry) for base, some in recipe["rows"].items() for key, entry in some.items()
+    ]
 
 
 def bases(paper: str) -> list[str]:
     """Return the stems of the gin files that are complete alone."""
-    return list(_given(paper)["rows"])
+    return list(_recipe(paper)["rows"])
 
 
 def header(path: pathlib.Path) -> dict[str, str]:
@@ -98,39 +100,43 @@ def header(path: pathlib.Path) -> dict[str, str]:
             break
         lines.append(line)
     joined = "\n".join(lines).replace("\n#             ", " ").splitlines()
-    found = dict(match.groups() for line in joined if (match := re.match(r"# (Data|Cost|Deviations): +(.*)", line)))
-    return {"title": joined[0].removeprefix("# "), **found}
+    fields = dict(match.groups() for line in joined if (match := re.match(r"# (Data|Cost|Deviations): +(.*)", line)))
+    return {"title": joined[0].removeprefix("# "), **fields}
 
 
-def _given(paper: str) -> dict:
+def _recipe(paper: str) -> dict:
     return tomllib.loads((PAPERS / paper / "rows.toml").read_text("utf-8"))
 
 
-def _row(paper: str, given: dict, base: str, key: str, one: dict) -> Row:
-    method = one.get("method", key)
+def _row(paper: str, recipe: dict, base: str, key: str, entry: dict) -> Row:
+    method = entry.get("method", key)
     about = header(PAPERS / paper / "methods" / f"{method}.gin") if method else {}
-    deviations = [one.get("deviations"), one.get("weights") and f"Weights: {one['weights']}.", about.get("Deviations")]
-    evaluated = base in given.get("evaluated", ())
+    deviations = [
+        entry.get("deviations"),
+        entry.get("weights") and f"Weights: {entry['weights']}.",
+        about.get("Deviations"),
+    ]
+    evaluated = base in recipe.get("evaluated", ())
     return Row(
         paper=paper,
         base=base,
         key=key,
         method=method,
-        params=tuple(one.get("params", ())),
-        title=one.get("title") or about["title"],
-        tables=one["tables"],
-        published=one["published"],
-        cost="" if evaluated else _cost(given, base, method),
+        params=tuple(entry.get("params", ())),
+        title=entry.get("title") or about["title"],
+        tables=entry["tables"],
+        published=entry["published"],
+        cost="" if evaluated else _cost(recipe, base, method),
         deviations=" ".join(filter(None, deviations)),
         evaluated=evaluated,
     )
 
 
-def _cost(given: dict, base: str, method: str) -> str:
-    if method in given.get("cost", ()):
-        return given["cost"][method]
-    steps, passes = given["steps"][base], given["passes"].get(method, 1)
-    note = given.get("notes", {}).get(method, "")
+def _cost(recipe: dict, base: str, method: str) -> str:
+    if method in recipe.get("cost", ()):
+        return recipe["cost"][method]
+    steps, passes = recipe["steps"][base], recipe["passes"].get(method, 1)
+    note = recipe.get("notes", {}).get(method, "")
     return f"{steps:,} x {passes:.3g} = {steps * passes:,.0f} {note}".rstrip()
 
 
@@ -139,11 +145,11 @@ def _cost(given: dict, base: str, method: str) -> str:
 
 def page(paper: str) -> str:
     """Return the page of a paper."""
-    given, found = _given(paper), rows(paper)
-    title = f"[{given['paper']}]({given['address']})" if "address" in given else given["paper"]
-    lines = [_MADE, "", f"# {given['paper'].partition(':')[0]}", "", f"{title}."]
+    recipe, all_rows = _recipe(paper), rows(paper)
+    title = f"[{recipe['paper']}]({recipe['address']})" if "address" in recipe else recipe["paper"]
+    lines = [_HEADER, "", f"# {recipe['paper'].partition(':')[0]}", "", f"{title}."]
     files = sorted((PAPERS / paper).glob("*.gin"))
-    shared = [path.name for path in files if path.stem not in given["rows"]] or [path.name for path in files]
+    shared = [path.name for path in files if path.stem not in recipe["rows"]] or [path.name for path in files]
     lines += [
         "The settings that all rows share, the choices where the paper is open, and the meaning of numbers and costs",
         f"are in the comments of {', '.join(f'[{name}]({name})' for name in shared)}.",
@@ -151,19 +157,19 @@ def page(paper: str) -> str:
         "are above its table. The tests build every recipe and run training steps with some; none has been trained to",
         "completion.",
     ]
-    for base in given["rows"]:
-        lines += ["", *_section(paper, base, [row for row in found if row.base == base])]
+    for base in recipe["rows"]:
+        lines += ["", *_section(paper, base, [row for row in all_rows if row.base == base])]
     return "\n".join(lines) + "\n"
 
 
-def _section(paper: str, base: str, found: list[Row]) -> list[str]:
+def _section(paper: str, base: str, rows_of_base: list[Row]) -> list[str]:
     about = header(PAPERS / paper / f"{base}.gin")
     lines = [f"## {about['title']}", "", f"Base: [{base}.gin]({base}.gin)", ""]
     lines += [f"- {label}: {_marked(about[label])}" for label in ("Data", "Cost", "Deviations") if label in about]
-    if not found:
+    if not rows_of_base:
         return [*lines, "", f"    python -m tfrobust.train --gin_file=gin/papers/{paper}/{base}.gin"]
     lines += ["", "| row | published | steps x passes | command | deviations |", "|---|---|---|---|---|"]
-    for row in found:
+    for row in rows_of_base:
         cells = (f"{row.title} ({row.tables})", row.published, row.cost, f"`{row.command}`", _marked(row.deviations))
         lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return lines

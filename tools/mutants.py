@@ -51,17 +51,17 @@ def main(arguments=None) -> int:
         print("\n".join(entry(fault) for fault in draw(flags.draw, flags.seed)))
         return 0
     faults = [fault for fault in read() if not flags.packages or package(fault) in flags.packages.split(",")]
-    kept = {} if flags.again or not flags.results.exists() else json.loads(flags.results.read_text("utf-8"))
+    stored = {} if flags.again or not flags.results.exists() else json.loads(flags.results.read_text("utf-8"))
     if flags.all:
-        faults = [fault for fault in faults if kept.get(key(fault), {}).get("killed") is False]
-    todo = [fault for fault in faults if flags.all or key(fault) not in kept]
-    for fault, found in run(todo, flags):
-        kept[key(fault)] = found
+        faults = [fault for fault in faults if stored.get(key(fault), {}).get("killed") is False]
+    todo = [fault for fault in faults if flags.all or key(fault) not in stored]
+    for fault, outcome in run(todo, flags):
+        stored[key(fault)] = outcome
         flags.results.parent.mkdir(parents=True, exist_ok=True)
-        flags.results.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
-        print(row(fault, found), flush=True)
-    print(table(faults, kept))
-    return int(any(not kept[key(fault)]["killed"] for fault in faults))
+        flags.results.write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
+        print(row(fault, outcome), flush=True)
+    print(table(faults, stored))
+    return int(any(not stored[key(fault)]["killed"] for fault in faults))
 
 
 # ------------------------------------------------------------------------------------------------------ the list
@@ -96,19 +96,19 @@ def entry(fault: dict) -> str:
     return "\n".join(["[[fault]]", *lines, "drawn = true", ""])
 
 
-def row(fault: dict, found: dict) -> str:
+def row(fault: dict, outcome: dict) -> str:
     """Format a line of the table."""
-    text = "killed  " if found["killed"] else "SURVIVED"
+    text = "killed  " if outcome["killed"] else "SURVIVED"
     change = difference(fault["old"], fault["new"])
-    return f"{text} {found['tier']:5} {found['seconds']:5.0f} s  {fault['file']:40} {change:60} {found['by']}"
+    return f"{text} {outcome['tier']:5} {outcome['seconds']:5.0f} s  {fault['file']:40} {change:60} {outcome['by']}"
 
 
-def table(faults: list[dict], kept: dict) -> str:
+def table(faults: list[dict], outcomes: dict) -> str:
     """Format the totals: killed of tried, by hand and drawn."""
     lines = []
     for name, drawn in (("by hand", False), ("drawn", True)):
-        of = [kept[key(fault)] for fault in faults if fault.get("drawn", False) is drawn and key(fault) in kept]
-        first = sum(found["killed"] and found["tier"] == "first" for found in of)
+        of = [outcomes[key(fault)] for fault in faults if fault.get("drawn", False) is drawn and key(fault) in outcomes]
+        first = sum(outcome["killed"] and outcome["tier"] == "first" for outcome in of)
         lines.append(
             f"{name}: {len(of)} faults, {first} killed by the first tier, {sum(f['killed'] for f in of)} in all"
         )
@@ -153,7 +153,7 @@ def changes(text: str):
     lines, tree = text.splitlines(), ast.parse(text)
     # Changes of error messages, f-strings and decorators would not change results.
     spared = [node for node in ast.walk(tree) if isinstance(node, (ast.Raise, ast.JoinedStr))]
-    spared += [each for node in ast.walk(tree) for each in getattr(node, "decorator_list", ())]
+    spared += [decorator for node in ast.walk(tree) for decorator in getattr(node, "decorator_list", ())]
     skipped = {id(part) for node in spared for part in ast.walk(node)}
     for node in ast.walk(tree):
         if id(node) in skipped or not hasattr(node, "lineno") or node.lineno != node.end_lineno:
@@ -190,30 +190,30 @@ def importers(file: str) -> list[str]:
     for path in sorted((ROOT / "tests").rglob("*.py")):
         name = path.relative_to(ROOT / "tests").with_suffix("").as_posix().replace("/", ".")
         (tests if path.name.startswith("test_") else helpers)[name] = imports(path)
-    for name, found in helpers.items():
-        helpers[name] = found.union(*(helpers[other] for other in found if other in helpers))
-    own = f"test_{module.rpartition('.')[2]}"
+    for name, modules in helpers.items():
+        helpers[name] = modules.union(*(helpers[other] for other in modules if other in helpers))
+    own_test = f"test_{module.rpartition('.')[2]}"
 
-    def reaches(found):
-        return module in found or any(module in helpers[other] for other in found if other in helpers)
+    def reaches(modules):
+        return module in modules or any(module in helpers[other] for other in modules if other in helpers)
 
     # Also the tests that may reach the file through other modules: those of its folder, the batteries, the facade's.
     folders = (package({"file": file}) + ".", "methods.test_conformance", "attacks.test_battery", "facade.")
-    chosen = [name for name, found in tests.items() if reaches(found) or name.startswith(folders)]
+    chosen = [name for name, modules in tests.items() if reaches(modules) or name.startswith(folders)]
     sizes = {name: (ROOT / "tests" / (name.replace(".", "/") + ".py")).stat().st_size for name in chosen}
-    chosen.sort(key=lambda name: (name.rpartition(".")[2] != own, not reaches(tests[name]), sizes[name]))
+    chosen.sort(key=lambda name: (name.rpartition(".")[2] != own_test, not reaches(tests[name]), sizes[name]))
     return ["tests/" + name.replace(".", "/") + ".py" for name in chosen]
 
 
 def imports(path: pathlib.Path) -> set[str]:
     """Return the modules that a file imports; for `from a import b` both a and a.b."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
 
 
 def run(faults: list[dict], flags):
@@ -249,8 +249,8 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
     anywhere = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache")
     at_the_top = shutil.ignore_patterns(".git", "runs", "exported", ".venv*")
 
-    def ignored(place, names):
-        return anywhere(place, names) | (at_the_top(place, names) if pathlib.Path(place) == ROOT else set())
+    def ignored(path, names):
+        return anywhere(path, names) | (at_the_top(path, names) if pathlib.Path(path) == ROOT else set())
 
     shutil.copytree(ROOT, folder, ignore=ignored)
     return folder

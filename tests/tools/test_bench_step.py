@@ -163,7 +163,7 @@ def test_waiting_is_the_time_until_a_batch_is_there(tool, monkeypatch):
 def test_ratio_is_that_of_medians(tool):
     step, bound = [(1.0, 1.0), (3.0, 1.0), (100.0, 8.0)], [(2.0, 4.0), (2.0, 4.0), (1.0, 0.5)]
     timing = tool.Timing("ascl", step, bound, traces=1)
-    assert timing.ratios == (1.5, 0.25) and not timing.kept
+    assert timing.ratios == (1.5, 0.25) and not timing.within_limit
     assert (
         timing.row()[0] == "ascl"
         and timing.row()[2:5] == ("3000.0", "2000.0", "1.500")

@@ -108,9 +108,9 @@ def test_ratio_is_how_many_times_as_fast_we_are_by_medians(attacks):
     peer = timed(attacks, "peer", [{"wall": wall, "processor": 2.0, "right": 8} for wall in (2.0, 5.0, 90.0)])
     value, low, high = attacks.bench_attacks.ratio(own, peer)
     assert value == 2.5 and 1.0 <= low <= 2.0 <= high <= 2.5
-    assert attacks.bench_attacks.kept([own, peer], [own])
+    assert attacks.bench_attacks.within_limits([own, peer], [own])
     peer.rounds[1]["wall"] = 2.2
-    assert not attacks.bench_attacks.kept([own, peer], [own])
+    assert not attacks.bench_attacks.within_limits([own, peer], [own])
     head, first, second = attacks.bench_attacks.rows([own, peer], [own])
     assert head[4] == "ratio of perturb" and first[4] == ""
     assert second[:5] == ("peer", "3.6", "250.0", "8 of 8", "1.10")
@@ -125,9 +125,11 @@ def test_a_members_time_is_its_median_and_the_rest_is_what_no_member_took(attack
     seconds = tool.seconds
     assert (seconds(own, "a"), seconds(own, "the rest"), seconds(own, "all")) == (3.0, 1.0, 4.0)
     assert seconds(official, "b") is None  # it did not run in every round
-    assert tool.kept("digits", [own, official, bound]) and not tool.kept("resnet20", [own, official, bound])
+    assert tool.within_limits("digits", [own, official, bound]) and not tool.within_limits(
+        "resnet20", [own, official, bound]
+    )
     official.rounds = [r | {"wall": 6.0} for r in official.rounds]
-    assert not tool.kept("digits", [own, official]) and tool.kept("digits", [own, bound])
+    assert not tool.within_limits("digits", [own, official]) and tool.within_limits("digits", [own, bound])
     head, *lines = tool.rows([own, official, bound])
     lines = {line[0]: line[1:] for line in lines}
     assert head[1:] == ("tfrobust", "official", "bound", "ratio to official", "ratio to bound")
@@ -154,13 +156,13 @@ def test_every_pass_of_an_attack_is_counted_by_its_kind_and_the_size_of_its_batc
 def test_training_shows_how_many_times_as_fast_the_step_is(load):
     tools = load("_peers", "bench_step", "bench_training")
     tool = tools.bench_training
-    walls = {tool.OWN: (1.0, 2.0, 4.0, 4.0, 4.0, 4.0), tool.PEER: (1.0, 1.0, 8.0, 6.0, 6.0, 20.0)}
+    walls = {tool.TFROBUST: (1.0, 2.0, 4.0, 4.0, 4.0, 4.0), tool.PEER: (1.0, 1.0, 8.0, 6.0, 6.0, 20.0)}
     sides = [
         timed(tools, name, [{"wall": wall, "processor": 2.0, "loss": 2.5} for wall in each])
         for name, each in walls.items()
     ]
     own, peer = tool.rows(sides)[1:]
-    assert own == (tool.OWN, "4000", "2000", "2.500", "1.50", "0.50 - 5.00", "6")
+    assert own == (tool.TFROBUST, "4000", "2000", "2.500", "1.50", "0.50 - 5.00", "6")
     assert peer[1:] == ("6000", "2000", "2.500", "", "", "6")
 
 
@@ -238,7 +240,7 @@ def test_ratios_are_over_what_runs_in_the_peer(corrupting):
     lines = {line[0]: line[1:] for line in tool.rows(sides)}
     assert lines["seconds"][3:] == ("ratio", "ratio") and lines["fog"] == ("2.000", "2.000", "8.000", "4.0", "4.0")
     assert lines["glass_blur"] == ("9.000", "9.000", "-", "-", "-")
-    assert lines[tool.WHOLE] == lines["of them without frost"] == ("4.000", "4.000", "18.000", "4.5", "4.5")
+    assert lines[tool.ALL_SHARED] == lines["of them without frost"] == ("4.000", "4.000", "18.000", "4.5", "4.5")
     assert tool.rows(sides[:2])[1] == ("glass_blur", "9.000", "9.000")
 
 

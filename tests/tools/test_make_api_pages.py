@@ -24,7 +24,7 @@ def test_the_pages_are_current(run_tool):
 
 
 def test_the_pages_hold_the_whole_facade_and_nothing_of_the_machine(tool):
-    files = tool.made()
+    files = tool.page_texts()
     for name in robust.__all__:
         item = getattr(robust, name)
         inside = getattr(item, "__all__", [""])
@@ -35,7 +35,7 @@ def test_the_pages_hold_the_whole_facade_and_nothing_of_the_machine(tool):
     text = "".join(files.values())
     assert not re.search(r"\bat 0x[0-9a-f]+|<(class|function|module|object) ", text)
     assert f"{ROOT}/" not in text and "site-packages" not in text
-    assert files == tool.made()
+    assert files == tool.page_texts()
 
 
 def test_an_example_outside_the_facade_runs_too(tool):

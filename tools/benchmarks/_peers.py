@@ -167,7 +167,7 @@ def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> t
     Returns:
         The sides that run, warmed up, and a line on every side: its versions, or why it does not run.
     """
-    running, said = [], []
+    running, messages = [], []
     for name, (function, python) in sides.items():
         side = Side(name, function, python, folder)
         try:
@@ -175,11 +175,11 @@ def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> t
             if name not in cold:
                 side.run(keep=False)
         except RuntimeError as error:
-            said.append(f"{name}: does not run: {error}")
+            messages.append(f"{name}: does not run: {error}")
         else:
             running.append(side)
-            said.append(f"{name}: {versions}")
-    return running, said
+            messages.append(f"{name}: {versions}")
+    return running, messages
 
 
 def take_turns(sides: list[Side], rounds: int, say) -> None:
@@ -202,8 +202,8 @@ def make_task(function: str, settings: dict, folder: pathlib.Path) -> None:
         settings: including 'network' if the function does not know it.
         folder: created if missing.
     """
-    made = folder / SETTINGS
-    if made.is_file() and settings.items() <= json.loads(made.read_text()).items():
+    settings_file = folder / SETTINGS
+    if settings_file.is_file() and settings.items() <= json.loads(settings_file.read_text()).items():
         return
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(HERE / "_peers.py"), function, str(folder), f"--make={json.dumps(settings)}"]
@@ -238,8 +238,8 @@ if __name__ == "__main__":
     flags.add_argument("function")
     flags.add_argument("folder", type=pathlib.Path)
     flags.add_argument("--make", help="settings of a task to be made, as JSON")
-    given = flags.parse_args()
-    if given.make is None:
-        serve(given.function, given.folder)
+    flag_values = flags.parse_args()
+    if flag_values.make is None:
+        serve(flag_values.function, flag_values.folder)
     else:
-        function_of(given.function)(json.loads(given.make)).write(given.folder)
+        function_of(flag_values.function)(json.loads(flag_values.make)).write(flag_values.folder)

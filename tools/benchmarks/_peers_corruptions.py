@@ -7,9 +7,9 @@ import warnings
 SEVERITIES = (1, 2, 3, 4, 5)
 
 
-def own(task):
+def own_constants(task):
     """Build the side of tfrobust: batches, one graph per corruption and severity, its constants for this image size."""
-    return _own(task)
+    return _tfrobust_side(task)
 
 
 def own_large(task):
@@ -18,10 +18,10 @@ def own_large(task):
 
     of_size = severities.constants
     severities.constants = lambda name, severity, height, width: of_size(name, severity, 224, 224)
-    return _own(task)
+    return _tfrobust_side(task)
 
 
-def _own(task):
+def _tfrobust_side(task):
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(task.settings["threads"])

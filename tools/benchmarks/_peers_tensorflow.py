@@ -87,10 +87,10 @@ def enlarged(images: np.ndarray) -> np.ndarray:
 
 def task_of(network: str, model: keras.Model, images, labels, settings: dict) -> Task:
     """Return the task of a model, with its weights in the order of the forward pass."""
-    weights, place = {}, -1
+    weights, number = {}, -1
     for variable in model.weights:
-        place += variable.name == "kernel"
-        weights[f"{place}/{variable.name}"] = np.asarray(variable)
+        number += variable.name == "kernel"
+        weights[f"{number}/{variable.name}"] = np.asarray(variable)
     logits = model.predict(images, verbose=0, batch_size=128)
     return Task(network, images, np.asarray(labels, np.int64), logits, weights, settings)
 
@@ -238,8 +238,8 @@ def own_autoattack(task: Task):
         return ensemble.run(task.images, task.labels, batch_size=settings["batches"]["tfrobust"])
 
     def outcome(result):
-        right = (model.predict(result.adversarial, verbose=0).argmax(1) == task.labels).sum()
-        return {"right": int(right), "members": dict(seconds)}
+        correct = (model.predict(result.adversarial, verbose=0).argmax(1) == task.labels).sum()
+        return {"right": int(correct), "members": dict(seconds)}
 
     return run, outcome, versions()
 
@@ -260,7 +260,7 @@ def own_autoattack_bound(task: Task):
     model = model_of(task)
     counter = CountedPasses(model, LARGEST_BATCH + 1)
     result = autoattack(task, counter).run(task.images, task.labels, batch_size=task.settings["batches"]["tfrobust"])
-    right = int((model.predict(result.adversarial, verbose=0).argmax(1) == task.labels).sum())
+    correct = int((model.predict(result.adversarial, verbose=0).argmax(1) == task.labels).sum())
     passes = {name: compiled_passes(model, name) for name in counter.calls}
     todo = [
         (passes[name], tf.constant(np.resize(task.images, (size, *task.images.shape[1:]))), tf.constant(count))
@@ -275,7 +275,7 @@ def own_autoattack_bound(task: Task):
         for function, images, count in todo:
             function(images, count).numpy()
 
-    return run, lambda _: {"right": right, "members": {}}, versions()
+    return run, lambda _: {"right": correct, "members": {}}, versions()
 
 
 class CountedPasses:
@@ -323,12 +323,12 @@ def compiled_passes(model: keras.Model, name: str):
             logits = model(images, training=False)
         return images + tape.gradient(logits, images)
 
-    one = {"forward": forward, "gradient": gradient}[name]
+    forward_or_gradient = {"forward": forward, "gradient": gradient}[name]
 
     @tf.function(autograph=False)
     def passes(images, count):
         start = tf.zeros([], tf.int64), images
-        following = lambda done, images: (done + 1, one(images))  # noqa: E731
+        following = lambda done, images: (done + 1, forward_or_gradient(images))  # noqa: E731
         return tf.while_loop(lambda done, _: done < count, following, start, parallel_iterations=1)[1]
 
     return passes

@@ -94,16 +94,16 @@ def network(task) -> nn.Module:
     torch.set_num_threads(task.settings["threads"])
     by_place = {}
     for name, array in task.weights.items():
-        place, _, kind = name.partition("/")
-        by_place.setdefault(int(place), {})[kind] = array
-    places = iter([by_place[place] for place in sorted(by_place)])
+        number, _, kind = name.partition("/")
+        by_place.setdefault(int(number), {})[kind] = array
+    layers = iter([by_place[number] for number in sorted(by_place)])
     if task.network == "resnet20":
-        convolutions = [Unit(next(places))]
-        convolutions += [Block(places, 2 if stage and not block else 1) for stage in range(3) for block in range(3)]
-        dense = [linear(next(places))]
+        convolutions = [Unit(next(layers))]
+        convolutions += [Block(layers, 2 if stage and not block else 1) for stage in range(3) for block in range(3)]
+        dense = [linear(next(layers))]
     else:
-        convolutions = [Unit(next(places), stride) for stride in (1, 2, 2)]
-        dense = [linear(next(places)), nn.ReLU(), linear(next(places))]
+        convolutions = [Unit(next(layers), stride) for stride in (1, 2, 2)]
+        dense = [linear(next(layers)), nn.ReLU(), linear(next(layers))]
     layout = torch.channels_last if task.settings["channels_last"] else torch.contiguous_format
     model = Network(convolutions, dense, layout).eval().requires_grad_(False).to(memory_format=layout)
     with torch.no_grad():
@@ -235,8 +235,8 @@ def official_autoattack(task):
 
     def outcome(adversarial):
         with torch.no_grad():
-            right = int((model(adversarial).argmax(1) == labels).sum())
-        return {"right": right, "members": dict(seconds)}
+            correct = int((model(adversarial).argmax(1) == labels).sum())
+        return {"right": correct, "members": dict(seconds)}
 
     return run, outcome, versions()
 
@@ -313,8 +313,8 @@ class VisionTransformer(nn.Module):
         super().__init__()
         parts = {}
         for name, array in weights.items():
-            place, _, kind = name.partition("/")
-            parts.setdefault(place, {})[kind] = array
+            prefix, _, kind = name.partition("/")
+            parts.setdefault(prefix, {})[kind] = array
         tokens = parts.pop("tokens")
         side, _, channels, width = tokens["kernel"].shape
         self.patches = nn.Conv2d(channels, width, side, side)
@@ -322,9 +322,9 @@ class VisionTransformer(nn.Module):
         self.token, self.positions = (nn.Parameter(torch.from_numpy(tokens[n])) for n in ("class_token", "positions"))
         self.norm, self.head = normalization(parts.pop("norm")), linear(parts.pop("head"))
         blocks = {}
-        for place, own in parts.items():
-            _, number, part = place.split("_", 2)
-            blocks.setdefault(int(number), {})[part] = own
+        for prefix, part_weights in parts.items():
+            _, number, part = prefix.split("_", 2)
+            blocks.setdefault(int(number), {})[part] = part_weights
         self.blocks = nn.Sequential(*(VisionBlock(blocks[number], heads) for number in sorted(blocks)))
 
     def forward(self, images):
@@ -365,4 +365,4 @@ def vision_transformer(task):
         timed_forward()
         return timed_gradient()
 
-    return run, lambda found: {"members": dict(seconds), "size": float(np.abs(found).mean())}, versions()
+    return run, lambda outputs: {"members": dict(seconds), "size": float(np.abs(outputs).mean())}, versions()

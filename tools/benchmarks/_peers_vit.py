@@ -44,12 +44,12 @@ def named(encoder: ViT, head: LinearHead) -> dict[str, keras.Variable]:
     for number, stage in enumerate(encoder.stage_layers):
         block = stage[-1]
         parts = ("norm_1", "norm_2", "qkv", "out", "mlp_1", "mlp_2")
-        own = (*block.norms, block.qkv, block.out, *block.mlp)
-        layers |= {f"block_{number}_{part}": layer for part, layer in zip(parts, own, strict=True)}
-    return {f"{place}/{v.name}": v for place, layer in layers.items() for v in layer.weights}
+        layers_of_block = (*block.norms, block.qkv, block.out, *block.mlp)
+        layers |= {f"block_{number}_{part}": layer for part, layer in zip(parts, layers_of_block, strict=True)}
+    return {f"{prefix}/{v.name}": v for prefix, layer in layers.items() for v in layer.weights}
 
 
-def own(task: Task):
+def own_passes(task: Task):
     """Build tfrobust's forward pass, and its gradient by the images, as compiled functions."""
     tf.config.threading.set_intra_op_parallelism_threads(task.settings["threads"])
     tf.config.threading.set_inter_op_parallelism_threads(task.settings["threads"])
@@ -80,4 +80,4 @@ def own(task: Task):
         timed_forward()
         return timed_gradient()
 
-    return run, lambda found: {"members": dict(seconds), "size": float(np.abs(found).mean())}, versions()
+    return run, lambda outputs: {"members": dict(seconds), "size": float(np.abs(outputs).mean())}, versions()

@@ -57,27 +57,28 @@ def value_table(by_run: dict, fits: dict[str, list[int]], reference: str) -> str
                 continue
             cells = []
             for name in columns:
-                own, base = (
-                    {fold: by_run[who, fold]["values"][name] for fold in shared if who} for who in (method, other)
+                values, base = (
+                    {fold: by_run[run_method, fold]["values"][name] for fold in shared if run_method}
+                    for run_method in (method, other)
                 )
-                found = groups.paired_spread(own, base) if other else groups.spread([*own.values()])
-                cells.append(over_folds(found, signed=bool(other)))
+                spread = groups.paired_spread(values, base) if other else groups.spread([*values.values()])
+                cells.append(over_folds(spread, signed=bool(other)))
             lines += row(f"{method} - {other}" if other else method, str(len(shared)), *cells)
     return lines
 
 
-def over_folds(found: groups.Spread, signed: bool) -> str:
+def over_folds(spread: groups.Spread, signed: bool) -> str:
     """Format the mean in hundredths, with Student's interval for at least two values."""
     form = "{:+.1f}" if signed else "{:.1f}"
-    if found.low is None:
-        return form.format(100 * found.mean)
-    text = f"{form} [{form}, {form}]".format(100 * found.mean, 100 * found.low, 100 * found.high)
-    return f"**{text}**" if signed and (found.low > 0 or found.high < 0) else text
+    if spread.low is None:
+        return form.format(100 * spread.mean)
+    text = f"{form} [{form}, {form}]".format(100 * spread.mean, 100 * spread.low, 100 * spread.high)
+    return f"**{text}**" if signed and (spread.low > 0 or spread.high < 0) else text
 
 
 def pooled(by_run: dict, method: str, folds: list[int], name: str) -> list[int]:
     """Concatenate the outcomes of some folds, 0 or 1 per image."""
-    return [int(right) for fold in folds for right in by_run[method, fold]["outcomes"].get(name, "")]
+    return [int(digit) for fold in folds for digit in by_run[method, fold]["outcomes"].get(name, "")]
 
 
 def comparable(by_run: dict, method: str, reference: str, fold: int) -> bool:

@@ -19,7 +19,7 @@ def make_bound(method, images, labels):
 
     @tf.function(autograph=False)
     def passes(images):
-        def one(step, point):
+        def attack_step(step, point):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(point)
                 value = tf.reduce_sum(cross_entropy(point, training=False))
@@ -27,7 +27,7 @@ def make_bound(method, images, labels):
             return step + 1, point + tape.gradient(value, point)
 
         clean = method(images, training=False) if on_divergence else tf.zeros([1])
-        _, point = tf.while_loop(lambda step, _: step < attack.steps, one, (0, images), parallel_iterations=1)
+        _, point = tf.while_loop(lambda step, _: step < attack.steps, attack_step, (0, images), parallel_iterations=1)
         return point, clean
 
     @tf.function(autograph=False)
@@ -67,14 +67,14 @@ def make_instance_bound(method, images, labels):
 
     @tf.function(autograph=False)
     def passes(images):
-        def one(step, point):
+        def attack_step(step, point):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(point)
                 value = tf.reduce_sum(project(point, False)[1] ** 2)
             return step + 1, point + tape.gradient(value, point)
 
         clean = project(tf.tile(images, [2, 1, 1, 1]), False)[1]
-        _, point = tf.while_loop(lambda step, _: step < attack.steps, one, (0, images), parallel_iterations=1)
+        _, point = tf.while_loop(lambda step, _: step < attack.steps, attack_step, (0, images), parallel_iterations=1)
         return point, clean
 
     @tf.function(autograph=False)
@@ -143,8 +143,8 @@ def make_target_bound(method, views, labels):
             target.assign_add(0.01 * (online.value - target.value))
         return loss + 0.0 * tf.reduce_sum(targets)  # the sum prevents pruning of the pass
 
-    given = tuple(views.values())
-    return lambda: float(update(given))
+    view_tensors = tuple(views.values())
+    return lambda: float(update(view_tensors))
 
 
 def make_stacked_bound(method, images, labels):

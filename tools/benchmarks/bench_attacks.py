@@ -33,7 +33,10 @@ from bench_step import progress, table
 SMALLEST_RATIO = 1.15
 # About half of the images become misclassified at this radius; at 8/255 all do, within a few steps.
 TRAINED_EPSILON = 1 / 255
-OWN = {"tfrobust, perturb": "_peers_tensorflow:own_perturb", "tfrobust, evaluation": "_peers_tensorflow:own_evaluation"}
+OWN_SIDES = {
+    "tfrobust, perturb": "_peers_tensorflow:own_perturb",
+    "tfrobust, evaluation": "_peers_tensorflow:own_evaluation",
+}
 PEERS = {
     "torchattacks": "_peers_torch:torchattacks_pgd",
     "Foolbox, torch": "_peers_torch:foolbox_pgd",
@@ -43,14 +46,14 @@ PEERS = {
     "ART, TensorFlow": "_peers_tensorflow:art_pgd",
 }
 REDUCED = {
-    **OWN,
+    **OWN_SIDES,
     "tfrobust, bfloat16": "_peers_tensorflow:own_perturb_bfloat16",
     "tfrobust, bfloat16 then float32": "_peers_tensorflow:own_perturb_mixed",
 }
 # part -> (function that makes the task, settings of it, own sides)
 PARTS = {
-    "full": ("random_resnet", {"count": 128}, OWN),
-    "standing": ("trained_resnet", {"count": 360}, {"tfrobust, evaluation": OWN["tfrobust, evaluation"]}),
+    "full": ("random_resnet", {"count": 128}, OWN_SIDES),
+    "standing": ("trained_resnet", {"count": 360}, {"tfrobust, evaluation": OWN_SIDES["tfrobust, evaluation"]}),
     "bfloat16": ("trained_resnet", {"count": 360}, REDUCED),
     "bfloat16_digits": ("trained_digits", {"count": 360, "recipe": "adversarial_training"}, REDUCED),
 }
@@ -58,7 +61,7 @@ PARTS = {
 
 def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
     """Run the sides of a part in turn and print their versions; return the sides that run."""
-    function, own_settings, own = PARTS[part]
+    function, own_settings, side_functions = PARTS[part]
     attack = {"steps": flags.steps, "epsilon": flags.epsilon, "step_size": flags.epsilon / 4}
     if part == "bfloat16_digits":
         attack |= {"epsilon": 0.2, "step_size": 0.02}
@@ -70,43 +73,48 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     settings = settings | own_settings | attack
     settings["count"] = flags.count or settings["count"]
     make_task(f"_peers_tensorflow:{function}", settings, folder)
-    sides = {name: (function, sys.executable) for name, function in own.items()}
+    sides = {name: (function, sys.executable) for name, function in side_functions.items()}
     if flags.peers and not part.startswith("bfloat16"):
         sides |= {name: (PEERS[name], flags.peers) for name in PEERS if not flags.only or name in flags.only}
-    running, said = start(sides, folder)
-    print("\n" + "\n".join(said), flush=True)
+    running, messages = start(sides, folder)
+    print("\n" + "\n".join(messages), flush=True)
     take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
     for side in running:
         side.count = settings["count"]
     return running
 
 
-def ratio(own: Side, other: Side) -> tuple[float, float, float]:
-    """Return the speed-up of `own`: the ratio of medians, and the quartiles of the rounds' ratios."""
-    each = [b["wall"] / a["wall"] for a, b in zip(own.rounds, other.rounds, strict=True)]
-    low, _, high = statistics.quantiles(each, n=4) if len(each) > 1 else each * 3
-    return other.median() / own.median(), low, high
+def ratio(side: Side, other: Side) -> tuple[float, float, float]:
+    """Return the speed-up of `side`: the ratio of medians, and the quartiles of the rounds' ratios."""
+    ratios = [b["wall"] / a["wall"] for a, b in zip(side.rounds, other.rounds, strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return other.median() / side.median(), low, high
 
 
-def rows(sides: list[Side], own: list[Side]) -> list[tuple[str, ...]]:
+def rows(sides: list[Side], tfrobust_sides: list[Side]) -> list[tuple[str, ...]]:
     """Return the table of a part: one line per side, one ratio per side of tfrobust."""
     head = ["", "images/s", "CPU ms/image", "right"]
-    for each in own:
-        head += [f"ratio of {each.name.split(', ')[1]}", "its middle half"]
+    for reference in tfrobust_sides:
+        head += [f"ratio of {reference.name.split(', ')[1]}", "its middle half"]
     lines = [tuple(head)]
     for side in sides:
         line = [side.name, f"{side.count / side.median():.1f}", f"{1000 * side.median('processor') / side.count:.1f}"]
         line.append(f"{side.rounds[-1]['right']} of {side.count}")
-        for each in own:
-            value, low, high = ratio(each, side)
-            line += ["", ""] if each is side else [f"{value:.2f}", f"{low:.2f} - {high:.2f}"]
+        for reference in tfrobust_sides:
+            value, low, high = ratio(reference, side)
+            line += ["", ""] if reference is side else [f"{value:.2f}", f"{low:.2f} - {high:.2f}"]
         lines.append(tuple(line))
     return lines
 
 
-def kept(sides: list[Side], own: list[Side]) -> bool:
+def within_limits(sides: list[Side], tfrobust_sides: list[Side]) -> bool:
     """Return True if each side of tfrobust is fast enough against every other."""
-    return all(ratio(each, side)[0] >= SMALLEST_RATIO for each in own for side in sides if side not in own)
+    return all(
+        ratio(reference, side)[0] >= SMALLEST_RATIO
+        for reference in tfrobust_sides
+        for side in sides
+        if side not in tfrobust_sides
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -130,10 +138,10 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         for part in flags.parts:
             sides = measure(part, flags, flags.folder or pathlib.Path(temporary))
-            own = [side for side in sides if side.name in OWN]
+            tfrobust_sides = [side for side in sides if side.name in OWN_SIDES]
             print(f"\n{part}: PGD-{flags.steps}, batch {flags.batch}, {flags.rounds} rounds")
-            print(table(rows(sides, own)), flush=True)
-            good &= part != "full" or kept(sides, own)
+            print(table(rows(sides, tfrobust_sides)), flush=True)
+            good &= part != "full" or within_limits(sides, tfrobust_sides)
     return 0 if good else 1
 
 

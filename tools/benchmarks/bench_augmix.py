@@ -57,7 +57,7 @@ def official_view(image, names: tuple[str, ...]) -> np.ndarray:
 
 def make_official(pixels: np.ndarray, names: tuple[str, ...]):
     """Return a function without arguments that makes one view of each picture."""
-    images = [pillow.picture(one) for one in pixels]
+    images = [pillow.picture(values) for values in pixels]
     np.random.seed(0)
     return lambda: [official_view(image, names) for image in images]
 
@@ -97,10 +97,12 @@ def rows(taken: dict[str, list[tuple[float, float]]], count: int) -> tuple[list[
     """Return the table, and the ratio of tfrobust's views to Pillow's by processor time."""
     lines, ratios = [("", "tfrobust, views / s", "Pillow, views / s", "ratio", "its middle half")], []
     for clock, name in ((1, "processor time"), (0, "wall time")):
-        own, peer = ([seconds[clock] for seconds in taken[side]] for side in ("tfrobust", "Pillow"))
-        ratios.append(statistics.median(peer) / statistics.median(own))
-        low, _, high = statistics.quantiles([b / a for a, b in zip(own, peer, strict=True)], n=4)
-        speeds = (f"{count / statistics.median(seconds):.0f}" for seconds in (own, peer))
+        tfrobust_seconds, pillow_seconds = (
+            [seconds[clock] for seconds in taken[side]] for side in ("tfrobust", "Pillow")
+        )
+        ratios.append(statistics.median(pillow_seconds) / statistics.median(tfrobust_seconds))
+        low, _, high = statistics.quantiles([b / a for a, b in zip(tfrobust_seconds, pillow_seconds, strict=True)], n=4)
+        speeds = (f"{count / statistics.median(seconds):.0f}" for seconds in (tfrobust_seconds, pillow_seconds))
         lines.append((name, *speeds, f"{ratios[-1]:.2f}", f"{low:.2f} - {high:.2f}"))
     return lines, ratios[0]
 

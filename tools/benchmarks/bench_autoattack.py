@@ -28,9 +28,9 @@ import tempfile
 from _peers import Side, add_flags, begin, make_task, start, take_turns
 from bench_step import progress, table
 
-OWN, OFFICIAL, BOUND = "tfrobust", "official", "bound"
+TFROBUST, OFFICIAL, BOUND = "tfrobust", "official", "bound"
 SIDES = {
-    OWN: "_peers_tensorflow:own_autoattack",
+    TFROBUST: "_peers_tensorflow:own_autoattack",
     OFFICIAL: "_peers_torch:official_autoattack",
     BOUND: "_peers_tensorflow:own_autoattack_bound",
 }
@@ -53,10 +53,10 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     if part == "digits" and flags.gin_param:
         settings["gin_param"] = flags.gin_param
     make_task(f"_peers_tensorflow:{function}", settings, folder / part)
-    interpreters = {OWN: sys.executable, OFFICIAL: flags.peers, BOUND: sys.executable}
+    interpreters = {TFROBUST: sys.executable, OFFICIAL: flags.peers, BOUND: sys.executable}
     sides = {name: (SIDES[name], python) for name, python in interpreters.items() if python}
-    running, said = start(sides, folder / part, cold=(OFFICIAL,))
-    print("\n" + "\n".join(said), flush=True)
+    running, messages = start(sides, folder / part, cold=(OFFICIAL,))
+    print("\n" + "\n".join(messages), flush=True)
     take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
     return running
 
@@ -68,32 +68,34 @@ def seconds(side: Side, name: str) -> float | None:
     if side.name == BOUND:
         return None
     if name == "the rest":
-        return statistics.median(each["wall"] - sum(each["members"].values()) for each in side.rounds)
-    members = [each["members"].get(name) for each in side.rounds]
+        return statistics.median(turn["wall"] - sum(turn["members"].values()) for turn in side.rounds)
+    members = [turn["members"].get(name) for turn in side.rounds]
     return None if None in members else statistics.median(members)
 
 
 def rows(sides: list[Side]) -> list[tuple[str, ...]]:
     """Return a line per member and for the whole: seconds of each side, and their ratio to the official time."""
-    names = list(dict.fromkeys(name for side in sides for each in side.rounds for name in each["members"]))
-    others = [side.name for side in sides[1:]]
-    lines = [("seconds", *(side.name for side in sides), *(f"ratio to {name}" for name in others))]
+    names = list(dict.fromkeys(name for side in sides for turn in side.rounds for name in turn["members"]))
+    names_of_others = [side.name for side in sides[1:]]
+    lines = [("seconds", *(side.name for side in sides), *(f"ratio to {name}" for name in names_of_others))]
     for name in [*names, "the rest", "all"]:
-        own, *rest = (seconds(side, name) for side in sides)
-        ratios = [f"{own / value:.2f}" if own and value else "" for value in rest]
-        lines.append((name, *("-" if value is None else f"{value:.2f}" for value in (own, *rest)), *ratios))
-    blank = [""] * len(others)
+        tfrobust_seconds, *rest = (seconds(side, name) for side in sides)
+        ratios = [f"{tfrobust_seconds / value:.2f}" if tfrobust_seconds and value else "" for value in rest]
+        lines.append(
+            (name, *("-" if value is None else f"{value:.2f}" for value in (tfrobust_seconds, *rest)), *ratios)
+        )
+    blank = [""] * len(names_of_others)
     processor = [f"{side.median('processor'):.2f}" for side in sides]
     lines.append(("CPU seconds", *processor, *blank))
     lines.append(("left standing", *(str(side.rounds[-1]["right"]) for side in sides), *blank))
     return lines
 
 
-def kept(part: str, sides: list[Side]) -> bool:
+def within_limits(part: str, sides: list[Side]) -> bool:
     """Return True if tfrobust keeps to the largest ratios of a part, from medians."""
     limits = dict(zip((OFFICIAL, BOUND), PARTS[part][2:], strict=True))
-    own, *others = sides
-    return all(own.median() <= limits[side.name] * seconds(side, "all") for side in others)
+    tfrobust_side, *peers = sides
+    return all(tfrobust_side.median() <= limits[side.name] * seconds(side, "all") for side in peers)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -117,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
             sides = measure(part, flags, flags.folder or pathlib.Path(temporary))
             print(f"\n{part}: AutoAttack standard, {flags.norm}, {flags.rounds} rounds")
             print(table(rows(sides)), flush=True)
-            good &= kept(part, sides)
+            good &= within_limits(part, sides)
     return 0 if good else 1
 
 

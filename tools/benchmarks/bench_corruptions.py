@@ -30,13 +30,16 @@ from bench_step import progress, table
 
 SMALLEST_RATIO = 3.0
 PARTS = ("corruptions",)
-OWN = {"tfrobust": "_peers_corruptions:own", "tfrobust, peer's constants": "_peers_corruptions:own_large"}
+OWN_SIDES = {
+    "tfrobust": "_peers_corruptions:own_constants",
+    "tfrobust, peer's constants": "_peers_corruptions:own_large",
+}
 PEER = {"imagecorruptions": "_peers_corruptions:imagecorruptions"}
 NAMES = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
-WHOLE = "all that run in the peer"
+ALL_SHARED = "all that run in the peer"
 
 
 def make_task(flags: argparse.Namespace) -> Task:
@@ -52,39 +55,42 @@ def make_task(flags: argparse.Namespace) -> Task:
 def measure(flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
     """Run the sides in turn; return those that run."""
     make_task(flags).write(folder)
-    sides = {name: (function, sys.executable) for name, function in OWN.items()}
+    sides = {name: (function, sys.executable) for name, function in OWN_SIDES.items()}
     if flags.peers:
         sides |= {name: (function, flags.peers) for name, function in PEER.items()}
-    running, said = start(sides, folder, cold=PEER)
-    print("\n" + "\n".join(said), flush=True)
+    running, messages = start(sides, folder, cold=PEER)
+    print("\n" + "\n".join(messages), flush=True)
     take_turns(running, flags.rounds, progress)
     return running
 
 
 def seconds(side: Side, names) -> float | None:
     """Return the median over rounds of the seconds of these corruptions together; None if one did not run."""
-    if not all(name in each["members"] for each in side.rounds for name in names):
+    if not all(name in turn["members"] for turn in side.rounds for name in names):
         return None
-    return statistics.median(sum(each["members"][name] for name in names) for each in side.rounds)
+    return statistics.median(sum(turn["members"][name] for name in names) for turn in side.rounds)
 
 
 def common(sides: list[Side]) -> list[str]:
     """Return the corruptions that run on every side."""
-    return [name for name in NAMES if all(name in each["members"] for side in sides for each in side.rounds)]
+    return [name for name in NAMES if all(name in turn["members"] for side in sides for turn in side.rounds)]
 
 
 def rows(sides: list[Side]) -> list[tuple[str, ...]]:
     """Return a line per corruption and for the whole: seconds of each side, and tfrobust's speed-ups."""
     measured = [name for name in NAMES if any(name in side.rounds[0]["members"] for side in sides)]
-    own, peers = sides[: len(OWN)], sides[len(OWN) :]
-    lines = [("seconds", *(side.name for side in sides), *("ratio" for _ in own if peers))]
-    whole = common(sides)
-    sums = {WHOLE: whole, "of them without frost": [name for name in whole if name != "frost"]}
+    tfrobust_sides, peers = sides[: len(OWN_SIDES)], sides[len(OWN_SIDES) :]
+    lines = [("seconds", *(side.name for side in sides), *("ratio" for _ in tfrobust_sides if peers))]
+    shared = common(sides)
+    sums = {ALL_SHARED: shared, "of them without frost": [name for name in shared if name != "frost"]}
     for label, names in [*((name, [name]) for name in measured), *sums.items()]:
         taken = [seconds(side, names) for side in sides]
         cells = ["-" if value is None else f"{value:.3f}" for value in taken]
         if peers:
-            cells += ["-" if None in (value, taken[-1]) else f"{taken[-1] / value:.1f}" for value in taken[: len(own)]]
+            cells += [
+                "-" if None in (value, taken[-1]) else f"{taken[-1] / value:.1f}"
+                for value in taken[: len(tfrobust_sides)]
+            ]
         lines.append((label, *cells))
     return lines
 
@@ -92,9 +98,9 @@ def rows(sides: list[Side]) -> list[tuple[str, ...]]:
 def smallest(sides: list[Side]) -> float:
     """Return the smaller speed-up of tfrobust's sides over all that runs in the peer; infinity without a peer."""
     names = common(sides)
-    if len(sides) == len(OWN):
+    if len(sides) == len(OWN_SIDES):
         return float("inf")
-    return min(seconds(sides[-1], names) / seconds(side, names) for side in sides[: len(OWN)])
+    return min(seconds(sides[-1], names) / seconds(side, names) for side in sides[: len(OWN_SIDES)])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -116,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
         folder = flags.folder or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         sides = measure(flags, folder)
-    if len(sides) < len(OWN):
+    if len(sides) < len(OWN_SIDES):
         return 1
     print(f"\n{len(flags.names)} corruptions x 5 severities, {flags.count} images, {flags.rounds} rounds")
     print(table(rows(sides)), flush=True)

@@ -52,12 +52,12 @@ def make_ways(batch: int):
         evaluated = values, gradient, tf.zeros_like(values, tf.bool)
         return attack._turn(images, lambda point: evaluated, plan, attack._moves(images), state)["point"]
 
-    own, compiled = tf.function(turn, autograph=False), tf.function(turn, autograph=False, jit_compile=True)
-    given = images, values, passes(images), state
-    expected, began = own(*given), clocks()
-    tf.debugging.assert_near(compiled(*given), expected, atol=1e-6)
+    graph, compiled = tf.function(turn, autograph=False), tf.function(turn, autograph=False, jit_compile=True)
+    arguments = images, values, passes(images), state
+    expected, began = graph(*arguments), clocks()
+    tf.debugging.assert_near(compiled(*arguments), expected, atol=1e-6)
     seconds = since(began)[0]
-    ways = {"pass": lambda: passes(images), "own": lambda: own(*given), "own, XLA": lambda: compiled(*given)}
+    ways = {"pass": lambda: passes(images), "own": lambda: graph(*arguments), "own, XLA": lambda: compiled(*arguments)}
     return {name: (lambda way=way: way().numpy()) for name, way in ways.items()}, seconds
 
 
@@ -70,7 +70,7 @@ def measure(ways: dict, rounds: int, calls: int) -> dict[str, list[tuple[float, 
             for _ in range(calls):
                 way()
             taken[name].append(tuple(1000 * seconds / calls for seconds in since(began)))
-    return {name: own[WARM_UP:] for name, own in taken.items()}
+    return {name: seconds[WARM_UP:] for name, seconds in taken.items()}
 
 
 def operations(way, calls: int) -> dict[str, float]:
@@ -107,13 +107,13 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     flags = parser().parse_args(arguments)
-    given = sys.argv[1:] if arguments is None else arguments
-    print(shlex.join(["python", "tools/benchmarks/bench_iteration.py", *given]))
+    command_line = sys.argv[1:] if arguments is None else arguments
+    print(shlex.join(["python", "tools/benchmarks/bench_iteration.py", *command_line]))
     rows, shares = [("ms", "images", "wall", "CPU", "seconds of XLA")], {}
     for batch in flags.batches:
         ways, seconds = make_ways(batch)
-        for name, own in measure(ways, flags.rounds, flags.calls).items():
-            clock = (f"{statistics.median(values):.2f}" for values in zip(*own, strict=True))
+        for name, milliseconds in measure(ways, flags.rounds, flags.calls).items():
+            clock = (f"{statistics.median(values):.2f}" for values in zip(*milliseconds, strict=True))
             rows.append((name, str(batch), *clock, f"{seconds:.1f}" if "XLA" in name else ""))
         shares = shares or operations(ways["pass"], flags.calls)
     print(f"\nMedians of {flags.rounds} rounds\n{table(rows)}")

@@ -33,9 +33,9 @@ SIDE = 32
 
 def gaps(terms: list[np.ndarray], masks: np.ndarray) -> np.ndarray:
     """Return the relative excess of the masks' energies over the lowest ones."""
-    lowest = [oracle.value(*one, oracle.minimum_cut(*one)) for one in zip(*terms, strict=True)]
-    found = [oracle.value(*one, mask) for *one, mask in zip(*terms, masks, strict=True)]
-    return np.array(found) / lowest - 1
+    lowest = [oracle.value(*problem, oracle.minimum_cut(*problem)) for problem in zip(*terms, strict=True)]
+    reached = [oracle.value(*problem, mask) for *problem, mask in zip(*terms, masks, strict=True)]
+    return np.array(reached) / lowest - 1
 
 
 def gap_part(flags: argparse.Namespace) -> None:
@@ -51,10 +51,10 @@ def gap_part(flags: argparse.Namespace) -> None:
         images, saliency, weight, partner = oracle.pairs_of(flags.pairs, SIDE, seed=blocks)
         mix = Mix(tf.constant(weight, tf.float32), tf.constant(partner))
         terms = [part.numpy() for part in Puzzle().terms(images, saliency, mix, blocks)]
-        found = gaps(terms, lowest_levels(*terms).numpy())
+        excess = gaps(terms, lowest_levels(*terms).numpy())
         alone = gaps(terms, terms[0].argmin(axis=-1) / 2)
-        numbers = (found.mean(), np.quantile(found, 0.99), found.max())
-        exact = f"{np.mean(found < 1e-6):.1%}"
+        numbers = (excess.mean(), np.quantile(excess, 0.99), excess.max())
+        exact = f"{np.mean(excess < 1e-6):.1%}"
         rows.append((f"{blocks}x{blocks}", *(f"{x:.1e}" for x in numbers), exact, f"{alone.mean():.1e}"))
     print(f"\nEnergy above the lowest, {flags.pairs} pairs of {SIDE}x{SIDE}x3")
     print(table(rows))
@@ -90,7 +90,9 @@ def step_part(flags: argparse.Namespace) -> None:
     }
     plain, puzzles = medians["mixup"], [medians[name] for name in steps if name != "mixup"]
     medians["puzzlemix, mean"] = [statistics.mean(clock) for clock in zip(*puzzles, strict=True)]
-    ratios = {name: [own / bare for own, bare in zip(both, plain, strict=True)] for name, both in medians.items()}
+    ratios = {
+        name: [seconds / bare for seconds, bare in zip(both, plain, strict=True)] for name, both in medians.items()
+    }
     rows = [("method", "ms", "of Mixup", "of its CPU time")]
     rows += [(name, f"{1000 * both[0]:.0f}", *(f"{x:.2f}" for x in ratios[name])) for name, both in medians.items()]
     size = "x".join(map(str, shape))

@@ -53,7 +53,7 @@ def steps(tf, replicas: int, synchronized: bool) -> float:
     keras.utils.set_random_seed(0)
     strategy = tf.distribute.get_strategy()
     if replicas > 1:
-        strategy = tf.distribute.MirroredStrategy([f"CPU:{place}" for place in range(replicas)])
+        strategy = tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(replicas)])
     with strategy.scope():
         method = AdversarialTraining(
             DigitsCNN(synchronized=synchronized and replicas > 1),
@@ -126,9 +126,11 @@ def main() -> int:
     for part in options.parts.split(","):
         if part == "memory":
             for size in (4096, 16384):
-                found = measure(part, True, size)
-                own = found["peak"] - found["before"]
-                print(f"contrastive {size:6} x {size:<6} peak {found['peak']:.0f} MiB, {own:.0f} of them the loss's")
+                measured = measure(part, True, size)
+                growth = measured["peak"] - measured["before"]
+                print(
+                    f"contrastive {size:6} x {size:<6} peak {measured['peak']:.0f} MiB, {growth:.0f} of them the loss's"
+                )
             continue
         pairs = [(measure(part, True)["ms"], measure(part, False)["ms"]) for _ in range(options.rounds)]
         on, off = (statistics.median(column) for column in zip(*pairs, strict=True))

@@ -102,7 +102,7 @@ class Timing:
         return medians[0][0] / medians[1][0], medians[0][1] / medians[1][1]
 
     @property
-    def kept(self) -> bool:
+    def within_limit(self) -> bool:
         """True if the ratio by wall time is within the limit."""
         return self.ratios[0] <= self.limit
 
@@ -121,7 +121,7 @@ class Timing:
             f"{processor:.3f}",
             str(len(self.step)),
             str(self.traces),
-            "ok" if self.kept else f"above {self.limit}",
+            "ok" if self.within_limit else f"above {self.limit}",
         )
 
 
@@ -220,12 +220,12 @@ def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
     """Time one method."""
     method, images, labels = make_method(name, encoder, flags.attack_steps, flags.batch)
     instances = compares_instances(method)
-    make, given = make_stacked_bound, images
+    make, arguments = make_stacked_bound, images
     if has_targets(method):
-        make, given = make_target_bound, stand_ins(method, images)
+        make, arguments = make_target_bound, stand_ins(method, images)
     elif instances or attacks(method):
         make = make_instance_bound if instances else make_bound
-    watch = stopwatch(lambda: make(method, given, labels), flags.rounds)
+    watch = stopwatch(lambda: make(method, arguments, labels), flags.rounds)
     traces = train_some(method, images, labels, WARM_UP + flags.rounds, [watch])
     strict = has_targets(method) or attacks(method) and not instances
     limit = LARGEST_RATIO if strict else LARGEST_STACKED_RATIO
@@ -234,7 +234,7 @@ def measure(name: str, encoder: str, flags: argparse.Namespace) -> Timing:
 
 def step_part(flags: argparse.Namespace) -> bool:
     """Print the table of steps; return True if all are within the limit on ResNet-20 (others are only reported)."""
-    kept = True
+    good = True
     for encoder in flags.encoder:
         timings = [measure(name, encoder, flags) for name in flags.methods]
         print(f"\nTraining step on {encoder}, batch {flags.batch}, PGD-{flags.attack_steps}; milliseconds")
@@ -251,8 +251,8 @@ def step_part(flags: argparse.Namespace) -> bool:
             "",
         )
         print(table([head, *(timing.row() for timing in timings)]))
-        kept &= all(timing.traces == 1 and (timing.kept or encoder in SMALL) for timing in timings)
-    return kept
+        good &= all(timing.traces == 1 and (timing.within_limit or encoder in SMALL) for timing in timings)
+    return good
 
 
 # ---------------------------------------------------------------------------------------------------- pipeline
@@ -260,7 +260,7 @@ def step_part(flags: argparse.Namespace) -> bool:
 
 def pipeline_part(flags: argparse.Namespace) -> bool:
     """Print how long steps wait for batches; return True if that is a small part of a step on ResNet-20."""
-    kept, steps = True, WARM_UP + flags.rounds
+    good, steps = True, WARM_UP + flags.rounds
     for encoder in flags.encoder:
         rows = [("method", "images", "step", "waiting", "share", "a batch alone", "rounds", "")]
         for name in flags.methods:
@@ -273,18 +273,18 @@ def pipeline_part(flags: argparse.Namespace) -> bool:
             for _ in zip(range(steps), alone, strict=False):
                 progress("  the pipeline alone")
             step = statistics.mean(wall for wall, _ in watch.step)
-            wait, batch = (statistics.mean(each.seconds[WARM_UP:steps]) for each in (waited, alone))
+            wait, batch = (statistics.mean(clock.seconds[WARM_UP:steps]) for clock in (waited, alone))
             verdict = "ok" if wait < LARGEST_WAIT * step else f"above {LARGEST_WAIT:.0%}"
             times = [f"{1000 * value:.1f}" for value in (step, wait, batch)]
             rows.append(
                 (name, sized(images.shape[1:]), *times[:2], f"{wait / step:.1%}", times[2], str(flags.rounds), verdict)
             )
-            kept &= verdict == "ok" or encoder in SMALL
+            good &= verdict == "ok" or encoder in SMALL
         print(f"\nWaiting for the input pipeline on {encoder}, batch {flags.batch}; means, milliseconds")
         print(table(rows))
         waits = ", ".join(f"{name} {share}" for name, _, _, _, share, *_ in rows[1:])
         print(f"Of a step on {encoder} is waiting for its batch: {waits or 'none asks for views'}; aim: under 15%.")
-    return kept
+    return good
 
 
 # ------------------------------------------------------------------------------------------------------ memory
@@ -325,8 +325,8 @@ def start_part(flags: argparse.Namespace) -> bool:
         progress(f"  start {number + 1} of {flags.start_rounds}")
         for name, run in steps.items():
             taken[name].append(run())
-        whole, first = first_step()
-        taken["command to first training step"].append(whole)
+        total, first = first_step()
+        taken["command to first training step"].append(total)
         taken["  of it, the first step"].append(first)
     print(f"\nStart, medians of {flags.start_rounds} processes; seconds")
     medians = {name: statistics.median(values) for name, values in taken.items()}
@@ -391,8 +391,8 @@ def table(rows: list[tuple[str, ...]]) -> str:
     """Align rows of text: the first column to the left, numbers to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = []
-    for first, *others in rows:
-        cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
+    for first, *numbers in rows:
+        cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(numbers, widths[1:], strict=True))]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
@@ -430,14 +430,14 @@ def main(arguments: list[str] | None = None) -> int:
     if flags.peak is not None:
         print_peak(flags)
         return 0
-    given = sys.argv[1:] if arguments is None else arguments
-    print(shlex.join(["python", "tools/benchmarks/bench_step.py", *given]))
+    command_line = sys.argv[1:] if arguments is None else arguments
+    print(shlex.join(["python", "tools/benchmarks/bench_step.py", *command_line]))
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"{os.cpu_count()} processors, load average {load} before the start")
     parts = {"step": step_part, "pipeline": pipeline_part, "memory": memory_part, "start": start_part}
-    kept = [parts[name](flags) for name in flags.parts]
+    verdicts = [parts[name](flags) for name in flags.parts]
     progress("")
-    return 0 if all(kept) else 1
+    return 0 if all(verdicts) else 1
 
 
 if __name__ == "__main__":

@@ -55,27 +55,29 @@ def make_ways(flags: argparse.Namespace):
         return removal.utility(losses, tokens, labels)
 
     @tf.function(autograph=False)
-    def without(rows, place):
-        """Compute the losses of the sentences at `rows` without their token at `place`."""
-        own = tf.gather(tokens, rows)
-        shorter = removal.without(own, tf.fill(tf.shape(rows), place))
-        return losses(tf.ensure_shape(shorter, own.shape), tf.gather(labels, rows))
+    def without(rows, position):
+        """Compute the losses of the sentences at `rows` without their token at `position`."""
+        sentences = tf.gather(tokens, rows)
+        shorter = removal.without(sentences, tf.fill(tf.shape(rows), position))
+        return losses(tf.ensure_shape(shorter, sentences.shape), tf.gather(labels, rows))
 
-    every, places = tf.range(flags.batch), [tf.constant(place) for place in range(flags.length)]
+    every, places = tf.range(flags.batch), [tf.constant(position) for position in range(flags.length)]
     spread = [number * (flags.batch * flags.length) // flags.calls for number in range(flags.calls)]
     singles = [(every[number // flags.length :][:1], places[number % flags.length]) for number in spread]
-    own = tf.gather(losses(tokens, labels), [number // flags.length for number in spread])
+    full_losses = tf.gather(losses(tokens, labels), [number // flags.length for number in spread])
 
-    def by_place():
-        return tf.abs(losses(tokens, labels)[:, None] - tf.stack([without(every, place) for place in places], axis=1))
+    def by_position():
+        return tf.abs(
+            losses(tokens, labels)[:, None] - tf.stack([without(every, position) for position in places], axis=1)
+        )
 
     def one_by_one():
-        return tf.abs(own - tf.concat([without(*single) for single in singles], axis=0))
+        return tf.abs(full_losses - tf.concat([without(*single) for single in singles], axis=0))
 
-    found = at_once()
-    tf.debugging.assert_near(by_place(), found, atol=1e-4)
-    tf.debugging.assert_near(one_by_one(), tf.gather(tf.reshape(found, [-1]), spread), atol=1e-4)
-    return dict(zip(WAYS, (at_once, by_place, one_by_one), strict=True)), flags.calls / (flags.batch * flags.length)
+    utilities = at_once()
+    tf.debugging.assert_near(by_position(), utilities, atol=1e-4)
+    tf.debugging.assert_near(one_by_one(), tf.gather(tf.reshape(utilities, [-1]), spread), atol=1e-4)
+    return dict(zip(WAYS, (at_once, by_position, one_by_one), strict=True)), flags.calls / (flags.batch * flags.length)
 
 
 def measure(ways: dict, share: float, rounds: int) -> dict[str, list[tuple[float, float]]]:
@@ -89,15 +91,17 @@ def measure(ways: dict, share: float, rounds: int) -> dict[str, list[tuple[float
             factor = 1 / share if name == "one by one" else 1
             taken[name].append(tuple(factor * seconds for seconds in since(began)))
     progress("")
-    return {name: own[WARM_UP:] for name, own in taken.items()}
+    return {name: seconds[WARM_UP:] for name, seconds in taken.items()}
 
 
 def ratios(taken: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
     """Return each way's time relative to 'at once', by wall and by processor time, from medians."""
-    medians = {name: [statistics.median(clock) for clock in zip(*own, strict=True)] for name, own in taken.items()}
+    medians = {
+        name: [statistics.median(clock) for clock in zip(*seconds, strict=True)] for name, seconds in taken.items()
+    }
     return {
-        name: tuple(mine / base for mine, base in zip(own, medians["at once"], strict=True))
-        for name, own in medians.items()
+        name: tuple(mine / base for mine, base in zip(seconds, medians["at once"], strict=True))
+        for name, seconds in medians.items()
     }
 
 
@@ -124,16 +128,16 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{os.cpu_count()} processors, load average {load} before the start")
     ways, share = make_ways(flags)
     taken = measure(ways, share, flags.rounds)
-    found = ratios(taken)
+    relative = ratios(taken)
     rows = [("way", "ms", "of at once", "of its CPU time")]
-    for name, own in taken.items():
-        wall = statistics.median(seconds for seconds, _ in own)
-        rows.append((name, f"{1000 * wall:.0f}", *(f"{ratio:.2f}" for ratio in found[name])))
+    for name, seconds in taken.items():
+        wall = statistics.median(seconds for seconds, _ in seconds)
+        rows.append((name, f"{1000 * wall:.0f}", *(f"{ratio:.2f}" for ratio in relative[name])))
     print(f"\nUtility of {flags.batch} sentences of {flags.length} tokens, medians of {flags.rounds}")
     print(table(rows))
-    kept = found["one by one"][0] >= LEAST_RATIO
-    print(f"one by one takes {'at least' if kept else 'less than'} {LEAST_RATIO:g} times as long as all at once")
-    return 0 if kept else 1
+    good = relative["one by one"][0] >= LEAST_RATIO
+    print(f"one by one takes {'at least' if good else 'less than'} {LEAST_RATIO:g} times as long as all at once")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

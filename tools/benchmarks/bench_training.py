@@ -26,7 +26,7 @@ import numpy as np
 from _peers import Side, add_flags, begin, make_task, start, take_turns
 from bench_step import progress, table
 
-OWN, PEER = "tfrobust", "PyTorch, torchattacks"
+TFROBUST, PEER = "tfrobust", "PyTorch, torchattacks"
 METHODS = ("adversarial_training", "trades")
 SETTINGS = {"epsilon": 8 / 255, "step_size": 2 / 255, "learning_rate": 0.001}
 
@@ -36,11 +36,11 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     settings = SETTINGS | {"method": part, "steps": flags.steps, "batch": flags.batch, "threads": flags.threads}
     settings["channels_last"] = not flags.channels_first
     make_task("_peers_tensorflow:untrained_resnet", settings, folder / part)
-    sides = {OWN: ("_peers_tensorflow:own_training", sys.executable)}
+    sides = {TFROBUST: ("_peers_tensorflow:own_training", sys.executable)}
     if flags.peers:
         sides[PEER] = ("_peers_torch:torchattacks_training", flags.peers)
-    running, said = start(sides, folder / part)
-    print("\n" + "\n".join(said), flush=True)
+    running, messages = start(sides, folder / part)
+    print("\n" + "\n".join(messages), flush=True)
     take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
     return running
 
@@ -56,7 +56,7 @@ def rows(sides: list[Side]) -> list[tuple[str, ...]]:
     for side, wall in zip(sides, walls, strict=True):
         line = [side.name, f"{1000 * np.median(wall):.0f}", f"{1000 * side.median('processor'):.0f}"]
         line += [f"{side.rounds[-1]['loss']:.3f}", "", "", str(len(wall))]
-        if side.name == OWN and len(sides) == 2:
+        if side.name == TFROBUST and len(sides) == 2:
             value, *ends = statistics.median(walls[1] / wall)
             line[4:6] = f"{value:.2f}", "" if None in ends else "{:.2f} - {:.2f}".format(*ends)
         lines.append(tuple(line))

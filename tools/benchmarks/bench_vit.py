@@ -27,7 +27,7 @@ from _peers import Side, add_flags, begin, make_task, start, take_turns
 from bench_step import progress, table
 
 BATCHES = {"vit_small16": 8, "vit_tiny": 128}
-OWN, PEER = "tfrobust", "PyTorch"
+TFROBUST, PEER = "tfrobust", "PyTorch"
 PASSES = ("forward", "gradient")
 LARGEST_DIFFERENCE = 1e-3  # of the gradients' mean sizes, relative
 
@@ -36,11 +36,11 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     """Run the sides of a part in turn and print their versions; return the sides that run."""
     settings = {"network": part, "batch": flags.batch or BATCHES[part], "threads": flags.threads}
     make_task("_peers_vit:random_vit", settings, folder / part)
-    sides = {OWN: ("_peers_vit:own", sys.executable)}
+    sides = {TFROBUST: ("_peers_vit:own_passes", sys.executable)}
     if flags.peers:
         sides[PEER] = ("_peers_torch:vision_transformer", flags.peers)
-    running, said = start(sides, folder / part)
-    print("\n" + "\n".join(said), flush=True)
+    running, messages = start(sides, folder / part)
+    print("\n" + "\n".join(messages), flush=True)
     take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
     sizes = [side.rounds[0]["size"] for side in running]
     if max(sizes) > (1 + LARGEST_DIFFERENCE) * min(sizes):
@@ -53,13 +53,13 @@ def seconds(side: Side, name: str) -> np.ndarray:
     return np.array([answer["members"][name] for answer in side.rounds])
 
 
-def ratio(own: Side, other: Side, name: str) -> tuple[float, float, float]:
-    """Return the median over the rounds of how many times as fast `own` is, and its 95 % interval."""
+def ratio(side: Side, other: Side, name: str) -> tuple[float, float, float]:
+    """Return the median over the rounds of how many times as fast `side` is, and its 95 % interval."""
     import _recipes  # noqa: F401  (finds tfrobust)
 
     from tfrobust.evaluation.engine import statistics
 
-    return statistics.median(seconds(other, name) / seconds(own, name))
+    return statistics.median(seconds(other, name) / seconds(side, name))
 
 
 def rows(sides: list[Side]) -> list[tuple[str, ...]]:

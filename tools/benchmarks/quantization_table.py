@@ -37,13 +37,15 @@ def outcomes(folder: pathlib.Path) -> dict[str, list[int]]:
     from tfrobust.report.comparison.reports import find_report
     from tfrobust.report.schema import Report
 
-    found = find_report(folder)
-    report = Report.from_json(files.read_bounded(found)) if found else None
-    known = {} if report is None else {each.id: each.columns for each in report.series}
-    unions = [name for name in known if name.startswith("outcomes.attack.union_") and name.endswith(".accuracy")]
+    path = find_report(folder)
+    report = Report.from_json(files.read_bounded(path)) if path else None
+    columns_by_id = {} if report is None else {series.id: series.columns for series in report.series}
+    unions = [
+        name for name in columns_by_id if name.startswith("outcomes.attack.union_") and name.endswith(".accuracy")
+    ]
     if not unions:
         raise InputError(f"{folder} has no report of gin/eval/litert.gin."[:300])
-    rows = {"clean": known["outcomes.accuracy.clean"], "union": known[unions[0]]}
+    rows = {"clean": columns_by_id["outcomes.accuracy.clean"], "union": columns_by_id[unions[0]]}
     return {name: [int(digit) for digit in columns["right"][0]] for name, columns in rows.items()}
 
 
@@ -57,34 +59,34 @@ def times_as_fast(model, folder: pathlib.Path) -> float:
 
     file = litert.File(litert_files.load(files.model_directory(folder) / files.LITERT_FILE), folder.name)
     images = np.random.default_rng(0).uniform(size=(BATCH, *file.image_shape)).astype(np.float32)
-    place, batch, ratios = file.graph.outputs["logits"], tf.constant(images), []
+    output, batch, ratios = file.graph.outputs["logits"], tf.constant(images), []
     for call in range(CALLS + 5):
         began = time.perf_counter()
         model.compiled_logits(batch).numpy()
         between = time.perf_counter()
-        file.run(images, place)
+        file.run(images, output)
         if call >= 5:  # the first calls prepare
             ratios.append((between - began) / (time.perf_counter() - between))
     return median_of.median(ratios)
 
 
-def table(names: list[str], kinds: list[str], found: dict, sizes: dict, speeds: dict) -> str:
+def table(names: list[str], kinds: list[str], outcomes_by_export: dict, sizes: dict, speeds: dict) -> str:
     """Format the results: a table of accuracies, and one of bytes and speed; "-" for a kind that was not exported.
 
     Args:
         names: of the models, in the order of the rows.
         kinds: in the order of the columns; the first is the reference.
-        found: (name, kind) -> `outcomes`.
+        outcomes_by_export: (name, kind) -> `outcomes`.
         sizes: (name, kind) -> bytes.
         speeds: (name, kind) -> times as fast as the SavedModel.
     """
-    first, *others = kinds
+    first, *other_kinds = kinds
     lines = [["accuracy, %", *(f"clean, {kind}" for kind in kinds), *(f"union, {kind}" for kind in kinds)]]
-    lines[0] += [f"union, {kind} minus {first}" for kind in others]
+    lines[0] += [f"union, {kind} minus {first}" for kind in other_kinds]
     for name in names:
-        known = {kind: found.get((name, kind), {"clean": [], "union": []}) for kind in kinds}
-        cells = [known[kind][what] for what in ("clean", "union") for kind in kinds]
-        union = [difference(known[kind]["union"], known[first]["union"]) for kind in others]
+        outcomes_by_kind = {kind: outcomes_by_export.get((name, kind), {"clean": [], "union": []}) for kind in kinds}
+        cells = [outcomes_by_kind[kind][case] for case in ("clean", "union") for kind in kinds]
+        union = [difference(outcomes_by_kind[kind]["union"], outcomes_by_kind[first]["union"]) for kind in other_kinds]
         lines.append([name, *(short(cell) for cell in cells), *union])
     second = [["", *(f"KiB, {kind}" for kind in kinds), *(f"times as fast, {kind}" for kind in kinds)]]
     for name in names:
@@ -123,15 +125,17 @@ def run(flags: argparse.Namespace) -> None:
     names, kinds = flags.names.split(","), flags.kinds.split(",")
     places = {(name, kind): flags.exports / f"{name}-{kind}" for name in names for kind in kinds}
     needed = [flags.exports / name for name in names] + [places[name, kinds[0]] for name in names]
-    for place in needed:
-        if not place.is_dir():
-            raise InputError(f"there is no export {place}."[:300])
-    places = {pair: place for pair, place in places.items() if place.is_dir()}
-    found = {pair: outcomes(place) for pair, place in places.items()}
-    sizes = {pair: (files.model_directory(place) / files.LITERT_FILE).stat().st_size for pair, place in places.items()}
+    for folder in needed:
+        if not folder.is_dir():
+            raise InputError(f"there is no export {folder}."[:300])
+    places = {pair: folder for pair, folder in places.items() if folder.is_dir()}
+    outcomes_by_export = {pair: outcomes(folder) for pair, folder in places.items()}
+    sizes = {
+        pair: (files.model_directory(folder) / files.LITERT_FILE).stat().st_size for pair, folder in places.items()
+    }
     models = {name: predictor.load(str(flags.exports / name)) for name in names}
-    speeds = {(name, kind): times_as_fast(models[name], place) for (name, kind), place in places.items()}
-    print(table(names, kinds, found, sizes, speeds), end="")
+    speeds = {(name, kind): times_as_fast(models[name], folder) for (name, kind), folder in places.items()}
+    print(table(names, kinds, outcomes_by_export, sizes, speeds), end="")
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ def points(count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.n
     angles = np.pi * np.arange(2 * TIPS + 1) / TIPS
     radius = np.where(np.arange(2 * TIPS + 1) % 2, INNER, OUTER)
     corners = radius[:, None] * np.stack([np.sin(angles), np.cos(angles)], axis=1)
-    place = generator.uniform(0, 2 * TIPS, count)
-    side = place.astype(int)
-    outline = corners[side] + (place - side)[:, None] * (corners[side + 1] - corners[side])
+    position = generator.uniform(0, 2 * TIPS, count)
+    side = position.astype(int)
+    outline = corners[side] + (position - side)[:, None] * (corners[side + 1] - corners[side])
     labels = generator.permutation(np.arange(count) % 2)
     scaled = np.where(labels, 1.0, 0.5)[:, None] * outline
     return (scaled + generator.normal(0, NOISE, scaled.shape)).astype(np.float32), labels.astype(np.int32)
@@ -137,12 +137,12 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{'scheme':22} {'250 points':>10} {'fresh':>8}")
     for name, scheme in schemes().items():
         method = trained(scheme, places[:250], labels[:250], seed=flags.seed, epochs=flags.epochs)
-        left, new = (
+        held_out_accuracy, fresh_accuracy = (
             np.mean((probability(method, where) > 0.5) == classes)
             for where, classes in ((places[250:], labels[250:]), (fresh, fresh_labels))
         )
-        print(f"{name:22} {100 * left:8.1f} % {100 * new:6.1f} %", flush=True)
-        panels.append((f"{name} ({100 * left:.1f} %)", method))
+        print(f"{name:22} {100 * held_out_accuracy:8.1f} % {100 * fresh_accuracy:6.1f} %", flush=True)
+        panels.append((f"{name} ({100 * held_out_accuracy:.1f} %)", method))
     draw(flags.output, panels, places[250:], labels[250:])
     print(flags.output)
     return 0

@@ -158,9 +158,13 @@ def record_apgd_case(repository, record, name: str, norm: str, loss: str, classe
     end = ends[-1]
     record |= {f"{name}/noise": meaning, f"{name}/iterates": np.stack(recorder.points)}
     # A step size is known from the first step on; the call before it receives the start.
-    record[f"{name}/step_sizes"] = np.stack([one["step_size"] for one in recorder.locals if "step_size" in one])
+    record[f"{name}/step_sizes"] = np.stack(
+        [variables["step_size"] for variables in recorder.locals if "step_size" in variables]
+    )
     if norm == "l1":
-        record[f"{name}/top_shares"] = np.stack([one["topk"] for one in recorder.locals if "topk" in one])
+        record[f"{name}/top_shares"] = np.stack(
+            [variables["topk"] for variables in recorder.locals if "topk" in variables]
+        )
     record |= {f"{name}/best": last(result[0]), f"{name}/best_loss": copied(result[2])}
     record |= {f"{name}/robust": copied(result[1]), f"{name}/best_adversarial": last(result[3])}
     record |= {f"{name}/losses": end["loss_steps"].numpy(), f"{name}/end_step_size": copied(end["step_size"])}
@@ -253,9 +257,9 @@ def record_fab(repository, record):
             attack.target_class = 3
             ends = []
             with at_return("attack_single_run", ends):
-                found = attack.attack_single_run(first(points), torch.tensor(labels), is_targeted=targeted)
+                adversarial = attack.attack_single_run(first(points), torch.tensor(labels), is_targeted=targeted)
             distance = copied(ends[-1]["res2"])
-            record |= {f"{name}/iterates": np.stack(recorder.points), f"{name}/adversarial": last(found)}
+            record |= {f"{name}/iterates": np.stack(recorder.points), f"{name}/adversarial": last(adversarial)}
             record[f"{name}/distance"] = np.where(distance < 1e10, distance, np.inf)
         source, drawn, meaning = noise(norm, f"fab/start/{norm}", points.shape)
         recorder.points.clear()
@@ -268,25 +272,25 @@ def record_fab(repository, record):
 
 def watch_square(attack) -> dict[str, list]:
     """Wrap the random draws of a Square attack so that they are kept in order."""
-    kept = {"positions": [], "signs": [], "transposed": []}
-    whole, choice, pattern = attack.random_int, attack.random_choice, attack.eta
+    draws = {"positions": [], "signs": [], "transposed": []}
+    integer, choice, pattern = attack.random_int, attack.random_choice, attack.eta
 
     def random_int(*arguments):
-        kept["positions"].append(int(whole(*arguments)))
-        return torch.tensor([kept["positions"][-1]])
+        draws["positions"].append(int(integer(*arguments)))
+        return torch.tensor([draws["positions"][-1]])
 
     def random_choice(shape):
-        kept["signs"].append(choice(shape))
-        return kept["signs"][-1]
+        draws["signs"].append(choice(shape))
+        return draws["signs"][-1]
 
     def eta(side):
         before = pattern(side)
         rows_differ = not torch.equal(before[0].sign(), before[-1].sign())  # the halves are stacked vertically
-        kept["transposed"].append(side > 1 and not rows_differ)
+        draws["transposed"].append(side > 1 and not rows_differ)
         return before
 
     attack.random_int, attack.random_choice, attack.eta = random_int, random_choice, eta
-    return kept
+    return draws
 
 
 def record_square_run(repository, record, norm: str):
@@ -300,20 +304,20 @@ def record_square_run(repository, record, norm: str):
     attack = module.SquareAttack(recorder, OFFICIAL_NORMS[norm], SQUARE_STEPS, EPSILONS[norm])
     attack.init_hyperparam(first(points))
     attack.p_selection = lambda step: SQUARE_SHARES[step % len(SQUARE_SHARES)]
-    kept, margins, judge = watch_square(attack), [], attack.margin_and_loss
+    draws, margins, judge = watch_square(attack), [], attack.margin_and_loss
     # Copies, because the attack overwrites the tensors with the lowest margins.
     attack.margin_and_loss = lambda x, y: margins.append(judge(x, y)[0]) or (margins[-1].clone(), margins[-1].clone())
     torch.manual_seed(0)
     queries, best = attack.attack_single_run(first(points), labels)
     steps = SQUARE_STEPS
-    starts = len(kept["signs"]) - steps
+    starts = len(draws["signs"]) - steps
     record |= {f"{name}/images": points, f"{name}/proposals": np.stack(recorder.points), f"{name}/best": last(best)}
     record[f"{name}/shares"] = np.resize(SQUARE_SHARES, steps)
-    record[f"{name}/margins"] = np.stack([one.numpy() for one in margins])
-    record[f"{name}/positions"] = np.array(kept["positions"], np.int64).reshape(steps, -1)
-    record[f"{name}/signs"] = np.stack([one.numpy().squeeze((-1, -2)) for one in kept["signs"][starts:]])
+    record[f"{name}/margins"] = np.stack([margin.numpy() for margin in margins])
+    record[f"{name}/positions"] = np.array(draws["positions"], np.int64).reshape(steps, -1)
+    record[f"{name}/signs"] = np.stack([sign.numpy().squeeze((-1, -2)) for sign in draws["signs"][starts:]])
     if norm != "linf":
-        record[f"{name}/transposed"] = np.array(kept["transposed"][starts:])
+        record[f"{name}/transposed"] = np.array(draws["transposed"][starts:])
     return record
 
 
@@ -324,12 +328,12 @@ def record_square_start(repository, record, norm: str, side: int):
     recorder = Recorder(lambda x: torch.tensor([[9.0, 0.0]]).repeat(len(x), 1))
     attack = module.SquareAttack(recorder, OFFICIAL_NORMS[norm], 0, EPSILONS[norm])
     attack.init_hyperparam(first(grey))
-    kept = watch_square(attack)
+    draws = watch_square(attack)
     torch.manual_seed(side)
     attack.attack_single_run(first(grey), torch.zeros(2, dtype=torch.long))
     record[f"{name}/point"] = recorder.points[0]
-    record[f"{name}/signs"] = np.stack([one.numpy() for one in kept["signs"]])
-    record[f"{name}/transposed"] = np.array(kept["transposed"])
+    record[f"{name}/signs"] = np.stack([sign.numpy() for sign in draws["signs"]])
+    record[f"{name}/transposed"] = np.array(draws["transposed"])
     return record
 
 
@@ -376,7 +380,7 @@ def record_resnet(repository, record):
     with drawing("rand", np.moveaxis(drawn, -1, 1)), at_return("attack_single_run", ends):
         best, robust, loss, _ = attack.attack_single_run(first(points), labels)
     with torch.no_grad():
-        record["resnet/apgd/logits"] = np.stack([network_(first(one)).numpy() for one in recorder.points])
+        record["resnet/apgd/logits"] = np.stack([network_(first(point)).numpy() for point in recorder.points])
     record |= {"resnet/apgd/best_loss": copied(loss), "resnet/apgd/robust": copied(robust)}
     record |= {"resnet/apgd/losses": ends[-1]["loss_steps"].numpy(), "resnet/apgd/best": last(best)[:1]}
     return record

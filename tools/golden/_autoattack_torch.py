@@ -72,7 +72,7 @@ class Network(torch.nn.Module):
         hidden = convolve(hidden, self.weights[f"{name}/kernel"], self.weights.get(f"{name}/bias"), stride)
         if f"{name}/norm/gamma" in self.weights:
             names = ("moving_mean", "moving_variance", "gamma", "beta")
-            moments = [self.weights[f"{name}/norm/{one}"] for one in names]
+            moments = [self.weights[f"{name}/norm/{moment}"] for moment in names]
             hidden = functional.batch_norm(hidden, *moments, eps=NORMALIZATION_EPSILON)
         return functional.relu(hidden) if activate else hidden
 
@@ -120,15 +120,15 @@ class Recorder(torch.nn.Module):
     record with it, in `locals`.
     """
 
-    def __init__(self, network, wanted=lambda frame: True, local: tuple[str, ...] = ()):
+    def __init__(self, network, selects=lambda frame: True, local: tuple[str, ...] = ()):
         super().__init__()
-        self.network, self.wanted, self.local = network, wanted, local
+        self.network, self.selects, self.local = network, selects, local
         self.points, self.locals = [], []
 
     # Overrides torch.nn.Module.__call__, so that the caller is the frame above.
     def __call__(self, images):
         frame = sys._getframe(1)
-        if self.wanted(frame):
+        if self.selects(frame):
             self.points.append(last(images))
             seen = {name: frame.f_locals[name] for name in self.local if name in frame.f_locals}
             self.locals.append({name: copied(value) for name, value in seen.items()})
@@ -141,12 +141,12 @@ def copied(value):
 
 
 @contextlib.contextmanager
-def at_return(function: str, kept: list):
+def at_return(function: str, states: list):
     """Append the local variables at each return of a function of that name."""
 
     def watch(frame, event, _):
         if event == "return" and frame.f_code.co_name == function:
-            kept.append(dict(frame.f_locals))
+            states.append(dict(frame.f_locals))
 
     sys.setprofile(watch)
     try:

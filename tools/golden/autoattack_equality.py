@@ -84,7 +84,7 @@ def print_table(arguments):
         alone = len(case.robust) == 1 and case.what != "fab-t"
         faults += not verdict.equal and not alone
         undecided += not verdict.equal and alone
-        official = " / ".join(f"{100 * one.mean():.1f}" for one in case.robust)
+        official = " / ".join(f"{100 * flags.mean():.1f}" for flags in case.robust)
         seconds, spread = f"{case.seconds:.0f} / {ours['seconds']:.0f}", "?" if alone else verdict.spread
         print(
             f"| {case.model} | {case.norm} | {case.epsilon:g} | {case.what} | {len(robust)} | {official} "

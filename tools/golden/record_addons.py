@@ -41,33 +41,35 @@ def draw_images() -> np.ndarray:
 
 def record(images: np.ndarray) -> dict[str, np.ndarray]:
     """Return name -> output; floats are gray levels that were not rounded."""
-    floats, found = tf.constant(images, tf.float32), {}
+    floats, outputs = tf.constant(images, tf.float32), {}
     full = tf.fill(floats.shape, 255.0)
     radians = tf.constant(np.deg2rad(DEGREES), tf.float32)
     for interpolation in ("nearest", "bilinear"):
-        found[f"rotate/{interpolation}"] = tfa.image.rotate(floats, radians, interpolation)
-        found[f"translate/{interpolation}"] = tfa.image.translate(floats, np.array(MOVES, np.float32), interpolation)
-    found["rotate/coverage"] = tfa.image.rotate(full, radians, "bilinear")
+        outputs[f"rotate/{interpolation}"] = tfa.image.rotate(floats, radians, interpolation)
+        outputs[f"translate/{interpolation}"] = tfa.image.translate(floats, np.array(MOVES, np.float32), interpolation)
+    outputs["rotate/coverage"] = tfa.image.rotate(full, radians, "bilinear")
     slopes = np.array(SLOPES, np.float32)
-    none, one = np.zeros_like(slopes), np.ones_like(slopes)
+    zeros, ones = np.zeros_like(slopes), np.ones_like(slopes)
     for axis, shear in (("x", tfa.image.shear_x), ("y", tfa.image.shear_y)):
         sheared = [shear(image, slope, 0) for image, slope in zip(tf.constant(images), SLOPES, strict=True)]
-        found[f"shear_{axis}"] = np.stack(sheared)
+        outputs[f"shear_{axis}"] = np.stack(sheared)
         # The same matrix, but with pixel centers as coordinates, and bilinear.
         matrix = (
-            [one, slopes, slopes / 2, none, one, none] if axis == "x" else [one, none, none, slopes, one, slopes / 2]
+            [ones, slopes, slopes / 2, zeros, ones, zeros]
+            if axis == "x"
+            else [ones, zeros, zeros, slopes, ones, slopes / 2]
         )
-        matrix = np.stack([*matrix, none, none], axis=1)
-        found[f"shear_{axis}/middles"] = tfa.image.transform(floats, matrix, "bilinear")
-        found[f"shear_{axis}/coverage"] = tfa.image.transform(full, matrix, "bilinear")
-    found["equalize"] = tfa.image.equalize(tf.constant(images))
+        matrix = np.stack([*matrix, zeros, zeros], axis=1)
+        outputs[f"shear_{axis}/middles"] = tfa.image.transform(floats, matrix, "bilinear")
+        outputs[f"shear_{axis}/coverage"] = tfa.image.transform(full, matrix, "bilinear")
+    outputs["equalize"] = tfa.image.equalize(tf.constant(images))
     for factor in FACTORS:
-        found[f"sharpness/{factor}"] = tfa.image.sharpness(tf.constant(images), factor)
+        outputs[f"sharpness/{factor}"] = tfa.image.sharpness(tf.constant(images), factor)
     for taps, sigma in FILTERS:
         for padding in PADDINGS:
             name = f"gaussian_filter2d/{taps}/{sigma}/{padding.lower()}"
-            found[name] = tfa.image.gaussian_filter2d(floats, (taps, taps), sigma, padding)
-    return {name: np.asarray(value) for name, value in found.items()}
+            outputs[name] = tfa.image.gaussian_filter2d(floats, (taps, taps), sigma, padding)
+    return {name: np.asarray(value) for name, value in outputs.items()}
 
 
 def draw_problem() -> dict[str, np.ndarray]:
@@ -83,7 +85,7 @@ def draw_problem() -> dict[str, np.ndarray]:
 
 def record_lamb(problem: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return name -> weights after each step, float32 [steps, ...]: with decay, and also with the bias excluded."""
-    found = {}
+    trajectories = {}
     for decay, excluded in [*((decay, None) for decay in DECAYS), (DECAYS[-1], ["bias"])]:
         names = [name.removeprefix("weights/") for name in problem if name.startswith("weights/")]
         variables = [tf.Variable(problem[f"weights/{name}"], name=name) for name in names]
@@ -99,8 +101,8 @@ def record_lamb(problem: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
             steps.append([variable.numpy() for variable in variables])
         for name, values in zip(names, zip(*steps, strict=True), strict=True):
-            found[f"lamb/{decay}{'/without_bias' if excluded else ''}/{name}"] = np.stack(values)
-    return found
+            trajectories[f"lamb/{decay}{'/without_bias' if excluded else ''}/{name}"] = np.stack(values)
+    return trajectories
 
 
 def main():
@@ -110,13 +112,16 @@ def main():
     flags = parser.parse_args()
     images = draw_images()
     problem = draw_problem()
-    found = record(images) | record_lamb(problem)
+    outputs = record(images) | record_lamb(problem)
     inputs = {"degrees": DEGREES, "moves": MOVES, "slopes": SLOPES, "factors": FACTORS, "filters": FILTERS}
     inputs = {f"input/{name}": np.array(value) for name, value in inputs.items()} | {"input/images": images}
-    inputs |= {"input/learning_rate": np.array(LEARNING_RATE)} | {f"input/{name}": one for name, one in problem.items()}
-    np.savez_compressed(flags.output, **inputs, **found)
+    inputs |= {"input/learning_rate": np.array(LEARNING_RATE)} | {
+        f"input/{name}": value for name, value in problem.items()
+    }
+    np.savez_compressed(flags.output, **inputs, **outputs)
     print(
-        f"{len(found)} outputs with tensorflow-addons {tfa.__version__}, TensorFlow {tf.__version__} -> {flags.output}"
+        f"{len(outputs)} outputs with tensorflow-addons {tfa.__version__}, TensorFlow {tf.__version__} -> "
+        f"{flags.output}"
     )
 
 

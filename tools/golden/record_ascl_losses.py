@@ -113,12 +113,12 @@ def record_adr(repository, inputs, record):
     z, logits, z_p, logits_p = (sources[name] for name in names)
     y = torch.tensor(inputs["labels"])
     local = released.local_loss(y, z, logits, y, z_p, logits_p)
-    whole = released.global_loss(y, z, logits, y, z_p, logits_p, scale=0.99, num_classes=CLASSES)
+    both_global = released.global_loss(y, z, logits, y, z_p, logits_p, scale=0.99, num_classes=CLASSES)
     terms = {
         "local_compactness": local[0],
         "local_smoothness": local[1],
-        "global_compactness": whole[0],
-        "global_smoothness": whole[1],
+        "global_compactness": both_global[0],
+        "global_smoothness": both_global[1],
         "confidence": released.mysoftmax_cross_entropy_with_two_logits(logits_p, logits_p),
         "vat": released.kl_loss_with_logits(logits_p, logits),
     }

@@ -59,7 +59,11 @@ def load_models() -> tuple[dict[str, DigitsCNN], torch.Tensor, torch.Tensor]:
         if name:
             weights.setdefault(model, {})[name] = value
     images = first(arrays["images"].astype(np.float32) / 16)
-    return {model: DigitsCNN(one) for model, one in weights.items()}, images, torch.tensor(arrays["labels"]).long()
+    return (
+        {model: DigitsCNN(arrays_of_model) for model, arrays_of_model in weights.items()},
+        images,
+        torch.tensor(arrays["labels"]).long(),
+    )
 
 
 def show_epsilons(arguments):
@@ -84,10 +88,10 @@ def cases():
     noisy results gets four seeds, so that its spread is known.
     """
     firsts = [("ensemble", 0), ("apgd-ce", 0), ("apgd-t", 0), ("fab-t", 0), ("apgd-ce", 1), ("apgd-ce", 2)]
-    others = [("apgd-t", 1), ("square", 0), ("square", 1), ("square", 2), ("ensemble", 1), ("apgd-ce", 3)]
-    for what, seed in [*firsts, *others]:
+    later = [("apgd-t", 1), ("square", 0), ("square", 1), ("square", 2), ("ensemble", 1), ("apgd-ce", 3)]
+    for attack, seed in [*firsts, *later]:
         for model, norm in EPSILONS:
-            yield model, norm, what, seed
+            yield model, norm, attack, seed
 
 
 def attack_case(repository, model, images, labels, case) -> dict:
@@ -97,11 +101,11 @@ def attack_case(repository, model, images, labels, case) -> dict:
         `robust` [members, n]: still classified correctly after that member; `seconds` of the run; `distance` [n] of the
         adversarial images.
     """
-    name, norm, what, seed = case
+    name, norm, attack_name, seed = case
     package, state = official(repository, "autoattack"), official(repository, "state")
     attack = package.AutoAttack(model, norm=norm, eps=EPSILONS[name, norm], seed=seed, verbose=False, device="cpu")
-    if what != "ensemble":
-        attack.attacks_to_run = [what]
+    if attack_name != "ensemble":
+        attack.attacks_to_run = [attack_name]
     flags, real = [], state.EvaluationState.add_run_attack
 
     def watch(self, attack):

@@ -42,9 +42,9 @@ class Block(nn.Module):
             [(width, 1, 1), (width, 3, stride), (outputs, 1, 1)] if bottleneck else [(width, 3, stride), (width, 3, 1)]
         )
         before, self.count, self.shortcut_name = inputs, len(steps), shortcut
-        for place, (channels, size, step) in enumerate(steps, start=1):
-            setattr(self, f"conv{place}", convolution(before, channels, size, step))
-            setattr(self, f"bn{place}", nn.BatchNorm2d(channels))
+        for number, (channels, size, step) in enumerate(steps, start=1):
+            setattr(self, f"conv{number}", convolution(before, channels, size, step))
+            setattr(self, f"bn{number}", nn.BatchNorm2d(channels))
             before = channels
         projection = nn.Sequential()
         if stride != 1 or inputs != outputs:
@@ -54,9 +54,9 @@ class Block(nn.Module):
     def forward(self, hidden):
         """Apply the block."""
         path = hidden
-        for place in range(1, self.count + 1):
-            path = getattr(self, f"bn{place}")(getattr(self, f"conv{place}")(path))
-            path = path.relu() if place < self.count else path
+        for number in range(1, self.count + 1):
+            path = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(path))
+            path = path.relu() if number < self.count else path
         return (path + getattr(self, self.shortcut_name)(hidden)).relu()
 
 
@@ -77,8 +77,8 @@ class PreActivatedBlock(nn.Module):
     def forward(self, hidden):
         """Apply the block."""
         first = self.bn1(hidden).relu()
-        kept = self.shortcut(first if self.activated else hidden) if hasattr(self, "shortcut") else hidden
-        return self.conv2(self.bn2(self.conv1(first)).relu()) + kept
+        skip = self.shortcut(first if self.activated else hidden) if hasattr(self, "shortcut") else hidden
+        return self.conv2(self.bn2(self.conv1(first)).relu()) + skip
 
 
 class FourStages(nn.Module):
@@ -127,14 +127,14 @@ class WideBlock(nn.Module):
     def forward(self, hidden):
         """Apply the block."""
         first = self.bn1(hidden).relu()
-        kept = self.convShortcut(first) if hasattr(self, "convShortcut") else hidden
-        return self.conv2(self.bn2(self.conv1(first)).relu()) + kept
+        skip = self.convShortcut(first) if hasattr(self, "convShortcut") else hidden
+        return self.conv2(self.bn2(self.conv1(first)).relu()) + skip
 
 
 def group(make, count: int, inputs: int, outputs: int, stride: int, name: str) -> nn.Module:
     """Return blocks in sequence, as child `name` of a module."""
     module = nn.Module()
-    blocks = [make(outputs if place else inputs, outputs, 1 if place else stride) for place in range(count)]
+    blocks = [make(outputs if number else inputs, outputs, 1 if number else stride) for number in range(count)]
     setattr(module, name, nn.Sequential(*blocks))
     return module
 
@@ -178,9 +178,9 @@ class DeepMindBlock(nn.Module):
     def forward(self, hidden):
         """Apply the block."""
         first = functional.silu(self.batchnorm_0(hidden))
-        kept = self.shortcut(first) if hasattr(self, "shortcut") else hidden
+        skip = self.shortcut(first) if hasattr(self, "shortcut") else hidden
         path = self.conv_0(functional.pad(first, self.around))
-        return self.conv_1(functional.silu(self.batchnorm_1(path))) + kept
+        return self.conv_1(functional.silu(self.batchnorm_1(path))) + skip
 
 
 class DeepMind(nn.Module):
@@ -222,11 +222,11 @@ class Normalized(nn.Module):
         else:
             setattr(self, inner, network)
         for name, value in zip(names or (), self.statistics, strict=bool(names)):
-            place, _, last = name.rpartition(".")
+            prefix, _, last = name.rpartition(".")
             holder = self
-            if place:
-                holder = nn.Module() if not hasattr(self, place) else getattr(self, place)
-                setattr(self, place, holder)
+            if prefix:
+                holder = nn.Module() if not hasattr(self, prefix) else getattr(self, prefix)
+                setattr(self, prefix, holder)
             holder.register_buffer(last, value)
 
     def forward(self, images):
@@ -235,11 +235,11 @@ class Normalized(nn.Module):
         return (getattr(self, self.inner) if self.inner else self.network[0])((images - mean) / deviation)
 
 
-def inside(name: str, network: nn.Module, **others: nn.Module) -> nn.Module:
+def inside(name: str, network: nn.Module, **unused: nn.Module) -> nn.Module:
     """Return the network as child `name` of another module, next to others that are not used."""
     holder = nn.Module()
     setattr(holder, name, network)
-    for other, module in others.items():
+    for other, module in unused.items():
         setattr(holder, other, module)
     holder.forward = network.forward
     return holder
@@ -319,8 +319,8 @@ def fill(name: str, network: nn.Module) -> None:
     """Set a network's weights, and switch it to evaluation mode."""
     network.eval()
     for key, value in network.state_dict().items():
-        made = seeded_networks.torch_tensor(name, key, tuple(value.shape))
-        value.copy_(torch.from_numpy(np.array(made, order="C")))
+        array = seeded_networks.torch_tensor(name, key, tuple(value.shape))
+        value.copy_(torch.from_numpy(np.array(array, order="C")))
 
 
 @torch.no_grad()
@@ -332,16 +332,16 @@ def outputs(name: str, network: nn.Module, size: tuple[int, int]) -> np.ndarray:
 
 def record() -> dict[str, np.ndarray]:
     """Return `<network>/outputs` [2, k], for the narrow ones also `<network>/tensors`: "name shape" of each."""
-    made = {}
+    outcome = {}
     for name, (make, size, listed) in networks().items():
         network = make()
         fill(name, network)
-        made[f"{name}/outputs"] = outputs(name, network, size)
+        outcome[f"{name}/outputs"] = outputs(name, network, size)
         if listed:
             shapes = {key: "x".join(map(str, value.shape)) for key, value in network.state_dict().items()}
-            made[f"{name}/tensors"] = np.array([f"{key} {shape}" for key, shape in shapes.items()])
+            outcome[f"{name}/tensors"] = np.array([f"{key} {shape}" for key, shape in shapes.items()])
         print(f"{name}: {sum(v.numel() for v in network.state_dict().values()):,} numbers", flush=True)
-    return made
+    return outcome
 
 
 def compare(repository: str) -> None:
@@ -349,7 +349,7 @@ def compare(repository: str) -> None:
     sys.path.insert(0, repository)
     from robustbench.model_zoo.architectures import dm_wide_resnet, resnet, wide_resnet
 
-    own = networks()
+    ours = networks()
     theirs = {
         "full_robustbench_resnet18": resnet.ResNet18,
         "full_robustbench_resnet50": resnet.ResNet50,
@@ -358,12 +358,12 @@ def compare(repository: str) -> None:
         "full_deepmind_28_10": lambda: dm_wide_resnet.DMWideResNet(activation_fn=nn.SiLU),
     }
     for name, make in theirs.items():
-        networks_of_both = [own[name][0](), make()]
+        networks_of_both = [ours[name][0](), make()]
         for network in networks_of_both:
             fill(name, network)
         here, there = ({key: tuple(v.shape) for key, v in n.state_dict().items()} for n in networks_of_both)
-        found = [outputs(name, network, own[name][1]) for network in networks_of_both]
-        difference = np.abs(found[0] - found[1]).max() / np.abs(found[1]).max()
+        pair = [outputs(name, network, ours[name][1]) for network in networks_of_both]
+        difference = np.abs(pair[0] - pair[1]).max() / np.abs(pair[1]).max()
         print(f"{name}: {'the same' if here == there else 'OTHER'} tensors, outputs differ by {difference:.1e}")
         if here != there:
             sys.exit(1)

@@ -116,8 +116,8 @@ def outputs(name: str, network: nn.Module, shape: tuple[int, ...]) -> np.ndarray
     """Set the weights, and compute the outputs for two clips in [0, 1] (one for networks of full size)."""
     network.eval()
     for key, value in network.state_dict().items():
-        made = seeded_networks.torch_tensor(name, key, tuple(value.shape))
-        value.copy_(torch.from_numpy(np.array(made, order="C")))
+        array = seeded_networks.torch_tensor(name, key, tuple(value.shape))
+        value.copy_(torch.from_numpy(np.array(array, order="C")))
     count = 1 if name.startswith("full") else 2
     clips = (seeded_networks.uniform(f"{name}/clips", (count, *shape)) + 1) / 2
     return network(torch.from_numpy(clips).permute(0, 4, 1, 2, 3)).numpy()
@@ -125,17 +125,17 @@ def outputs(name: str, network: nn.Module, shape: tuple[int, ...]) -> np.ndarray
 
 def record() -> dict[str, np.ndarray]:
     """Return `<network>/outputs` [n, k], for the narrow ones also `<network>/tensors`: "name shape" of each."""
-    made = {}
+    outcome = {}
     for name, (make, shape, listed) in networks().items():
         network = make()
-        made[f"{name}/outputs"] = outputs(name, network, shape)
+        outcome[f"{name}/outputs"] = outputs(name, network, shape)
         tensors = network.state_dict()
         if listed:
             lines = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in tensors.items()]
-            made[f"{name}/tensors"] = np.array(lines)
+            outcome[f"{name}/tensors"] = np.array(lines)
         parameters = sum(value.numel() for value in network.parameters())
         print(f"{name}: {parameters:,} parameters, {len(tensors)} tensors", flush=True)
-    return made
+    return outcome
 
 
 if __name__ == "__main__":

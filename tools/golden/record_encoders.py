@@ -54,10 +54,10 @@ class Network(nn.Module):
         inputs = [stem, *widths]
         self.blocks = nn.ModuleList(
             nn.Sequential(
-                Block(inputs[place], width, 1 if place == 0 else 2),
+                Block(inputs[number], width, 1 if number == 0 else 2),
                 *(Block(width, width, 1) for _ in range(blocks - 1)),
             )
-            for place, width in enumerate(widths)
+            for number, width in enumerate(widths)
         )
         self.norm = nn.BatchNorm2d(widths[-1])
 
@@ -77,20 +77,20 @@ def networks(repository: str) -> dict[str, nn.Module]:
     sys.modules["src"] = package
     from src.cifar_models import preresnet, wide_resnet
 
-    found = {
+    networks_by_name = {
         "preact_standard": Network(8, (8, 16, 32, 64), 2),
         "preact_noisymix": preresnet.PreActResNet18(width=0.125),
         "wide_paper": Network(16, (32, 64, 128), 1),
         "wide_noisymix": wide_resnet.Wide_ResNet(depth=10, widen_factor=2, dropout_rate=0.1, num_classes=10),
     }
-    for network in found.values():
+    for network in networks_by_name.values():
         network.linear = nn.Identity()
-    return found
+    return networks_by_name
 
 
 def fill(name: str, network: nn.Module) -> None:
     """Set a network's weights to `seeded_networks.variable`, numbered in the order of definition."""
-    place = 0
+    number = 0
     for key, value in network.state_dict().items():
         suffix = key.rpartition(".")[2]
         if suffix == "num_batches_tracked":
@@ -98,15 +98,15 @@ def fill(name: str, network: nn.Module) -> None:
         convolution = value.ndim == 4
         shape = tuple(value.permute(2, 3, 1, 0).shape) if convolution else tuple(value.shape)
         kind = KINDS.get(suffix, "kernel" if convolution else "gamma")
-        made = torch.from_numpy(seeded_networks.variable(f"{name}/{place}", kind, shape))
-        value.copy_(made.permute(3, 2, 0, 1) if convolution else made)
-        place += 1
+        tensor = torch.from_numpy(seeded_networks.variable(f"{name}/{number}", kind, shape))
+        value.copy_(tensor.permute(3, 2, 0, 1) if convolution else tensor)
+        number += 1
 
 
 @torch.no_grad()
 def record(repository: str) -> dict[str, np.ndarray]:
     """Return `<name>/embedding` [2, d] and `<name>/stage<k>` [2, c], the mean over the feature map after stage k."""
-    made = {}
+    outcome = {}
     images = torch.from_numpy(seeded_networks.uniform("encoders/images", (2, 32, 32, 3))).permute(0, 3, 1, 2)
     for name, network in networks(repository).items():
         network.eval()
@@ -114,9 +114,9 @@ def record(repository: str) -> dict[str, np.ndarray]:
         seen = []
         for stage in network.blocks:
             stage.register_forward_hook(lambda module, inputs, output, seen=seen: seen.append(output.mean((2, 3))))
-        made[f"{name}/embedding"] = network(images).numpy()
-        made |= {f"{name}/stage{place}": output.numpy() for place, output in enumerate(seen, start=1)}
-    return made
+        outcome[f"{name}/embedding"] = network(images).numpy()
+        outcome |= {f"{name}/stage{number}": output.numpy() for number, output in enumerate(seen, start=1)}
+    return outcome
 
 
 if __name__ == "__main__":

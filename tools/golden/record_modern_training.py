@@ -70,8 +70,8 @@ def aligned(model, x, x_adv, noise, labels):
     adversarial = torch.clamp(x + EPSILON * torch.sign(first), 0, 1)
     near = (x + EPSILON * noise).requires_grad_()
     second = gradient_at(model, near, labels, create_graph=True)
-    known = (first.flatten(1).norm(dim=1) != 0) & (second.flatten(1).norm(dim=1) != 0)
-    first, second = first.flatten(1)[known], second.flatten(1)[known]
+    nonzero = (first.flatten(1).norm(dim=1) != 0) & (second.flatten(1).norm(dim=1) != 0)
+    first, second = first.flatten(1)[nonzero], second.flatten(1)[nonzero]
     cosine = (first / first.norm(dim=1, keepdim=True) * second / second.norm(dim=1, keepdim=True)).sum(dim=1)
     return functional.cross_entropy(model(adversarial), labels) + 0.7 * (1 - cosine.mean())
 
@@ -97,9 +97,9 @@ def mart(model, x, x_adv, noise, labels):
     order = torch.argsort(p_adv, dim=1)[:, -2:]
     other = torch.where(order[:, -1] == labels, order[:, -2], order[:, -1])
     boosted = functional.cross_entropy(attacked, labels) + functional.nll_loss(torch.log(1.0001 - p_adv + 1e-12), other)
-    own = torch.gather(p, 1, labels.unsqueeze(1)).squeeze()
+    true_probability = torch.gather(p, 1, labels.unsqueeze(1)).squeeze()
     divergence = functional.kl_div(torch.log(p_adv + 1e-12), p, reduction="none").sum(dim=1)
-    return boosted + 5 * (divergence * (1.0000001 - own)).sum() / len(x)
+    return boosted + 5 * (divergence * (1.0000001 - true_probability)).sum() / len(x)
 
 
 def hat_with(helper):
@@ -108,12 +108,16 @@ def hat_with(helper):
     def loss(model, x, x_adv, noise, labels):
         far = x + 2.0 * (x_adv - x)
         with torch.no_grad():
-            given = helper(x_adv).argmax(dim=1)
+            helper_labels = helper(x_adv).argmax(dim=1)
         logits = model(x)
         kl = functional.kl_div(
             functional.log_softmax(model(x_adv), dim=1), functional.softmax(logits, dim=1), reduction="batchmean"
         )
-        return functional.cross_entropy(logits, labels) + 2.5 * kl + 0.5 * functional.cross_entropy(model(far), given)
+        return (
+            functional.cross_entropy(logits, labels)
+            + 2.5 * kl
+            + 0.5 * functional.cross_entropy(model(far), helper_labels)
+        )
 
     return loss
 
@@ -146,7 +150,7 @@ def train(model, loss, gamma, batches):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, weight_decay=DECAY)
     for batch in batches:
         yield arrays(model)
-        moved = perturbed_weights(model, lambda one, batch=batch: loss(one, *batch)) if gamma else {}
+        moved = perturbed_weights(model, lambda perturbed, batch=batch: loss(perturbed, *batch)) if gamma else {}
         shift(model, moved, gamma)
         optimizer.zero_grad()
         loss(model, *batch).backward()
@@ -174,7 +178,7 @@ def train_free(model, batches, replays):
 def arrays(model):
     """Return the parameters by place, kernels as [inputs, outputs]."""
     values = [parameter.detach().numpy() for parameter in model.parameters()]
-    return {str(place): (one.T if one.ndim > 1 else one).copy() for place, one in enumerate(values)}
+    return {str(number): (value.T if value.ndim > 1 else value).copy() for number, value in enumerate(values)}
 
 
 def main():
@@ -188,19 +192,19 @@ def main():
     shape, record, batches = (BATCH, SIDE, SIDE, CHANNELS), {}, []
     for number in range(STEPS):
         x, noise = generator.uniform(size=shape), generator.uniform(-1, 1, shape)
-        given = {"images": x, "adversarial": np.clip(x + generator.uniform(-EPSILON, EPSILON, shape), 0, 1)}
-        given |= {"noise": noise, "labels": generator.permutation(np.arange(BATCH) % CLASSES)}
-        record |= {f"batch/{number}/{name}": value for name, value in given.items()}
-        batches.append([torch.tensor(value) for value in given.values()])
+        batch = {"images": x, "adversarial": np.clip(x + generator.uniform(-EPSILON, EPSILON, shape), 0, 1)}
+        batch |= {"noise": noise, "labels": generator.permutation(np.arange(BATCH) % CLASSES)}
+        record |= {f"batch/{number}/{name}": value for name, value in batch.items()}
+        batches.append([torch.tensor(value) for value in batch.values()])
     initial, helper = Network(), Network()
-    record |= {f"helper/{place}": value for place, value in arrays(helper).items()}
+    record |= {f"helper/{key}": value for key, value in arrays(helper).items()}
     runs = {"awp": (at, GAMMA), "trades_awp": (trades, GAMMA), "mart": (mart, 0.0), "hat": (hat_with(helper), 0.0)}
     runs |= {"fgsm_rs": (cross_entropy_of(fgsm_rs), 0.0), "n_fgsm": (cross_entropy_of(n_fgsm), 0.0)}
     runs |= {"grad_align": (aligned, 0.0)}
     states = {name: train(copy.deepcopy(initial), loss, gamma, batches) for name, (loss, gamma) in runs.items()}
     states["free"] = train_free(copy.deepcopy(initial), batches, replays=2)
-    for name, found in states.items():
-        for number, state in enumerate(found):
+    for name, steps in states.items():
+        for number, state in enumerate(steps):
             record |= {f"{name}/{number}/{key}": value for key, value in state.items()}
     np.savez_compressed(output, **record)
 

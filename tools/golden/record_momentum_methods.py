@@ -52,7 +52,7 @@ def scaled_up(*modules):
 def arrays(prefix, module):
     """Return the parameters of a module by place, kernels as [inputs, outputs]."""
     values = [parameter.detach().numpy() for parameter in module.parameters()]
-    return {f"{prefix}/{place}": (one.T if one.ndim > 1 else one).copy() for place, one in enumerate(values)}
+    return {f"{prefix}/{number}": (value.T if value.ndim > 1 else value).copy() for number, value in enumerate(values)}
 
 
 def in_runs(encoder, images):
@@ -91,8 +91,8 @@ def moco(images):
         queries = predictor(base(first)), predictor(base(second))
         m = 1 - 0.5 * (1 + math.cos(math.pi * number / STEPS)) * (1 - 0.6)
         with torch.no_grad():
-            for own, slow in zip(base.parameters(), momentum.parameters(), strict=True):
-                slow.data = slow.data * m + own.data * (1 - m)
+            for fast, slow in zip(base.parameters(), momentum.parameters(), strict=True):
+                slow.data = slow.data * m + fast.data * (1 - m)
             keys = momentum(first), momentum(second)
         loss = direction(queries[0], keys[1]) + direction(queries[1], keys[0])
         optimizer.zero_grad()
@@ -118,10 +118,10 @@ def dino(images):
     teacher.load_state_dict(student.state_dict())
     student[2].weight_g.requires_grad = False
     center = torch.zeros(1, COUNT)
-    parameters = [one for one in student.parameters() if one.requires_grad]
+    parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [one for one in parameters if one.ndim > 1]},
-        {"params": [one for one in parameters if one.ndim == 1], "weight_decay": 0.0},
+        {"params": [parameter for parameter in parameters if parameter.ndim > 1]},
+        {"params": [parameter for parameter in parameters if parameter.ndim == 1], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-2)
     clip = 0.05
@@ -134,9 +134,9 @@ def dino(images):
         nonlocal center
         optimizer.param_groups[0]["weight_decay"] = 0.4 + 0.5 * (0.04 - 0.4) * (1 + math.cos(math.pi * number / STEPS))
         with torch.no_grad():
-            given = through(teacher, images[number][:2])
+            teacher_scores = through(teacher, images[number][:2])
         temperature = 0.4 if number < 2 else 0.7
-        targets = functional.softmax((given - center) / temperature, dim=-1).chunk(2)
+        targets = functional.softmax((teacher_scores - center) / temperature, dim=-1).chunk(2)
         scores = through(student, images[number]).chunk(2 + LOCAL)
         losses = [
             torch.sum(-target * functional.log_softmax(score, dim=-1), dim=-1).mean()
@@ -145,20 +145,20 @@ def dino(images):
             if v != i
         ]
         loss = sum(losses) / len(losses)
-        center = center * 0.9 + given.mean(dim=0, keepdim=True) * 0.1
+        center = center * 0.9 + teacher_scores.mean(dim=0, keepdim=True) * 0.1
         optimizer.zero_grad()
         loss.backward()
-        for one in parameters:
-            norm = one.grad.norm(2)
+        for parameter in parameters:
+            norm = parameter.grad.norm(2)
             if clip / (norm + 1e-6) < 1:
-                one.grad.mul_(clip / (norm + 1e-6))
+                parameter.grad.mul_(clip / (norm + 1e-6))
         if number < 1:
             student[2].weight_v.grad = None
         optimizer.step()
         m = 1 - 0.5 * (1 + math.cos(math.pi * number / STEPS)) * (1 - 0.6)
         with torch.no_grad():
-            for own, slow in zip(student.parameters(), teacher.parameters(), strict=True):
-                slow.data.mul_(m).add_((1 - m) * own.data)
+            for fast, slow in zip(student.parameters(), teacher.parameters(), strict=True):
+                slow.data.mul_(m).add_((1 - m) * fast.data)
         return {"loss": loss.item(), "center": center[0].numpy().copy()}
 
     parts = {"encoder": student[0], "projection": student[1], "prototypes": student[2]}
@@ -187,7 +187,7 @@ def swav(images):
     prototypes = nn.Linear(DIM, COUNT, bias=False)
     scaled_up(encoder, projector)
     parts = {"encoder": encoder, "projection": projector, "prototypes": prototypes}
-    trained = [one for part in parts.values() for one in part.parameters()]
+    trained = [parameter for part in parts.values() for parameter in part.parameters()]
     optimizer = torch.optim.SGD(trained, lr=RATE, momentum=0.9)
     queue, trust, decay = torch.zeros(2, 2 * BATCH, DIM), 0.5, 1e-2
 
@@ -200,23 +200,23 @@ def swav(images):
         for i in range(2):
             with torch.no_grad():
                 everything = scores[i].detach()
-                own = z.detach()[i * BATCH : (i + 1) * BATCH]
+                crop = z.detach()[i * BATCH : (i + 1) * BATCH]
                 if not torch.all(queue[i, -1] == 0):
                     everything = torch.cat([prototypes(queue[i]), everything])
                 queue[i, BATCH:] = queue[i, :-BATCH].clone()
-                queue[i, :BATCH] = own
+                queue[i, :BATCH] = crop
                 code = sinkhorn(everything)[-BATCH:]
-            others = [v for v in range(2 + LOCAL) if v != i]
-            parted = [-(code * functional.log_softmax(scores[v] / 0.1, dim=1)).sum(dim=1).mean() for v in others]
+            other_views = [v for v in range(2 + LOCAL) if v != i]
+            parted = [-(code * functional.log_softmax(scores[v] / 0.1, dim=1)).sum(dim=1).mean() for v in other_views]
             loss = loss + sum(parted) / len(parted) / 2
         optimizer.zero_grad()
         loss.backward()
         if number < 1:
             prototypes.weight.grad = None
-        for one in trained:
-            if one.grad is not None and one.norm() > 0 and one.grad.norm() > 0:
-                local = trust * one.data.norm() / (one.grad.norm() + decay * one.data.norm() + 1e-8)
-                one.grad = (one.grad + decay * one.data) * local
+        for parameter in trained:
+            if parameter.grad is not None and parameter.norm() > 0 and parameter.grad.norm() > 0:
+                local = trust * parameter.data.norm() / (parameter.grad.norm() + decay * parameter.data.norm() + 1e-8)
+                parameter.grad = (parameter.grad + decay * parameter.data) * local
         optimizer.step()
         return {"loss": loss.item(), "queue": queue.numpy().copy()}
 
@@ -235,8 +235,8 @@ def main():
     for name, method in {"moco_v3": moco, "dino": dino, "swav": swav}.items():
         parts, step = method(images)
         for number in range(STEPS + 1):
-            found = {key: value for part, module in parts.items() for key, value in arrays(part, module).items()}
-            record |= {f"{name}/{number}/{key}": value for key, value in found.items()}
+            values = {key: value for part, module in parts.items() for key, value in arrays(part, module).items()}
+            record |= {f"{name}/{number}/{key}": value for key, value in values.items()}
             if number < STEPS:
                 record |= {f"{name}/{number}/{key}": value for key, value in step(number).items()}
     np.savez_compressed(output, **record)

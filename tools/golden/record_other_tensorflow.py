@@ -52,25 +52,25 @@ def respond(directory: str, file: str) -> None:
         raise SystemExit("\n".join(problems))
     name = checks.request_name(golden)
     outputs = loaded.signatures["serving_default"](**{name: tf.constant(golden[name])})
-    found = {output: outputs[output].numpy() for output in checks.PREDICTIONS}
+    responses = {output: outputs[output].numpy() for output in checks.PREDICTIONS}
     if "serving_bytes" in loaded.signatures:
         pixels = np.rint(golden[name] * 255).astype(np.uint8)
         files = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
         outputs = loaded.signatures["serving_bytes"](image_bytes=files)
-        found |= {f"bytes/{output}": outputs[output].numpy() for output in checks.PREDICTIONS}
+        responses |= {f"bytes/{output}": outputs[output].numpy() for output in checks.PREDICTIONS}
     report = loaded.signatures["robustness_report"](request=tf.constant([""]))["report"].numpy()[0]
     versions = {"tensorflow": tf.__version__, "numpy": np.__version__, "python": sys.version.split()[0]}
-    np.savez(file, report=np.frombuffer(report, np.uint8), **found, **versions)
+    np.savez(file, report=np.frombuffer(report, np.uint8), **responses, **versions)
 
 
-def compare(directory: pathlib.Path, found: dict) -> float:
+def compare(directory: pathlib.Path, responses: dict) -> float:
     """Return the largest difference between the responses and the golden one; raise SystemExit for another report."""
     checks = probe()
-    if found["report"].tobytes() != (directory / checks.REPORT_FILE).read_bytes():
+    if responses["report"].tobytes() != (directory / checks.REPORT_FILE).read_bytes():
         raise SystemExit(f"robustness_report does not return the text of {checks.REPORT_FILE}.")
     golden = checks.read_golden(directory)
-    names = [name for name in found if name.rpartition("/")[2] in checks.PREDICTIONS]
-    return max(float(np.max(np.abs(found[name] - golden[name.rpartition("/")[2]]))) for name in names)
+    names = [name for name in responses if name.rpartition("/")[2] in checks.PREDICTIONS]
+    return max(float(np.max(np.abs(responses[name] - golden[name.rpartition("/")[2]]))) for name in names)
 
 
 def main() -> None:
@@ -91,12 +91,12 @@ def main() -> None:
         code = f"import runpy; runpy.run_path({__file__!r})['respond']({str(directory)!r}, 'found.npz')"
         subprocess.run([python, "-c", code], cwd=folder, check=True)
         with np.load(folder / "found.npz") as arrays:
-            found = dict(arrays)
-        difference = compare(directory, found)
-    print(f"TensorFlow {found['tensorflow']}: largest difference {difference:.3g}; the report is the same text")
+            responses = dict(arrays)
+        difference = compare(directory, responses)
+    print(f"TensorFlow {responses['tensorflow']}: largest difference {difference:.3g}; the report is the same text")
     if not flags.export:
         path = GOLDEN / "other_tensorflow.npz"
-        np.savez_compressed(path, **found)
+        np.savez_compressed(path, **responses)
         print(path)
 
 

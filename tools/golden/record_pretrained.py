@@ -107,16 +107,16 @@ class Timm(nn.Module):
         x = self.patch_embed.proj(images)
         rows, columns = x.shape[2:]
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x.flatten(2).transpose(1, 2)], 1)
-        x, kept = x + self.positions(rows, columns), []
+        x, class_tokens = x + self.positions(rows, columns), []
         for block in self.blocks:
             x = block(x)
-            kept.append(self.norm(x)[:, 0])
+            class_tokens.append(self.norm(x)[:, 0])
         if self.feature == "four":
-            return torch.cat(kept[-4:], -1)
+            return torch.cat(class_tokens[-4:], -1)
         if self.feature == "both":
             average = self.norm(x)[:, 1:].mean(1)
-            return torch.cat([kept[-1].unsqueeze(-1), average.unsqueeze(-1)], -1).reshape(len(x), -1)
-        return self.head(kept[-1]) if hasattr(self, "head") else kept[-1]
+            return torch.cat([class_tokens[-1].unsqueeze(-1), average.unsqueeze(-1)], -1).reshape(len(x), -1)
+        return self.head(class_tokens[-1]) if hasattr(self, "head") else class_tokens[-1]
 
 
 def fixed_positions(grid: int, width: int) -> torch.Tensor:
@@ -124,7 +124,7 @@ def fixed_positions(grid: int, width: int) -> torch.Tensor:
     frequencies = 1.0 / 10000 ** (torch.arange(width // 4, dtype=torch.float32) / (width // 4))
     places = torch.arange(grid, dtype=torch.float32)
     first, second = torch.meshgrid(places, places, indexing="ij")
-    first, second = (torch.outer(place.flatten(), frequencies) for place in (first, second))
+    first, second = (torch.outer(coordinates.flatten(), frequencies) for coordinates in (first, second))
     table = torch.cat([first.sin(), first.cos(), second.sin(), second.cos()], 1)
     return torch.cat([torch.zeros(1, width), table])[None]
 
@@ -235,7 +235,7 @@ def networks() -> dict[str, tuple]:
     }
 
 
-def made(name: str) -> nn.Module:
+def filled_network(name: str) -> nn.Module:
     """Return a filled network in evaluation mode."""
     network = networks()[name][0]()
     fill(name, network)
@@ -248,22 +248,22 @@ def made(name: str) -> nn.Module:
 @torch.no_grad()
 def record() -> dict[str, np.ndarray]:
     """Return `<network>/outputs/<h>x<w>` [2, k], tensors "name shape", and resized tables of positions."""
-    found = {}
+    outcome = {}
     for name, (_, sizes, listed) in networks().items():
-        network = made(name)
+        network = filled_network(name)
         for size in sizes:
-            found[f"{name}/outputs/{size[0]}x{size[1]}"] = outputs(name, network, size)
+            outcome[f"{name}/outputs/{size[0]}x{size[1]}"] = outputs(name, network, size)
         if listed:
             shapes = {key: "x".join(map(str, value.shape)) for key, value in network.state_dict().items()}
-            found[f"{name}/tensors"] = np.array([f"{key} {shape}" for key, shape in shapes.items()])
+            outcome[f"{name}/tensors"] = np.array([f"{key} {shape}" for key, shape in shapes.items()])
         print(f"{name}: {sum(v.numel() for v in network.state_dict().values()):,} numbers", flush=True)
-    found["fixed_positions/4"] = fixed_positions(4, 16)[0].numpy()
-    found["fixed_positions/14"] = fixed_positions(14, 384)[0].numpy()
+    outcome["fixed_positions/4"] = fixed_positions(4, 16)[0].numpy()
+    outcome["fixed_positions/14"] = fixed_positions(14, 384)[0].numpy()
     for grid, rows, columns in ((14, 6, 6), (14, 24, 20), (4, 6, 5)):
         table = Timm(grid, 1, 2, 0, 1)
         fill(f"table{grid}", table)
-        found[f"resized/{grid}/{rows}x{columns}"] = table.double().positions(rows, columns)[0].numpy()
-    return found
+        outcome[f"resized/{grid}/{rows}x{columns}"] = table.double().positions(rows, columns)[0].numpy()
+    return outcome
 
 
 @torch.no_grad()
@@ -279,8 +279,8 @@ def compare(repository: str) -> None:
     here, there = ({key: tuple(v.shape) for key, v in n.state_dict().items()} for n in (ours, theirs))
     print("the same tensors" if here == there else "OTHER tensors")
     for size in ((224, 224), (96, 96), (160, 128)):
-        found = [outputs("full_vit_small16", network, size) for network in (ours, theirs)]
-        print(f"{size}: outputs differ by {np.abs(found[0] - found[1]).max() / np.abs(found[1]).max():.1e}")
+        pair = [outputs("full_vit_small16", network, size) for network in (ours, theirs)]
+        print(f"{size}: outputs differ by {np.abs(pair[0] - pair[1]).max() / np.abs(pair[1]).max():.1e}")
     table = theirs.interpolate_pos_encoding(torch.zeros(1, 1 + 36, 384), 96, 96)
     print(f"positions differ by {float((table - ours.positions(6, 6)).abs().max()):.1e}")
     ours.feature = "four"

@@ -26,17 +26,17 @@ FILES = (
 
 def imported(*roots) -> descriptor_pb2.FileDescriptorSet:
     """Return the descriptors of files and of all that they import, each after its dependencies."""
-    found = {}
+    protos = {}
 
     def visit(file):
-        if file.name not in found:
+        if file.name not in protos:
             for needed in file.dependencies:
                 visit(needed)
-            found[file.name] = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
+            protos[file.name] = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
 
     for root in roots:
         visit(root)
-    return descriptor_pb2.FileDescriptorSet(file=found.values())
+    return descriptor_pb2.FileDescriptorSet(file=protos.values())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,9 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     from google.protobuf import wrappers_pb2
     from tensorflow.core.protobuf import config_pb2, named_tensor_pb2
 
-    known = imported(wrappers_pb2.DESCRIPTOR, config_pb2.DESCRIPTOR, named_tensor_pb2.DESCRIPTOR)
+    descriptors = imported(wrappers_pb2.DESCRIPTOR, config_pb2.DESCRIPTOR, named_tensor_pb2.DESCRIPTOR)
     with tempfile.NamedTemporaryFile(suffix=".binpb") as file:
-        file.write(known.SerializeToString())
+        file.write(descriptors.SerializeToString())
         file.flush()
         command = [sys.executable, "-m", "grpc_tools.protoc", f"--descriptor_set_in={file.name}"]
         command += [f"--proto_path={parsed.source}", f"--descriptor_set_out={parsed.output}", *FILES]
