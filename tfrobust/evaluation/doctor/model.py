@@ -20,7 +20,7 @@ _FEW, _MANY = 0.05, 0.5
 # A float32 probability further from 1 than the first has gradients right to a few per cent; sums that differ from 1 by
 # more than the second come from a coarser type.
 _CLOSE, _EXACT = 2e-6, 1e-5
-_SAME = 1e-5
+_TOLERANCE = 1e-5
 _ALONE = 4
 _PROBES = 128
 # Bounds of the largest entry of a gradient. Float32 ends at 1e-38. At the upper bound the loss changes by 1 within a
@@ -83,7 +83,7 @@ def check_deterministic(setting: Setting) -> Finding:
     # A random draw in Python is frozen into the compiled function, so only an uncompiled call reveals it.
     third = np.asarray(setting.predictor.logits(tf.constant(images)))
     gap, scale = max(np.abs(first - second).max(), np.abs(first - third).max()), np.abs(first).max()
-    if gap <= _SAME * max(1.0, scale):
+    if gap <= _TOLERANCE * max(1.0, scale):
         return Finding(
             "deterministic", "pass", f"Equal {setting.examples} have equal outputs (largest difference {gap:.1e})."
         )
@@ -123,21 +123,23 @@ def gradients(setting: Setting) -> Gradients | str:
 
 def check_gradients(setting: Setting) -> Finding:
     """Check that the loss has usable input gradients: finite, neither 0 nor lost in rounding."""
-    found = gradients(setting)
-    if isinstance(found, str):
+    computed = gradients(setting)
+    if isinstance(computed, str):
         return Finding(
             "gradients",
             "fail",
-            f"There are no input gradients: {found.rstrip('.')}. White-box attacks were left out.",
+            f"There are no input gradients: {computed.rstrip('.')}. White-box attacks were left out.",
             "Evaluate the model with black-box attacks (gin/eval/square.gin), and read the numbers as upper bounds.",
         )
-    largest = np.abs(found.rows).max(axis=1)
+    largest = np.abs(computed.rows).max(axis=1)
     faults = {
         "of exactly 0": np.mean(largest == 0),
         f"below {_VANISHING:g}": np.mean((largest > 0) & (largest < _VANISHING)),
         f"above {_EXPLODING:g}": np.mean(largest > _EXPLODING),
         "that is not finite": np.mean(~np.isfinite(largest)),
-        "that changes when computed again": np.mean(np.abs(found.rows - found.again).max(axis=1) > 1e-3 * largest),
+        "that changes when computed again": np.mean(
+            np.abs(computed.rows - computed.again).max(axis=1) > 1e-3 * largest
+        ),
     }
     seen = " and ".join(f"{share:.1%} have a gradient {fault}" for fault, share in faults.items() if share)
     evidence = f"Of {len(largest)} images {seen or 'all have a gradient that is finite and not 0'}; its largest entry "
@@ -162,7 +164,7 @@ def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
     gradient = tf.reshape(tf.constant(np.nan_to_num(gradients(setting).rows)), images.shape)
     key = randomness.make_key(setting.seed, "evaluation", "ascent")
     drawn = tf.random.stateless_normal(images.shape, key)
-    stepped = [threat.step(images, each, _SMALL_STEP * threat.epsilon) for each in (gradient, drawn)]
+    stepped = [threat.step(images, direction, _SMALL_STEP * threat.epsilon) for direction in (gradient, drawn)]
     up, anywhere = (np.asarray(threat.project(images, point)) for point in stepped)
     followed = np.abs(up - np.asarray(images)).reshape(len(up), -1).max(axis=1) > 0
     if not followed.any():
@@ -190,8 +192,8 @@ def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def _probed(setting: Setting) -> np.ndarray:
     """Return the positions of the images at which gradients are examined; int64 [m]."""
-    right = np.flatnonzero(setting.clean_correct)
-    chosen = right if len(right) else np.arange(len(setting.images))
+    correct = np.flatnonzero(setting.clean_correct)
+    chosen = correct if len(correct) else np.arange(len(setting.images))
     return chosen[: min(_PROBES, setting.batch_size)]
 
 

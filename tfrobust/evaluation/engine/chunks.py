@@ -20,7 +20,7 @@ _PART = ".part.npz"
 _log = logging.getLogger("tfrobust")
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Result of a search on some images.
 
     Attributes:
@@ -42,7 +42,7 @@ class Shard(NamedTuple):
     number: int
     count: int
 
-    def own(self, chunks: list) -> list:
+    def select(self, chunks: list) -> list:
         """Return every `count`-th chunk."""
         return chunks[self.number - 1 :: self.count]
 
@@ -69,16 +69,16 @@ class Store:
         span = f"{int(positions[0])}-{int(positions[-1])}"
         return self.directory / f"{name}-{span}-{fingerprint.json_sha256(parts)[:32]}.npz"
 
-    def read(self, attack: Attack, positions: np.ndarray) -> Found | None:
+    def read(self, attack: Attack, positions: np.ndarray) -> SearchResult | None:
         """Return a finished chunk; None if there is none, or (with a warning) if its file is damaged."""
         arrays = self.arrays(self.path(attack, positions), {"success": positions.shape, "distance": positions.shape})
-        return None if arrays is None else Found(**arrays)
+        return None if arrays is None else SearchResult(**arrays)
 
-    def write(self, attack: Attack, positions: np.ndarray, found: Found) -> None:
+    def write(self, attack: Attack, positions: np.ndarray, result: SearchResult) -> None:
         """Store a chunk, unless its search was cut short."""
-        if found.complete:
+        if result.complete:
             path = self.path(attack, positions)
-            self.keep(path, success=found.success, distance=found.distance)
+            self.keep(path, success=result.success, distance=result.distance)
             path.with_suffix(_PART).unlink(missing_ok=True)
 
     def read_part(self, attack: Attack, positions: np.ndarray) -> Begun | None:
@@ -98,10 +98,10 @@ class Store:
         try:
             archives.check_zip(path, test_contents=False)
             with np.load(path, allow_pickle=False) as stored:
-                found = {name: stored[name] for name in shapes}
-            if {name: array.shape for name, array in found.items()} != shapes:
-                raise InputError(f"{[array.shape for array in found.values()]}, not {list(shapes.values())}")
-            return found
+                loaded = {name: stored[name] for name in shapes}
+            if {name: array.shape for name, array in loaded.items()} != shapes:
+                raise InputError(f"{[array.shape for array in loaded.values()]}, not {list(shapes.values())}")
+            return loaded
         except archives.ARRAY_ERRORS as error:
             _log.warning("The stored chunk %s cannot be read (%s) and is computed again.", path, error)
             return None

@@ -70,7 +70,7 @@ def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.nd
 def check_gradients(setting: Setting, attack: Attack) -> None:
     """Raise ValueError if the attack needs gradients or a surrogate and the predictor has none."""
     predictor = setting.predictor
-    if any(one.searches_surrogate for one in (attack, *attack.members)):
+    if any(member.searches_surrogate for member in (attack, *attack.members)):
         _check_surrogate(predictor)
     if not predictor.differentiable and attack.needs_gradient:
         raise InputError(
@@ -98,7 +98,7 @@ def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult
     """Run an attack on the images at `positions`, in memory; errors as in `attacked`."""
     check_gradients(setting, attack)
     task = functools.partial(AttackTask, attack, len(positions), examples=setting.examples)
-    report = setting.progress and (lambda done, total, left: setting.progress(task(left), done, total))
+    report = setting.progress and (lambda done, total, rows_left: setting.progress(task(rows_left), done, total))
     return runner.compile_attack(attack, setting.predictor.logits, **_options(setting)).run(
         setting.images[positions],
         setting.labels[positions],
@@ -116,7 +116,7 @@ def search(
     *,
     seconds: float | None = None,
     shard: chunks.Shard = chunks.Shard(1, 1),  # noqa: B008 - immutable
-) -> chunks.Found:
+) -> chunks.SearchResult:
     """Run an attack chunk by chunk; chunks in the setting's store are not searched again.
 
     Random draws depend on each image's position, so the chunks do not affect the results (up to rounding in kernels).
@@ -135,26 +135,26 @@ def search(
         ValueError: as `attacked`.
     """
     check_gradients(setting, attack)
-    own = shard.own(chunks.split(positions, setting.chunk_size))
+    own_chunks = shard.select(chunks.split(positions, setting.chunk_size))
     deadline = None if seconds is None else time.monotonic() + seconds
-    watched = _Watched(setting, attack, sum(map(len, own)), len(own))
-    found = []
-    for number, chunk in enumerate(own):
+    watched = _Watched(setting, attack, sum(map(len, own_chunks)), len(own_chunks))
+    results = []
+    for number, chunk in enumerate(own_chunks):
 
         def run_member(member, remaining, number=number, chunk=chunk):
-            one = (attack.members or (attack,))[member]
-            watched.begin(number, member, one.name if attack.members else "", len(remaining))
-            result = _searched(setting, one, chunk[remaining], deadline, watched.report and watched)
+            member_attack = (attack.members or (attack,))[member]
+            watched.begin(number, member, member_attack.name if attack.members else "", len(remaining))
+            result = _searched(setting, member_attack, chunk[remaining], deadline, watched.report and watched)
             watched.end(int(result.success.sum()))
             return result
 
         if attack.members:
             # Members are stored separately: the images that remain before a member follow from the stored results.
-            found.append(chunks.Found(*runner.cascade(len(attack.members), len(chunk), run_member)))
+            results.append(chunks.SearchResult(*runner.cascade(len(attack.members), len(chunk), run_member)))
         else:
-            found.append(run_member(0, np.arange(len(chunk))))
+            results.append(run_member(0, np.arange(len(chunk))))
     watched.finish()
-    return _joined(found)
+    return _joined(results)
 
 
 class _Watched:
@@ -168,9 +168,9 @@ class _Watched:
     """
 
     def __init__(self, setting: Setting, attack: Attack, images: int, count: int):
-        known = list(dict.fromkeys(_identity(each) for each in setting.evaluation_attacks))
-        number = known.index(_identity(attack)) + 1 if _identity(attack) in known else 0
-        self._task = AttackTask(attack, images, images, number, len(known), examples=setting.examples)
+        identities = list(dict.fromkeys(_identity(planned) for planned in setting.evaluation_attacks))
+        number = identities.index(_identity(attack)) + 1 if _identity(attack) in identities else 0
+        self._task = AttackTask(attack, images, images, number, len(identities), examples=setting.examples)
         self.report, self._members = setting.progress, len(attack.members or (attack,))
         self._total = _PART * self._members * count
 
@@ -179,10 +179,10 @@ class _Watched:
         self._task = dataclasses.replace(self._task, member=name)
         self._before, self._size = _PART * (chunk * self._members + member), size
 
-    def __call__(self, done: int, total: int, left: int) -> None:
+    def __call__(self, done: int, total: int, rows_left: int) -> None:
         """Report on the member that runs; arguments as in `Engine.run`."""
         share = min(_PART * done // total, _PART - 1)  # only `finish` reaches the end
-        remaining = self._task.remaining - self._size + left
+        remaining = self._task.remaining - self._size + rows_left
         self.report(dataclasses.replace(self._task, remaining=remaining), self._before + share, self._total)
 
     def end(self, succeeded: int) -> None:
@@ -197,13 +197,13 @@ class _Watched:
 
 def _searched(
     setting: Setting, attack: Attack, chunk: np.ndarray, deadline: float | None, progress: Callable | None
-) -> chunks.Found:
+) -> chunks.SearchResult:
     """Return a single attack's results on a chunk: read if stored, else searched and stored."""
     # Without a store, chunks are kept in memory: a curve counts the distances of a search that was already made.
     memory = setting.cached(f"finished {_identity(attack)}", dict) if setting.store is None else {}
-    found = setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes())
-    if found is not None:
-        return found
+    stored = setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes())
+    if stored is not None:
+        return stored
     store, resumed = setting.store, {}
     if store is not None:
         resumed = {
@@ -220,12 +220,12 @@ def _searched(
         seconds=None if deadline is None else max(0.0, deadline - time.monotonic()),
         **resumed,
     )
-    found = chunks.Found(result.success, result.distance, bool(result.complete))
+    stored = chunks.SearchResult(result.success, result.distance, bool(result.complete))
     if store is not None:
-        store.write(attack, chunk, found)
+        store.write(attack, chunk, stored)
     elif result.complete:
-        memory[chunk.tobytes()] = found
-    return found
+        memory[chunk.tobytes()] = stored
+    return stored
 
 
 def _engine(setting: Setting, attack: Attack) -> Engine:
@@ -245,12 +245,14 @@ def _options(setting: Setting) -> dict:
     }
 
 
-def _joined(found: list[chunks.Found]) -> chunks.Found:
-    if not found:
-        return chunks.Found(np.zeros(0, bool), np.zeros(0, np.float32))
-    success, distance = (np.concatenate([getattr(one, name) for one in found]) for name in ("success", "distance"))
-    member = None if found[0].member is None else np.concatenate([one.member for one in found])
-    return chunks.Found(success, distance, all(one.complete for one in found), member)
+def _joined(results: list[chunks.SearchResult]) -> chunks.SearchResult:
+    if not results:
+        return chunks.SearchResult(np.zeros(0, bool), np.zeros(0, np.float32))
+    success, distance = (
+        np.concatenate([getattr(result, name) for result in results]) for name in ("success", "distance")
+    )
+    member = None if results[0].member is None else np.concatenate([result.member for result in results])
+    return chunks.SearchResult(success, distance, all(result.complete for result in results), member)
 
 
 class LastPoints(NamedTuple):
@@ -308,7 +310,7 @@ def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.nda
     )
     key = randomness.make_key(setting.seed, "evaluation", "perturb")
     report = setting.reporter(f"adversaries {attack.threat.budget}")
-    found = []
+    batches = []
     for start in range(0, len(positions), size):
         rows = positions[np.minimum(np.arange(start, start + size), len(positions) - 1)]
         answer = function(
@@ -319,10 +321,10 @@ def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.nda
         )
         if setting.predictor.grid:
             answer = onto_grid(setting.images[rows], answer, setting.predictor.grid, attack.threat.bounds)
-        found.append(answer.numpy()[: len(positions) - start])
+        batches.append(answer.numpy()[: len(positions) - start])
         if report is not None:
             report(min(start + size, len(positions)), len(positions))
-    return np.concatenate(found)
+    return np.concatenate(batches)
 
 
 def _compiled_perturb(attack: Attack, predict: Callable, shape: tuple[int, ...]) -> Callable:
