@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.summary import Evaluation, evaluate
+from tfrobust.methods.trades import TRADES
 from tfrobust.report.schema import Report
 
 IMAGES = np.random.default_rng(0).uniform(size=(40, 4, 4, 1)).astype("float32")
@@ -194,3 +196,21 @@ def test_a_data_frame_has_a_row_per_measurement(outcome, monkeypatch):
 def test_progress_is_shown_on_request(progress, lines, capsys):
     evaluate(halves, IMAGES, LABELS, progress=progress, **FEW)
     assert capsys.readouterr().out.count("attack 1 of 1  FGSM  Linf 0.1") == lines
+
+
+def test_a_method_names_its_own_attack_and_the_choice_of_weights_can_be_said():
+    """The radius 25.5 of [0, 255] is 0.1 of [0, 1], within which the evaluation attacks."""
+    head = keras.layers.Dense(2)
+    encoder = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Rescaling(1 / 255), keras.layers.Flatten()])
+    attack = PGD(ThreatModel(epsilon=25.5, bounds=(0, 255)), steps=3)
+    method = TRADES(encoder, head, attack=attack)
+    method(IMAGES[:2])
+    few = {"evaluators": (Doctor(attack=PGD(ThreatModel(epsilon=0.1), steps=3)), *FEW["evaluators"])}
+    report = evaluate(method, 255 * IMAGES, LABELS, bounds=(0, 255), selected_on="last", **few).report
+    checks = {finding.check: finding for finding in report.doctor}
+    assert checks["selection"].verdict == "pass"
+    assert "Training attacked by 3 steps within linf 0.1; " in checks["attack_strength"].evidence
+    training = {"method": "TRADES", "norm": "linf", "epsilon": 0.1, "attack_steps": 3, "evaluation_seed": 0}
+    assert report.training == pytest.approx(training)
+    with pytest.raises(ValueError, match="selected_on"):
+        evaluate(halves, IMAGES, LABELS, selected_on="tests", **FEW)

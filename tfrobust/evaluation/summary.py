@@ -14,11 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.base import Attack, facts_of
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.common import arrays, files, fingerprint
 from tfrobust.common.console import in_notebook
 from tfrobust.common.kinds import CLIPS
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
@@ -40,6 +42,7 @@ _DOCTOR_STEPS = 10
 # Queries of Square in place of a step of PGD, for a model without gradients.
 _QUERIES = 50
 _DOCTOR_LIMIT = 256
+_SELECTED_ON = ("", "last", "validation", "test")
 
 
 @dataclasses.dataclass(repr=False)
@@ -105,6 +108,7 @@ def evaluate(
     evaluators: tuple[Evaluator, ...] | None = None,
     validation: tuple[np.ndarray, np.ndarray] | None = None,
     groups=None,
+    selected_on: str = "",
     seed: int = 0,
     batch_size: int = 128,
     progress: Callable | bool | None = None,
@@ -142,6 +146,8 @@ def evaluate(
             that calibrate on them, such as PredictionSets.
         groups: names [n] of the group of each image, such as a hospital or a camera; their accuracies are then
             measured, clean and under attack. Or None.
+        selected_on: the split on which the weights were selected, for the doctor: "last" (those of the last epoch),
+            "validation" or "test"; "" if unknown, which it warns of.
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
         progress: True for a line per attack and, on a terminal or in a notebook, a bar; False for nothing; None for the
@@ -173,7 +179,7 @@ def evaluate(
         more = np.asarray(more) if predictor.is_text else _to_unit(np.asarray(more), low, high)
         held_out = {"validation_images": more, "validation_labels": of_more}
     unit = None if evaluators is not None else _scaled(_threat(epsilon, norm, threat, bounds))
-    shown = _shown(progress)
+    shown, training = _shown(progress), _training(model, bounds)
     setting = Setting(
         predictor=predictor,
         images=images,
@@ -181,6 +187,8 @@ def evaluate(
         seed=seed,
         batch_size=batch_size,
         progress=shown,
+        selected_on=require_choice(selected_on, "selected_on", _SELECTED_ON),
+        training_attack=training and training | {"steps": training["attack_steps"]},
         groups=arrays.check_groups(groups, len(images)),
         **held_out,
     )
@@ -190,7 +198,19 @@ def evaluate(
         evaluators = _evaluators(unit, steps, setting.predictor.differentiable)
     with shown if isinstance(shown, ConsoleProgress) else contextlib.nullcontext():
         outcome = run_evaluation(evaluators, setting)
-    return Evaluation(**vars(outcome), report=_report(outcome, setting, time.monotonic() - started))
+    return Evaluation(**vars(outcome), report=_report(outcome, setting, training, time.monotonic() - started))
+
+
+def _training(model, bounds: tuple[float, float]) -> dict | None:
+    """Return the facts about the attack inside a method of this library, in pixels of [0, 1]; None for other models."""
+    attack = getattr(getattr(model, "adversary", None), "attack", None)
+    if not isinstance(attack, Attack):
+        return None
+    facts = {"method": type(model).__name__, **facts_of(attack)}
+    if tuple(attack.threat.bounds) == bounds != (0.0, 1.0):
+        del facts["bounds"]
+        facts["epsilon"] = _scaled(attack.threat).epsilon
+    return facts
 
 
 def _shown(progress: Callable | bool | None) -> Callable | None:
@@ -267,7 +287,7 @@ def _to_unit(images: np.ndarray, low: float, high: float) -> np.ndarray:
     return images
 
 
-def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
+def _report(outcome: Outcome, setting: Setting, training: dict | None, seconds: float) -> Report:
     predictor, count = setting.predictor, len(setting.images)
     sha256 = fingerprint.data_sha256(setting.images, setting.labels)
     held_out = len(setting.validation_images) if setting.has_validation else None
@@ -292,7 +312,7 @@ def _report(outcome: Outcome, setting: Setting, seconds: float) -> Report:
         },
         history={},
         devices=sorted({device.device_type for device in tf.config.list_physical_devices()}),
-        training={"evaluation_seed": setting.seed},
+        training={**(training or {}), "evaluation_seed": setting.seed},
         cost={"evaluation_seconds": seconds},
     )
 

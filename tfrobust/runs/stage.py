@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.shared.base import facts_of
 from tfrobust.augment.base import Augmentation
 from tfrobust.common import configured
 from tfrobust.data import pipeline
@@ -167,11 +168,7 @@ class Stage:
         facts = {"method": type(self.method).__name__, **self.numbers}
         adversary = getattr(self.method, "adversary", None)
         if adversary is not None:
-            threat = adversary.attack.threat
-            facts |= {"norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
-            if tuple(threat.bounds) != (0.0, 1.0):
-                facts["bounds"] = list(threat.bounds)
-            facts |= {"attack_steps": adversary.attack.steps, "batch_norm_mode_of_the_attack": adversary.mode}
+            facts |= facts_of(adversary.attack) | {"batch_norm_mode_of_the_attack": adversary.mode}
         return facts
 
     @property

@@ -177,3 +177,12 @@ def required_attack(attack: "Attack | None", owner: str) -> "Attack":
             f"{USUAL_RADII}."
         )
     return attack
+
+
+def facts_of(attack: Attack) -> dict:
+    """Return what a report says of an attack inside a training: its threat model and its steps."""
+    threat = attack.threat
+    facts = {"norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
+    if tuple(threat.bounds) != (0.0, 1.0):
+        facts["bounds"] = list(threat.bounds)
+    return facts | {"attack_steps": attack.steps}
