@@ -165,6 +165,7 @@ ONLY_HELP = {
     r"data/(cifar|generated|imagenet|resnet50|sst|vit)|sst2\.gin|data/cifar\.gin|weights\.npz": (
         "needs data or weights that are not embedded"
     ),
+    r"'imagenet'": "downloads weights",
     r"fashion_mnist": "needs Fashion-MNIST, which is not embedded; tests/test_shipped_models.py has the shipped models",
     r"commands\.serve exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
     r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
