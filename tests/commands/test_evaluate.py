@@ -185,11 +185,13 @@ def test_refused_in_one_line_with_nothing_written(place, tmp_path, capfd, monkey
         ("FashionMnist", "DATA = @FashionMnist()\nEPSILON = 0.1\nEVAL_EPSILON = %EPSILON\nNORM = 'l2'\n", (0.1, "l2")),
         ("Mnist", "\nEPSILON = 0.3\nEVAL_EPSILON = 0.25\nNORM = 'linf'\nSTEPS = 4\n", (0.25, "linf")),
         ("Idx", "\nNORM = 'linf'\nEPSILON = @PGD()\n", None),
-        ("Digits", "\nEPSILON = 0.1\n", (0.2, "linf")),
-        ("Npz", "\nEPSILON = 0.1\n", None),
+        ("Digits", "\nEPSILON = 0.1\n", (0.1, "linf")),
+        ("Digits", "\nNORM = 'l1'\n", (0.2, "l1")),
+        ("Npz", "\nEPSILON = 0.1\n", (0.1, "linf")),
+        ("ImageFolder", "\nNORM = 'linf'\n", None),
     ],
 )
-def test_data_with_a_usual_radius_are_attacked_within_that_of_the_model(tmp_path, data, configuration, expected):
+def test_an_export_is_attacked_within_the_radius_of_its_report(tmp_path, data, configuration, expected):
     """The default of 0.2 is that of the embedded digits; None: EPSILON must be set."""
     source = {"registered_name": f"tfrobust>{data}"}
     document = {"data": {"source": source}, "configuration": configuration}

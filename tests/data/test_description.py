@@ -1,12 +1,14 @@
 """Data sources that a stranger's report describes: the library's own, with arguments that fit, and nothing else."""
 
 import copy
+import importlib
 import json
 import time
 
 import pytest
 
 from tfrobust.common import configured
+from tfrobust.data import description
 from tfrobust.data.description import described_source
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
@@ -143,3 +145,36 @@ def test_sentences_of_any_length_are_refused(setting):
 def test_the_seed_of_a_split_is_an_integer_from_0_on(seed):
     with pytest.raises(InputError, match="split_seed"):
         Digits(split_seed=seed)
+
+
+def test_a_class_of_ones_own_is_named_by_the_module_that_a_flag_imports(tmp_path, monkeypatch):
+    (tmp_path / "my_table.py").write_text(
+        "import dataclasses, keras\nfrom tfrobust import keras as robust\n\n\n"
+        "@keras.saving.register_keras_serializable(package='mine')\n@dataclasses.dataclass(frozen=True, kw_only=True)\n"
+        "class Table(robust.data.Source):\n    path: str\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    source = importlib.import_module("my_table").Table(path="rows.txt")
+    document = described(source)
+    with pytest.raises(
+        InputError, match="'mine>Table', which a report must not name; if it is .*--gin_import=my_table$"
+    ):
+        described_source(document)
+    try:
+        description.trust(["my_table"])
+        assert described_source(document) == source
+    finally:
+        description.trust([])
+
+
+def test_relative_paths_are_also_taken_from_the_folder_that_a_report_names(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "a.npz").touch()
+    source = Npz(path="a.npz")
+    monkeypatch.chdir(tmp_path / "there")
+    assert description.relative_paths(source) == {"path": "a.npz"} and not description.relative_paths(Npz(path="b.npz"))
+    assert description.placed(source, "/elsewhere") == source
+    monkeypatch.chdir(tmp_path)
+    assert description.placed(source, f"{tmp_path}/there") == Npz(path=f"{tmp_path}/there/a.npz")
+    for folder in (None, 3, "gs://there", f"{tmp_path}/none", "a\x1b"):
+        assert description.placed(source, folder) == source

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured
+from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
@@ -65,6 +66,16 @@ def test_images_are_fetched_only_where_somebody_asks_and_no_more_than_fit(monkey
         len(artifact.training_facts(FACTS, DATASET, (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),))["train_images"])
         == 10
     )
+
+
+def test_missing_data_are_named_with_the_report_and_its_folder():
+    for folder, place in (("/home/me/project", ", seen from /home/me/project"), (7, ""), (None, "")):
+        report = SimpleNamespace(data={"folder": folder})
+        line = f"there is no folder x. The report of exported/m names it{place}: run there, or name the data by --data"
+        with pytest.raises(InputError, match=line), artifact.named_by(report, "exported/m"):
+            raise DataNotFoundError("there is no folder x.")
+    with pytest.raises(DataNotFoundError, match="no folder x"), artifact.named_by(None, "exported/m"):
+        raise DataNotFoundError("there is no folder x.")
 
 
 def test_classes_of_other_ids_are_refused():

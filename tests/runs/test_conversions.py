@@ -1,6 +1,7 @@
 """Conversions of an export: compared with the SavedModel, evaluated by themselves, published once."""
 
 import dataclasses
+import importlib.util
 import signal
 
 import keras
@@ -141,6 +142,13 @@ def test_an_onnx_file_has_the_report_of_the_saved_model(original, tmp_path, caps
     capsys.readouterr()
     conversions.onnx_file(original)
     assert "(published by this run before)" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for kind, extra in (("--litert=int8", "litert"), ("--onnx", "onnx")):
+        assert command.main(["--model=exported/none", kind]) == 2
+        assert f"pip install 'tfrobust[{extra}]'." in capsys.readouterr().err
 
 
 def test_the_command_evaluates_with_the_knobs_of_the_model(published, tmp_path, monkeypatch):

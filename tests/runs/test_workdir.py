@@ -116,6 +116,8 @@ def test_two_runs_never_share_a_folder_and_a_kill_releases_it(tmp_path):
     training, command = {"epochs": 4}, [sys.executable, "-c", _HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match="is used by another process"):
+            workdir.refuse_used(tmp_path)  # before any data are read
         for alone in (True, False):  # another worker of the same cluster takes no lock
             with pytest.raises(InputError, match="is used by another process") if alone else contextlib.nullcontext():
                 with workdir.locked_workdir(str(tmp_path), training, alone=alone):

@@ -18,6 +18,8 @@ from tfrobust.serving import hub
 
 # The knobs of a threat in the configuration of a report, as they stand in its JSON, where line breaks are escaped.
 _KNOBS = re.compile(rb"\\n((?:EVAL_)?(?:EPSILON|NORM)) = ([0-9.e-]+|'l(?:inf|2|1)')(?=\\n)")
+# Data whose radius has no default.
+_OPEN = (b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar", b"FashionMnist", b"Mnist", b"Idx")
 
 
 def parser() -> Parser:
@@ -61,7 +63,9 @@ def run(flags: argparse.Namespace):
     if flags.attach and flags.model.startswith(hub.SCHEME):
         raise InputError(f"--attach publishes beside an export on this machine, and {flags.model[:100]} is on the Hub.")
     supervised.continue_in_child(flags.model)
-    prepare(flags, "evaluate", *_radius(flags))
+    place, settings = _radius(flags)
+    prepare(flags, "evaluate", place, settings)
+    _announce(flags, settings)
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
     return call(
@@ -121,27 +125,33 @@ def _radius(flags: argparse.Namespace) -> tuple[str, list[str]]:
 
     Returns:
         The flag that names data for which EPSILON must be set, "" if it need not be; and the settings of the model's
-        own report, for data sets that have a usual radius.
+        own report.
     """
-    if flags.data is not None:
-        return "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}", []
     from tfrobust.report.comparison.reports import find_report  # imports NumPy, which --help does not need
 
-    # A file without a report is evaluated on the data of its surrogate.
+    # A file without a report is evaluated on the data and within the radius of its surrogate.
     report = find_report(hub.local(flags.model)) or (flags.surrogate and find_report(flags.surrogate))
     document = read_bounded(report) if report else b""
+    knobs = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(document)}
+    knobs = {knob: knobs.get(f"EVAL_{knob}", knobs.get(knob)) for knob in ("EPSILON", "NORM")}
+    settings = [f"{knob}={value}" for knob, value in knobs.items() if value is not None]
+    is_open = any(b"tfrobust>" + kind in document for kind in _OPEN)
+    if flags.data is not None:
+        place = "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
+    else:
+        place = f"--model={shown(flags.model, 40, quote=False)}" if is_open else ""
+    return "" if knobs["EPSILON"] is not None else place, settings
 
-    def names(*kinds: bytes) -> bool:
-        return any(b"tfrobust>" + kind in document for kind in kinds)
 
-    knobs = {}
-    if names(b"FashionMnist", b"Mnist", b"Idx"):
-        found = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(document)}
-        found = {knob: found.get(f"EVAL_{knob}", found.get(knob)) for knob in ("EPSILON", "NORM")}
-        knobs = {knob: value for knob, value in found.items() if value is not None}
-    is_open = names(b"ImageFolder", b"Npz", b"TensorFlowDatasets", b"Cifar", b"FashionMnist", b"Mnist", b"Idx")
-    place = f"--model={shown(flags.model, 40, quote=False)}" if is_open and "EPSILON" not in knobs else ""
-    return place, [f"{knob}={value}" for knob, value in knobs.items()]
+def _announce(flags: argparse.Namespace, settings: list[str]) -> None:
+    """Print the settings that come from the model's own report, unless flags replace them."""
+    replaced = {param.partition("=")[0].strip().removeprefix("EVAL_") for param in flags.gin_param}
+    settings = [setting for setting in settings if setting.partition("=")[0] not in replaced]
+    if settings and flags.verbose:
+        print(
+            f"radius      {' and '.join(settings)} unless a gin file says otherwise, from the model's report",
+            flush=True,
+        )
 
 
 def _source(text: str):

@@ -1,6 +1,7 @@
 """The command `python -m tfrobust.export`: publish the model of a finished run, and its conversions."""
 
 import argparse
+import importlib.util
 import os
 import pathlib
 import re
@@ -49,6 +50,7 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError("--smoothing adds an endpoint to the model of a --workdir; a --model is published already.")
     if (flags.gin_file or flags.gin_param) and not flags.litert:
         raise InputError("--gin_file and --gin_param are about the evaluation of --litert, which is missing.")
+    _require_packages(flags)
     model, folder = flags.model, flags.workdir
     if not model:
         report = _publish(flags)
@@ -58,6 +60,15 @@ def run(flags: argparse.Namespace) -> None:
         folder = os.path.join(folder, "conversions")
     if flags.litert or flags.onnx:
         _convert(flags, model, folder)
+
+
+def _require_packages(flags: argparse.Namespace) -> None:
+    """Raise for a missing package before a model is loaded or published."""
+    spec = importlib.util.find_spec
+    if flags.litert and spec("ai_edge_litert") is None:
+        raise InputError("--litert needs the package ai-edge-litert: pip install 'tfrobust[litert]'.")
+    if flags.onnx and None in map(spec, ("tf2onnx", "onnxruntime")):
+        raise InputError("--onnx needs the packages tf2onnx and onnxruntime: pip install 'tfrobust[onnx]'.")
 
 
 def _publish(flags: argparse.Namespace):

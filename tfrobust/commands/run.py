@@ -82,6 +82,7 @@ def configure(
         # Makes TensorFlow log a missing GPU here, where it is held back.
         importlib.import_module("tensorflow").config.list_physical_devices()
     _registry = registry.collect(imports)
+    importlib.import_module("tfrobust.data.description").trust(imports)
     resolved = binding.check_objects(bindings, macros, _registry, partial)
     _bindings = resolved.bindings
     if command:

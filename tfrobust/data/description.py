@@ -6,16 +6,20 @@ it. Here every class, argument and value is compared with the annotations of the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import math
+import os
 import pkgutil
 import re
 import types
 import typing
+from collections.abc import Sequence
 
 import keras
 
+from tfrobust.common import outside
 from tfrobust.common.configured import Configured
 from tfrobust.data import sources
 from tfrobust.data.sources.base import Source
@@ -24,6 +28,7 @@ from tfrobust.errors import InputError
 _MOST_PARTS = 8  # sources and their parts in one description
 _LONGEST_TEXT = 4096
 _LONGEST_LIST = 2**20
+_trusted: set[str] = set()
 _REMOTE = re.compile(r"[A-Za-z][\w+.-]*:/")
 
 
@@ -40,6 +45,51 @@ def described_source(description) -> Source:
     return _part(description, Source, "source", [_MOST_PARTS])
 
 
+def trust(modules: Sequence[str]) -> None:
+    """Let descriptions also name the sources of these modules, which the user has imported."""
+    _trusted.clear()
+    _trusted.update(modules)
+    _classes.cache_clear()
+
+
+def relative_paths(source: Source) -> dict[str, str]:
+    """Return the arguments of a source that are relative paths of existing files or folders."""
+    hints = typing.get_type_hints(type(source), include_extras=True)
+    values = {name: getattr(source, name) for name, hint in hints.items() if outside.is_marked(hint)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and value and not os.path.isabs(value) and os.path.exists(value)
+    }
+
+
+def placed(source: Source, folder) -> Source:
+    """Return a source whose relative paths that do not exist here are taken from another folder, if they exist there.
+
+    Args:
+        source: as described.
+        folder: where its relative paths began, of untrusted origin; or None.
+    """
+    if not _fits(folder, str) or _REMOTE.match(folder):
+        return source
+    hints = typing.get_type_hints(type(source), include_extras=True)
+    elsewhere = {}
+    for name in (name for name, hint in hints.items() if outside.is_marked(hint)):
+        value = getattr(source, name)
+        if isinstance(value, str) and value and not os.path.exists(value):
+            path = os.path.join(folder, value)
+            elsewhere |= {name: path} if os.path.exists(path) else {}
+    return dataclasses.replace(source, **elsewhere)
+
+
+def _is_known(cls: type) -> bool:
+    """Return True for a source of the library, and for one of a module that the user has imported."""
+    name, module = keras.saving.get_registered_name(cls), cls.__module__
+    if module.startswith(f"{sources.__name__}."):
+        return name.startswith("tfrobust>")
+    return any(f"{module}.".startswith(f"{trusted}.") for trusted in _trusted) and not name.startswith("tfrobust>")
+
+
 @functools.cache
 def _classes() -> dict[str, type]:
     """Return the sources that can be loaded, by the name under which Keras registers them."""
@@ -49,9 +99,8 @@ def _classes() -> dict[str, type]:
     while waiting:
         cls = waiting.pop()
         waiting += cls.__subclasses__()
-        name = keras.saving.get_registered_name(cls)
-        if cls.__module__.startswith(f"{sources.__name__}.") and name.startswith("tfrobust>"):
-            classes[name] = cls
+        if _is_known(cls):
+            classes[keras.saving.get_registered_name(cls)] = cls
     return classes
 
 
@@ -72,7 +121,14 @@ def _part(value, kind: type, path: str, room: list[int]):
     names = _classes() if kind is Source else {keras.saving.get_registered_name(kind): kind}
     name = value.get("registered_name")
     if not isinstance(name, str) or name not in names:
-        raise InputError(f"{path} is of {_shown(name or value.get('class_name'))}, which a report must not name")
+        module = value.get("module")
+        is_own = (
+            isinstance(module, str) and not module.startswith("tfrobust") and module.replace(".", "_").isidentifier()
+        )
+        remedy = f"; if it is your own class, add --gin_import={module}" if is_own and len(module) < 60 else ""
+        raise InputError(
+            f"{path} is of {_shown(name or value.get('class_name'))}, which a report must not name{remedy}"
+        )
     hints = _arguments(names[name])
     unknown = [argument for argument in value["config"] if argument not in hints]
     if unknown:

@@ -1,18 +1,21 @@
 """Publication of a trained method: staging, evaluation, report, gate, verification."""
 
+import contextlib
 import dataclasses
 import logging
 import math
+import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import configured, files, fingerprint
 from tfrobust.common.kinds import CLIPS
-from tfrobust.data.description import described_source
+from tfrobust.data.checks import DataNotFoundError
+from tfrobust.data.description import described_source, placed, relative_paths
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
@@ -295,6 +298,7 @@ def data_facts(dataset: Dataset, source: Source) -> dict:
         **{f"{split}_size": size for split, size in dataset.sizes.items()},
         "source": configured.serialize(source),
         "class_names": list(dataset.class_names),
+        **({"folder": os.getcwd()} if relative_paths(source) else {}),
         **({"note": dataset.note} if dataset.note else {}),
         **({"vocabulary_size": len(dataset.vocabulary)} if dataset.is_text else {}),
         **({"kind": dataset.kind.name} if dataset.kind is CLIPS else {}),
@@ -333,11 +337,25 @@ def named_source(model: str, report: Report | None) -> Source:
     if report is None or not report.data.get("source"):
         raise InputError(f"{model} names no data of its own: name the data to evaluate it on with --data.")
     try:
-        return described_source(report.data["source"])
+        return placed(described_source(report.data["source"]), report.data.get("folder"))
     except InputError as error:
         raise InputError(
-            f"the report of {model[-60:]} names data that cannot be loaded ({str(error)[:150]}): use --data."
+            f"the report of {model[-60:]} names data that cannot be loaded ({str(error)[:170]}), or use --data."[:300]
         ) from error
+
+
+@contextlib.contextmanager
+def named_by(report: Report | None, model: str) -> Iterator[None]:
+    """Raise for data that are missing with the report that names them, and the folder that it names them from."""
+    try:
+        yield
+    except DataNotFoundError as error:
+        if report is None:
+            raise
+        place = report.data.get("folder")
+        place = f", seen from {place[-70:]}" if isinstance(place, str) and place.isprintable() else ""
+        fault = f"{str(error)[:110]} The report of {model[-50:]} names it{place}"
+        raise InputError(f"{fault}: run there, or name the data by --data."[:300]) from error
 
 
 def fitting(report: Report | None) -> dict:

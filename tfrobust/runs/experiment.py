@@ -155,6 +155,8 @@ def train(
     _check_replicas(scope, batch_size, pretrained, pretraining)
     strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
+    if workdir and worker.chief and not dry_run:
+        workdirs.refuse_used(workdir)
     dataset = _loaded(data, quiet=not worker.chief)
     selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
     _check_data(dataset, batch_size, evaluators)
@@ -291,12 +293,14 @@ def evaluate(
     if earlier and bounds != (0.0, 1.0):
         raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave --bounds out.")
     known = artifacts.known_training(model, earlier)
+    naming = (earlier or (surrogate and artifacts.earlier_report(surrogate))) if data is None else None
     if data is None:
-        data = artifacts.named_source(model, earlier or (surrogate and artifacts.earlier_report(surrogate)))
+        data = artifacts.named_source(model, naming)
     attacked = any(evaluator not in evaluator.without_gradients() for evaluator in evaluators)
     use = Use(batch_size=batch_size, gradient_batch=batch_size if attacked else predictors.GRADIENT_PROBES)
     opening = {"model": model, "encoder": encoder, "logits_output": logits_output, "surrogate": surrogate}
-    predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use, bounds)
+    with artifacts.named_by(naming, model):
+        predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use, bounds)
     evaluators = with_reference(evaluators, reference, dataset)
     predictor, (images, labels) = predictor.on_unit_pixels(*bounds), dataset.test.arrays()
     artifacts.check_vocabulary(model, dataset)

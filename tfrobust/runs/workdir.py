@@ -89,6 +89,17 @@ def locked(folder) -> Iterator[None]:
         os.close(descriptor)
 
 
+def refuse_used(folder) -> None:
+    """Raise if another process uses the folder of a run, before any data are read; create nothing.
+
+    Raises:
+        InputError: another process uses the folder.
+    """
+    path = pathlib.Path(folder, LOCK_FILE)
+    if path.is_file() and not path.is_symlink():
+        os.close(_locked(path))
+
+
 def _locked(path: pathlib.Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     try:
