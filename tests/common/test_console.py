@@ -2,6 +2,7 @@
 
 import io
 import sys
+import time
 import types
 
 import pytest
@@ -100,3 +101,19 @@ def test_an_interval_gives_lines_on_a_terminal(at_once, monkeypatch):
     with console.Live(interval=60.0) as live:
         live.show("later", 1, 4)
     assert terminal.getvalue().startswith("task  25 % after ") and "later" not in terminal.getvalue()
+
+
+def test_a_silent_task_is_named_from_time_to_time(capsys):
+    with console.Heartbeat("map", interval=0.05) as heartbeat:
+        time.sleep(0.2)
+        heartbeat.begin("checks")
+        time.sleep(0.15)
+        for _ in range(10):
+            time.sleep(0.02)
+            heartbeat.reported()
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.partition(": ")[0] for line in lines]
+    assert 2 <= names.count("map") <= 4 and 1 <= names.count("checks") <= 3 and names == sorted(names, reverse=True)
+    assert all(line.endswith(" s so far") for line in lines)
+    with console.Heartbeat("map", interval=None):
+        pass

@@ -10,6 +10,7 @@ import sys
 from tfrobust.commands import evaluate, failures
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, configure, operative_text
+from tfrobust.common.console import Heartbeat
 from tfrobust.errors import InputError
 
 _LITERT_KINDS = ("float32", "float16", "int8")
@@ -97,7 +98,8 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
     name = pathlib.Path(model).parent.name if pathlib.Path(model).name.isdecimal() else pathlib.Path(model).name
     original = conversions.Original.of(model, folder or os.path.join("runs", "export", name))
     if flags.onnx:
-        conversions.onnx_file(original)
+        with Heartbeat("conversion to ONNX"):
+            conversions.onnx_file(original)
     knobs = [f"{knob}={value}" for knob, value in _KNOBS.findall(original.report.configuration)]
 
     def evaluated(file: str, surrogate: str, output: str):

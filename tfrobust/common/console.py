@@ -7,6 +7,7 @@ import html
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 
@@ -118,6 +119,49 @@ def in_notebook() -> bool:
     """Return True if the code runs in a notebook: Jupyter, Colab, or that of an editor."""
     module = sys.modules.get("IPython")
     return module is not None and hasattr(module.get_ipython(), "kernel")
+
+
+class Heartbeat:
+    """Prints a line from time to time while a task reports nothing: "FeatureMap: 30 s so far".
+
+    Use it in a `with` statement.
+
+    Args:
+        task: its name.
+        interval: seconds of silence before each line; None prints nothing.
+    """
+
+    def __init__(self, task: str, interval: float | None = PLAIN_INTERVAL / 2):
+        self._task, self._interval, self._ended = task, interval, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._began = self._reported = time.monotonic()
+
+    def __enter__(self) -> Heartbeat:
+        self.begin(self._task)
+        if self._interval is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def begin(self, task: str) -> None:
+        """Note that a task begins."""
+        self._task, self._began = task, time.monotonic()
+        self.reported()
+
+    def reported(self) -> None:
+        """Note that the task has reported something itself."""
+        self._reported = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._interval / 4):
+            now = time.monotonic()
+            if self._task and now - self._reported >= self._interval:
+                print(f"{self._task}: {duration(now - self._began)} so far", flush=True)
+                self._reported = now
 
 
 def _draws() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfrobust.attacks.ensemble import Ensemble
 from tfrobust.attacks.shared.base import Attack
-from tfrobust.common.console import Live, duration
+from tfrobust.common.console import PLAIN_INTERVAL, Heartbeat, Live, duration
 from tfrobust.evaluation.engine.searching import AttackTask
 from tfrobust.report.reading import attack_name
 
@@ -20,17 +20,27 @@ class ConsoleProgress:
     def __init__(self, verbose: int = 1, lines: bool = True):
         self._verbose, self._lines, self._live = verbose, lines, Live()
         self._task, self._printed = None, set()
+        self._heartbeat = Heartbeat("", PLAIN_INTERVAL / 2 if verbose and lines else None)
 
     def __enter__(self) -> ConsoleProgress:
+        self._heartbeat.__enter__()
         return self
 
     def __exit__(self, *_) -> None:
+        self._heartbeat.__exit__()
         self._live.close()
 
     def __call__(self, task: str | AttackTask, done: int, total: int) -> None:
-        """Show `done` of `total` steps of a task; the task ends at `total`, or when another one begins."""
-        if not self._verbose or task == "evaluation":  # the count of evaluators, in between their tasks
+        """Show `done` of `total` steps of a task; the task ends at `total`, or when another one begins.
+
+        An evaluator whose tasks report nothing for half a minute is named: the task "evaluation: NAME" begins it.
+        """
+        first, _, evaluator = task.partition(": ") if isinstance(task, str) else ("", "", "")
+        if first == "evaluation" and evaluator:
+            self._heartbeat.begin(evaluator)
+        if not self._verbose or first == "evaluation":  # the count of evaluators, in between their tasks
             return
+        self._heartbeat.reported()
         name = (task.number, task.attack.name) if isinstance(task, AttackTask) else task
         if name != self._task:
             self._live.close()

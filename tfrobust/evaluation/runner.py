@@ -69,6 +69,8 @@ def run_evaluation(
     setting = setting.within(None if common is None else _store(cache_directory, common), _attacks(evaluators, setting))
     outcome, seconds = Outcome(), 0.0
     for done, evaluator in enumerate(evaluators):
+        if setting.progress is not None:
+            setting.progress(f"evaluation: {type(evaluator).__name__}", done, len(evaluators))
         found, took = _run_one(evaluator, setting, cache_directory, common)
         outcome.extend(found)
         seconds += took

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import configured, files, fingerprint
+from tfrobust.common.console import PLAIN_INTERVAL, Heartbeat
 from tfrobust.common.kinds import CLIPS
 from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.description import described_source, placed, relative_paths
@@ -125,7 +126,8 @@ class Artifact:
             smoothing=self.smoothing,
         )
         staged, final = self.folder / "staged", self.folder / publication.FINAL
-        weights = assets.assemble(staged, **parts)
+        with self._heartbeat("staging the SavedModel"):
+            weights = assets.assemble(staged, **parts)
         identifying = self.facts["configuration"] | limit_facts(self.attacked_examples)
         run = run_sha256(weights, self.dataset, self.evaluators, identifying, self.smoothing)
         base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
@@ -155,8 +157,9 @@ class Artifact:
             if reasons:
                 report = dataclasses.replace(report, model=report.model | {"version": None})
             texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
-            assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
-            result = verify.verify(final)
+            with self._heartbeat("writing and verifying the SavedModel"):
+                assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
+                result = verify.verify(final)
             if not result.passed:
                 raise RuntimeError(f"The model was not published: {result.problems[0]}")
             if reasons:
@@ -167,6 +170,9 @@ class Artifact:
         if before:
             print(f"before      {before}")
         return report
+
+    def _heartbeat(self, task: str) -> Heartbeat:
+        return Heartbeat(task, PLAIN_INTERVAL / 2 if self.verbose else None)
 
     def _hold_back(self, report: Report, base: pathlib.Path, reasons: list[str]) -> None:
         """Keep a verified model in the workdir, and raise."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tfrobust.common import files, fingerprint
+from tfrobust.common.console import Heartbeat
 from tfrobust.common.kinds import IMAGES
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
@@ -147,7 +148,8 @@ def _converted(original: Original, kind: str) -> tuple[pathlib.Path, tuple[Measu
     source = json.dumps({"weights": original.predictor.weights_sha256, "images": original.dataset.fingerprint})
     if not path.is_file() or not record.is_file() or files.read_bounded(record).decode(errors="replace") != source:
         record.unlink(missing_ok=True)
-        content = litert.convert(original.directory, kind, original.representative)
+        with Heartbeat(f"conversion to LiteRT, {kind}"):
+            content = litert.convert(original.directory, kind, original.representative)
         files.write_atomically(path, content)
         rehearsal.remember(path)
         # Last, so that a folder with this file is complete.
