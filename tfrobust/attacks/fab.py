@@ -111,9 +111,9 @@ class FAB(base.Attack):
             noise = randomness.draw(sampler, keys, shape_of(inputs))
             point = select(restart > 0, self._shifted(inputs, noise), inputs)
         far = tf.fill(tf.shape(goal.labels), np.float32(np.inf))
-        found = tf.zeros_like(goal.labels, tf.bool)
-        kept = {"image": tf.identity(inputs), "nearest": tf.identity(inputs)}
-        return {**kept, "point": point, "distance": far, "found": found, "target": target}
+        success = tf.zeros_like(goal.labels, tf.bool)
+        copies = {"image": tf.identity(inputs), "nearest": tf.identity(inputs)}
+        return {**copies, "point": point, "distance": far, "found": success, "target": target}
 
     def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` steps of FAB; see `Attack.advance`."""
@@ -133,8 +133,8 @@ class FAB(base.Attack):
             (tf.constant(0), state["point"], state["nearest"], state["distance"]),
             parallel_iterations=1,
         )
-        found = distance <= self.threat.epsilon * _INSIDE
-        return {**state, "point": point, "nearest": nearest, "distance": distance, "found": found}
+        success = distance <= self.threat.epsilon * _INSIDE
+        return {**state, "point": point, "nearest": nearest, "distance": distance, "found": success}
 
     def candidate(self, state):
         """Return the nearest misclassified point if it lies within epsilon, else the image."""
@@ -153,9 +153,9 @@ class FAB(base.Attack):
         if goal.targets is not None:
             return goal.targets, rounds
         logits = predict(inputs)
-        own = tf.one_hot(goal.labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+        is_label = tf.one_hot(goal.labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
         count = self._target_count(logits.shape[-1])
-        ranked = tf.math.top_k(tf.where(own, logits.dtype.min, logits), count).indices
+        ranked = tf.math.top_k(tf.where(is_label, logits.dtype.min, logits), count).indices
         return tf.gather(ranked, rounds % count, batch_dims=1), rounds // count
 
     def _plane(self, predict, goal, target, point):
@@ -248,12 +248,12 @@ class FABUntargeted(FAB):
             tape.watch(point)
             logits = predict(point)
         class_count = logits.shape[-1]
-        own = tf.one_hot(goal.labels, class_count)
+        one_hot = tf.one_hot(goal.labels, class_count)
         differences = logits - tf.gather(logits, goal.labels, batch_dims=1)[:, None]
 
         def consider(number, ratio, excess, normal):
             classes = tf.fill(tf.shape(goal.labels), number)
-            gradient = tape.gradient(logits, point, tf.one_hot(classes, class_count) - own)
+            gradient = tape.gradient(logits, point, tf.one_hot(classes, class_count) - one_hot)
             difference = differences[:, number]
             away = tf.abs(difference) / (1e-12 + norms.norm(gradient, _DUAL[self.threat.norm]))
             nearer = (away < ratio) & (classes != goal.labels)

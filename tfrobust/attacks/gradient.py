@@ -91,7 +91,7 @@ class PGD(base.Attack):
         """Maximize the objective and return the last iterate; see `Attack.perturb`."""
         checks.check_views(self, inputs)
         leaves = tf.nest.flatten(inputs)
-        starts = [self._begin(leaf, randomness.fold(key, "start", place)) for place, leaf in enumerate(leaves)]
+        starts = [self._begin(leaf, randomness.fold(key, "start", number)) for number, leaf in enumerate(leaves)]
 
         def of_leaves(points):
             return objective(tf.nest.pack_sequence_as(inputs, points)), None
@@ -127,14 +127,14 @@ class PGD(base.Attack):
         objective = self._objective(predict, goal, rounds)
 
         def body(step, state):
-            point, kept, found = (state[name] for name in ("point", "kept", "found"))
+            point, candidate, success = (state[name] for name in ("point", "kept", "found"))
             memory = {name: state[name] for name in self._memory(inputs)}
             (gradient,), (evaluated,), logits = self._gradient(objective, [inputs], [point], [memory])
             reached = goal.reached(logits)
-            kept = select(reached & ~found, evaluated, kept)
+            candidate = select(reached & ~success, evaluated, candidate)
             direction, memory = self._steer(finite(gradient), memory)
             moved = tf.ensure_shape(self._move(inputs, point, direction), inputs.shape)
-            return step + 1, {"point": moved, "kept": kept, "found": found | reached, **memory}
+            return step + 1, {"point": moved, "kept": candidate, "found": success | reached, **memory}
 
         _, state = tf.while_loop(
             lambda step, _: step < count, body, (tf.constant(0), dict(state)), parallel_iterations=1

@@ -75,15 +75,15 @@ class MixedPrecisionPGD(PGD):
 
         def reduced():
             with modes.reduced_precision(self.precision) as layers:
-                found = computed()
+                results = computed()
             if not layers:
                 raise InputError(
                     "MixedPrecisionPGD needs a Keras model with layers in float32, whose precision it can change; use "
                     "PGD for functions, SavedModels and objectives other than adversarial examples of the images."
                 )
-            return found
+            return results
 
         early = tf.reduce_all(memories[0]["step"] < self.reduced_steps)
-        found = tf.cond(early, reduced, computed)
-        logits = None if outputs[-1] is None else found.pop()
-        return found, points, logits
+        results = tf.cond(early, reduced, computed)
+        logits = None if outputs[-1] is None else results.pop()
+        return results, points, logits

@@ -20,7 +20,7 @@ class _Noise(RandomSearch):
         """Return one draw per leaf, whatever the objective; otherwise as `Attack.perturb`."""
         checks.check_views(self, inputs)
         leaves = tf.nest.flatten(inputs)
-        keys = [randomness.fold(key, "start", place) for place in range(len(leaves))]
+        keys = [randomness.fold(key, "start", number) for number in range(len(leaves))]
         noisy = [tf.ensure_shape(self._noisy(*pair), pair[0].shape) for pair in zip(leaves, keys, strict=True)]
         return tf.nest.pack_sequence_as(inputs, noisy)
 

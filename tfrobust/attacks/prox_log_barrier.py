@@ -226,8 +226,8 @@ class ProxLogBarrier(base.Attack):
         low, high = self.threat.bounds
         difference = moved - inputs
         room = tf.where(difference > 0, high - inputs, inputs - low)
-        kept = norms.largest_mask(norms.distance_reduction(difference, room), tf.maximum(count, 1.0))
-        return tf.where(kept, tf.clip_by_value(moved, low, high), inputs)
+        largest = norms.largest_mask(norms.distance_reduction(difference, room), tf.maximum(count, 1.0))
+        return tf.where(largest, tf.clip_by_value(moved, low, high), inputs)
 
     def _check(self):
         checks.check_counts(self, "outer_steps", "inner_steps")

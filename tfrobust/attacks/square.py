@@ -178,9 +178,9 @@ class Square(RandomSearch):
         first, signs = window(row, column), signs[..., None, None, :]
         if self.threat.norm == "linf":
             return _Draws(*first, signs)
-        known = np.unique(self._sides(images))
-        place = tf.constant(np.searchsorted(known, np.arange(known[-1] + 1)), tf.int32)
-        table = 2 * tf.gather(place, side) + tf.cast(transposed, tf.int32)
+        sides = np.unique(self._sides(images))
+        row_of_side = tf.constant(np.searchsorted(sides, np.arange(sides[-1] + 1)), tf.int32)
+        table = 2 * tf.gather(row_of_side, side) + tf.cast(transposed, tf.int32)
         corner = (table * 2 * height + height - row) * 2 * width + width - column
         return _Draws(*first, signs, (corner[..., None], *window(*other)))
 
@@ -273,7 +273,7 @@ class Square(RandomSearch):
         height, width, channels = images.shape[1:]
         side, before, down, across = tiling(height, width)
         pattern = window_pattern(side, self.threat.norm).astype(np.float32)
-        upright, lying = (tf.constant(each.reshape(side, 1, side, 1)) for each in (pattern, pattern.T))
+        upright, lying = (tf.constant(half.reshape(side, 1, side, 1)) for half in (pattern, pattern.T))
         tiles = tf.where(transposed[:, :, None, :, None, None], lying, upright)
         tiles *= _plus_minus(signs)[:, :, None, :, None, :]
         tiles = tf.reshape(tiles, [-1, down * side, across * side, channels])
@@ -413,8 +413,8 @@ def _unstacked(images, clips):
 
 def _within(corner, side, size: int):
     """Return which of `size` positions lie in [corner, corner + side): int32 [...] -> bool [..., size]."""
-    place = tf.range(size) - corner[..., None]
-    return (place >= 0) & (place < side[..., None])
+    offset = tf.range(size) - corner[..., None]
+    return (offset >= 0) & (offset < side[..., None])
 
 
 def _plus_minus(signs):

@@ -127,12 +127,12 @@ class AugMix(Augmentation):
         active = tf.range(steps) < tf.reshape(draw["depth"], [-1, 1])
         chosen = tf.where(active, chosen, len(changes))
 
-        def one(step, chains):
+        def body(step, chains):
             return step + 1, levels.operate(chains, chosen[:, step], level[:, step], changes)
 
         # With a loop, the graph contains the operations only once.
         chains = tf.repeat(operations.to_pixels(images), self.width, axis=0)
-        _, chains = tf.while_loop(lambda step, _: step < steps, one, (0, chains), parallel_iterations=1)
+        _, chains = tf.while_loop(lambda step, _: step < steps, body, (0, chains), parallel_iterations=1)
         chains = tf.reshape(operations.to_images(chains), [batch_size(images), self.width, *images.shape[1:]])
         mixture = tf.reduce_sum(draw["weights"][:, :, None, None, None] * chains, axis=1)
         mix = draw["mix"][:, None, None, None]

@@ -20,7 +20,7 @@ def operate(pixels: tf.Tensor, operation: tf.Tensor, level: tf.Tensor, changes: 
     Returns:
         A tensor like `pixels`.
     """
-    rows = [tf.where(operation == place) for place in range(len(changes))]
+    rows = [tf.where(operation == number) for number in range(len(changes))]
     changed = [
         change(tf.gather_nd(pixels, chosen), tf.gather_nd(level, chosen))
         for change, chosen in zip(changes, rows, strict=True)
@@ -34,7 +34,7 @@ def check_channels(images: tf.Tensor, owner: str) -> None:
         raise InputError(f"{owner} supports gray and RGB images, not {images.shape[-1]} channels.")
 
 
-def _whole(level: tf.Tensor, largest: float) -> tf.Tensor:
+def _integer(level: tf.Tensor, largest: float) -> tf.Tensor:
     """Convert a level to an integer parameter as the authors' code does, int32, truncated."""
     return tf.cast(level * (largest / 10), tf.int32)
 
@@ -52,13 +52,13 @@ def _enhanced(operation):
 CODE = {
     "autocontrast": lambda pixels, level: operations.autocontrast(pixels),
     "equalize": lambda pixels, level: operations.equalize(pixels),
-    "posterize": lambda pixels, level: operations.posterize(pixels, 4 - _whole(tf.abs(level), 4)),
-    "rotate": lambda pixels, level: operations.rotate(pixels, _whole(level, 30)),
-    "solarize": lambda pixels, level: operations.solarize(pixels, 256 - _whole(tf.abs(level), 256)),
+    "posterize": lambda pixels, level: operations.posterize(pixels, 4 - _integer(tf.abs(level), 4)),
+    "rotate": lambda pixels, level: operations.rotate(pixels, _integer(level, 30)),
+    "solarize": lambda pixels, level: operations.solarize(pixels, 256 - _integer(tf.abs(level), 256)),
     "shear_x": lambda pixels, level: operations.shear_x(pixels, level * 0.03),
     "shear_y": lambda pixels, level: operations.shear_y(pixels, level * 0.03),
-    "translate_x": lambda pixels, level: operations.translate_x(pixels, _whole(level, pixels.shape[2] / 3)),
-    "translate_y": lambda pixels, level: operations.translate_y(pixels, _whole(level, pixels.shape[1] / 3)),
+    "translate_x": lambda pixels, level: operations.translate_x(pixels, _integer(level, pixels.shape[2] / 3)),
+    "translate_y": lambda pixels, level: operations.translate_y(pixels, _integer(level, pixels.shape[1] / 3)),
     "color": _enhanced(operations.color),
     "contrast": _enhanced(operations.contrast),
     "brightness": _enhanced(operations.brightness),

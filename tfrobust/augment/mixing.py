@@ -92,8 +92,8 @@ def beta(first: float, second: float) -> Callable:
     """
 
     def sample(shape, key):
-        own, other = tf.unstack(log_gamma((first, second))([*shape, 2], key), axis=-1)
-        return tf.sigmoid(own - other)
+        log_first, log_second = tf.unstack(log_gamma((first, second))([*shape, 2], key), axis=-1)
+        return tf.sigmoid(log_first - log_second)
 
     return sample
 
@@ -298,7 +298,7 @@ class FeatureNoise(Configured):
         if not 0 <= self.sparsity < 1:
             raise InputError(f"FeatureNoise.sparsity is {self.sparsity}; it lies in [0, 1).")
         pair = isinstance(self.scale, (tuple, list)) and len(self.scale) == 2
-        if self.scale is not None and not (pair and all(0 < one < math.inf for one in self.scale)):
+        if self.scale is not None and not (pair and all(0 < scale < math.inf for scale in self.scale)):
             raise InputError(f"FeatureNoise.scale is {self.scale!r}; it is two positive numbers, or None.")
 
     def scales(self, key: tf.Tensor, *count: int) -> tf.Tensor:
@@ -323,17 +323,17 @@ class FeatureNoise(Configured):
             "offset": (self.additive, randomness.normal(), 0.0),
         }
         scales = self.scales(key) if scales is None else scales
-        made = {}
-        for place, (name, (level, sampler, neutral)) in enumerate(kinds.items()):
+        terms = {}
+        for number, (name, (level, sampler, neutral)) in enumerate(kinds.items()):
             if level == 0:
                 continue
-            own = randomness.fold(key, name)
-            noise = level * scales[place] * randomness.draw(sampler, randomness.fold(own, "noise"), shape)
+            noise_key = randomness.fold(key, name)
+            noise = level * scales[number] * randomness.draw(sampler, randomness.fold(noise_key, "noise"), shape)
             if self.sparsity:
-                chance = randomness.draw(randomness.uniform(), randomness.fold(own, "sparsity"), shape)
+                chance = randomness.draw(randomness.uniform(), randomness.fold(noise_key, "sparsity"), shape)
                 noise = tf.where(chance < self.sparsity, 0.0, noise)
-            made[name] = neutral + noise
-        return made
+            terms[name] = neutral + noise
+        return terms
 
     def apply(self, hidden: tf.Tensor, draw: dict) -> tf.Tensor:
         """Apply sampled noise to hidden states [b, ...], in their own dtype."""
@@ -359,8 +359,8 @@ def at_one_stage(key: tf.Tensor, stages: Sequence[int], change: Callable) -> Cal
     Returns:
         (index, hidden) -> hidden.
     """
-    place = tf.random.stateless_uniform([], key, 0, len(stages), tf.int32)
-    drawn = tf.gather(tf.constant(stages, tf.int32), place)
+    choice = tf.random.stateless_uniform([], key, 0, len(stages), tf.int32)
+    drawn = tf.gather(tf.constant(stages, tf.int32), choice)
 
     def at_stage(index, hidden):
         if index not in stages:

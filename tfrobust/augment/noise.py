@@ -16,10 +16,10 @@ from tfrobust.ops.shapes import by_example
 def check_deviation(deviation, owner: str) -> None:
     """Raise ValueError unless `deviation` is a number > 0 or a pair with 0 <= low < high; `owner` is named."""
     if isinstance(deviation, (list, tuple)):
-        right = len(deviation) == 2 and 0 <= deviation[0] < deviation[1]
+        valid = len(deviation) == 2 and 0 <= deviation[0] < deviation[1]
     else:
-        right = deviation > 0
-    if not right:
+        valid = deviation > 0
+    if not valid:
         raise InputError(f"{owner} is {deviation}; it is a number > 0, or (low, high) with 0 <= low < high.")
 
 

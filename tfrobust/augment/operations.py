@@ -57,14 +57,14 @@ def equalize(pixels: tf.Tensor) -> tf.Tensor:
 def posterize(pixels: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     """Keep the highest `bits` of each level, int32 [b] in 0 .. 8."""
     mask = 256 - tf.bitwise.left_shift(1, 8 - bits)
-    return tf.bitwise.bitwise_and(pixels, _each(tf.cast(mask, tf.uint8)))
+    return tf.bitwise.bitwise_and(pixels, _per_image(tf.cast(mask, tf.uint8)))
 
 
 def solarize(pixels: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
     """Invert the levels from `threshold` on, int32 [b] in 0 .. 256."""
-    inverted = tf.cast(pixels > _each(tf.cast(tf.maximum(threshold - 1, 0), tf.uint8)), tf.uint8)
+    inverted = tf.cast(pixels > _per_image(tf.cast(tf.maximum(threshold - 1, 0), tf.uint8)), tf.uint8)
     # A threshold of 0 inverts all levels, including 0.
-    everything = _each(tf.cast(threshold < 1, tf.uint8))
+    everything = _per_image(tf.cast(threshold < 1, tf.uint8))
     return tf.bitwise.bitwise_xor(pixels, 255 * tf.bitwise.bitwise_or(inverted, everything))
 
 
@@ -72,8 +72,8 @@ def _look_up(pixels: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     """Look up table [b, c, 256], truncated to integers, at each pixel."""
     size = 256 * pixels.shape[-1]
     first = size * tf.range(tf.shape(pixels)[0])[:, None]
-    found = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), first + _entries(pixels))
-    return tf.reshape(found, [-1, *pixels.shape[1:]])
+    values = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), first + _entries(pixels))
+    return tf.reshape(values, [-1, *pixels.shape[1:]])
 
 
 def _entries(pixels: tf.Tensor) -> tf.Tensor:
@@ -87,8 +87,8 @@ def _over_pixels(reduce, pixels: tf.Tensor) -> tf.Tensor:
     """Reduce each channel by minimum or maximum, float64 [b, c, 1]."""
     height, width, channels = pixels.shape[1:]
     # Reduce over rows first: a reduction that keeps only 3 channels is slow.
-    found = reduce(tf.reshape(pixels, [-1, height, width * channels]), axis=1)
-    return tf.cast(reduce(tf.reshape(found, [-1, width, channels]), axis=1), tf.float64)[..., None]
+    extremes = reduce(tf.reshape(pixels, [-1, height, width * channels]), axis=1)
+    return tf.cast(reduce(tf.reshape(extremes, [-1, width, channels]), axis=1), tf.float64)[..., None]
 
 
 # ------------------------------------------------------------------------------------------------ enhancement
@@ -126,8 +126,8 @@ def sharpness(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 def _blend(origin, pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
     """Compute origin + factor (pixels - origin), clipped and truncated."""
     origin = tf.cast(origin, tf.float32)
-    found = origin + _each(factor) * (tf.cast(pixels, tf.float32) - origin)
-    return tf.cast(tf.clip_by_value(found, 0.0, 255.0), tf.uint8)
+    blended = origin + _per_image(factor) * (tf.cast(pixels, tf.float32) - origin)
+    return tf.cast(tf.clip_by_value(blended, 0.0, 255.0), tf.uint8)
 
 
 def _grey(pixels: tf.Tensor) -> tf.Tensor:
@@ -159,9 +159,9 @@ def shear_x(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
     """Sample row y (from the top edge, in pixels) `slope` y further right, float32 [b]; the outside is 0."""
     height, width = pixels.shape[1:3]
     shift = tf.cast(slope, tf.float64)[:, None, None] * _middles(height)[:, None]
-    left, right, share, inside = _neighbours(shift, tf.range(width), width)
+    first, second, share, inside = _neighbours(shift, tf.range(width), width)
     read = _reader(pixels, inside)
-    return _image(_between(*read(tf.range(height)[:, None], left, right), share), pixels)
+    return _image(_between(*read(tf.range(height)[:, None], first, second), share), pixels)
 
 
 def shear_y(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
@@ -186,7 +186,7 @@ def translate_y(pixels: tf.Tensor, distance: tf.Tensor) -> tf.Tensor:
 
 def _translated(pixels: tf.Tensor, distance: tf.Tensor, axis: int) -> tf.Tensor:
     size = pixels.shape[axis]
-    margins = [[int(one == axis)] * 2 for one in range(4)]
+    margins = [[int(dimension == axis)] * 2 for dimension in range(4)]
     places = tf.clip_by_value(1 + tf.range(size) + distance[:, None], 0, size + 1)
     return tf.gather(tf.pad(pixels, margins), places, axis=axis, batch_dims=1)
 
@@ -206,7 +206,7 @@ def _neighbours(shift: tf.Tensor, pixel, size: int) -> tuple[tf.Tensor, tf.Tenso
     before = tf.floor(shift)
     first = tf.cast(before, tf.int32) + pixel
     nearest = tf.cast(tf.floor(shift + 0.5), tf.int32) + pixel
-    ends = (tf.clip_by_value(one, 0, size - 1) for one in (first, first + 1))
+    ends = (tf.clip_by_value(end, 0, size - 1) for end in (first, first + 1))
     return *ends, tf.cast(shift - before, tf.float32), (nearest >= 0) & (nearest < size)
 
 
@@ -223,7 +223,7 @@ def _reader(pixels: tf.Tensor, inside: tf.Tensor):
 
     def read(rows, *columns):
         line = tf.where(inside, first + rows * width, 0)
-        return [tf.reshape(tf.gather(flat, line + one), [-1, height, width * channels]) for one in columns]
+        return [tf.reshape(tf.gather(flat, line + column), [-1, height, width * channels]) for column in columns]
 
     return read
 
@@ -239,5 +239,5 @@ def _image(lines: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.cast(lines, tf.uint8), [-1, *pixels.shape[1:]])
 
 
-def _each(parameter: tf.Tensor) -> tf.Tensor:
+def _per_image(parameter: tf.Tensor) -> tf.Tensor:
     return tf.reshape(parameter, [-1, 1, 1, 1])

@@ -157,8 +157,8 @@ class AutoAugment(_Policy):
     @property
     def names(self):
         """The operations of the policy."""
-        found = {one[0] for pair in POLICIES[self.policy] for one in pair}
-        return tuple(name for name in OPERATIONS if name in found)
+        used = {entry[0] for pair in POLICIES[self.policy] for entry in pair}
+        return tuple(name for name in OPERATIONS if name in used)
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         """Sample a pair of operations, whether each is applied, and the directions."""
@@ -166,11 +166,11 @@ class AutoAugment(_Policy):
         # Columns: the pair, the chances of its two operations, their directions.
         uniform = draw_uniform(key, images_shape[0], [5], "policy")
         pair = tf.cast(uniform[:, 0] * len(pairs), tf.int32)
-        place = tf.gather(tf.constant([[names.index(one[0]) for one in row] for row in pairs]), pair)
-        probability = tf.gather(tf.constant([[one[1] for one in row] for row in pairs]), pair)
+        index = tf.gather(tf.constant([[names.index(entry[0]) for entry in row] for row in pairs]), pair)
+        probability = tf.gather(tf.constant([[entry[1] for entry in row] for row in pairs]), pair)
         full = 9.0 if self.ranges == "paper" else 10.0
-        level = tf.gather(tf.constant([[10.0 * one[2] / full for one in row] for row in pairs]), pair)
-        operation = tf.where(uniform[:, 1:3] < probability, place, len(names))
+        level = tf.gather(tf.constant([[10.0 * entry[2] / full for entry in row] for row in pairs]), pair)
+        operation = tf.where(uniform[:, 1:3] < probability, index, len(names))
         return {"operation": operation, "level": _either_way(level, uniform[:, 3:])}
 
 

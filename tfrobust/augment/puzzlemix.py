@@ -87,15 +87,15 @@ class Puzzle(Configured):
         sides = (self.neighbourhood, self.transport_side)
         least = (*((size, 2) for size in blocks), *((size, 1) for size in sides))
         if not blocks or not all(type(size) is int and size >= lowest for size, lowest in least):
-            given = f"{self.blocks!r}, {self.neighbourhood!r} and {self.transport_side!r}"
+            sizes = f"{self.blocks!r}, {self.neighbourhood!r} and {self.transport_side!r}"
             raise InputError(
-                f"Puzzle has blocks, neighbourhood and transport_side {given}; blocks are a tuple of whole numbers >= "
+                f"Puzzle has blocks, neighbourhood and transport_side {sizes}; blocks are a tuple of whole numbers >= "
                 "2, such as (4,), the others whole numbers >= 1."
             )
         if not (min(self.prior, self.smoothness, self.transport_cost) >= 0 and 0 <= self.contrast <= 1):
-            given = f"{self.prior}, {self.smoothness}, {self.contrast} and {self.transport_cost}"
+            weights = f"{self.prior}, {self.smoothness}, {self.contrast} and {self.transport_cost}"
             raise InputError(
-                f"Puzzle has prior, smoothness, contrast and transport_cost {given}; none may be negative, and "
+                f"Puzzle has prior, smoothness, contrast and transport_cost {weights}; none may be negative, and "
                 "contrast not above 1."
             )
 
@@ -121,13 +121,13 @@ class Puzzle(Configured):
                 f"Puzzle Mix takes square images that one of Puzzle.blocks {self.blocks} divides; these are "
                 f"{height} x {width}."
             )
-        place = tf.random.stateless_uniform([], randomness.fold(key, "blocks"), 0, len(fitting), tf.int32)
+        choice = tf.random.stateless_uniform([], randomness.fold(key, "blocks"), 0, len(fitting), tf.int32)
         parts = [lambda number=number: self.mix_at(images, saliency, mix, number) for number in fitting]
-        return tf.switch_case(place, parts)
+        return tf.switch_case(choice, parts)
 
     def mix_at(self, images, saliency, mix: Mix, blocks: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Mix as `__call__`, for a given number of blocks along a side."""
-        others = tf.gather(images, mix.partner)
+        partners = tf.gather(images, mix.partner)
         mask = lowest_levels(*self.terms(images, saliency, mix, blocks))
         if self.transport:
             grid = images.shape[1] // _part(images.shape[1] // blocks, self.transport_side)
@@ -139,11 +139,11 @@ class Puzzle(Configured):
                 )
             salient = shares(saliency, grid)
             salient = tf.concat([salient, tf.gather(salient, mix.partner)], axis=0)
-            wanted = _enlarge(tf.concat([mask > 0, mask < 1], axis=0), grid)
-            moved = transport(tf.concat([images, others], axis=0), wanted, salient, self.transport_cost)
-            images, others = tf.split(moved, 2)
-        own = _enlarge(mask, images.shape[1])[..., None]
-        return own * images + (1 - own) * others, tf.reduce_mean(mask, axis=[1, 2])
+            visible = _enlarge(tf.concat([mask > 0, mask < 1], axis=0), grid)
+            moved = transport(tf.concat([images, partners], axis=0), visible, salient, self.transport_cost)
+            images, partners = tf.split(moved, 2)
+        weight = _enlarge(mask, images.shape[1])[..., None]
+        return weight * images + (1 - weight) * partners, tf.reduce_mean(mask, axis=[1, 2])
 
     def terms(self, images, saliency, mix: Mix, blocks: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Compute the energy of the mask, in the format of `ops.grid_energy.lowest_levels`.
@@ -158,14 +158,14 @@ class Puzzle(Configured):
             Costs of the levels 0, 1/2, 1, float32 [b, n, n, 3]; weights of the pairs, [b, n - 1, n] and [b, n, n - 1].
         """
         neighbourhood = _part(images.shape[1] // blocks, self.neighbourhood)
-        own = pool(images, images.shape[1] // neighbourhood)
-        other = tf.gather(own, mix.partner)
+        pooled = pool(images, images.shape[1] // neighbourhood)
+        other = tf.gather(pooled, mix.partner)
         scale = self.smoothness / (16 * blocks)
-        kept = shares(saliency, blocks)
-        linear = tf.stack([kept, tf.gather(kept, mix.partner)], axis=-1)  # at level 0, at level 1
+        salience = shares(saliency, blocks)
+        linear = tf.stack([salience, tf.gather(salience, mix.partner)], axis=-1)  # at level 0, at level 1
         weights = []
         for turn in ([0, 1, 2, 3], [0, 2, 1, 3]):  # vertical pairs, then horizontal ones by transposing the images
-            unary, pair = _border_terms(tf.transpose(own, turn), tf.transpose(other, turn), blocks)
+            unary, pair = _border_terms(tf.transpose(pooled, turn), tf.transpose(other, turn), blocks)
             linear += scale * self.contrast * tf.transpose(unary, turn)
             weights.append(tf.transpose(scale * (1 + self.contrast * pair), turn[:3]))
         none, all_of_it = tf.unstack(linear, axis=-1)
@@ -200,8 +200,8 @@ def shares(saliency: tf.Tensor, grid: int) -> tf.Tensor:
     return tf.math.divide_no_nan(pooled, tf.reduce_sum(pooled, axis=[1, 2], keepdims=True))
 
 
-def _part(block: int, wanted: int) -> int:
-    return wanted if block % wanted == 0 else block
+def _part(block: int, size: int) -> int:
+    return size if block % size == 0 else block
 
 
 def _enlarge(maps: tf.Tensor, side: int) -> tf.Tensor:
@@ -217,40 +217,40 @@ def _surprise(weight: tf.Tensor) -> tf.Tensor:
     return -tf.math.log(chances + 1e-8)
 
 
-def _border_terms(own: tf.Tensor, other: tf.Tensor, blocks: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _border_terms(pooled: tf.Tensor, other: tf.Tensor, blocks: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Convert d of all four combinations at the borders between a block and the one below to linear and squared terms.
 
     Args:
-        own: pooled images, [b, n k, n k, c].
+        pooled: pooled images, [b, n k, n k, c].
         other: pooled partners, of the same shape.
         blocks: n.
 
     Returns:
         The linear costs of the levels 0 and 1 of a block, [b, n, n, 2]; the factor of (m - m')^2, [b, n - 1, n].
     """
-    size = own.shape[1] // blocks
+    size = pooled.shape[1] // blocks
 
     def difference(above, below):
         gap = tf.reduce_mean(tf.abs(above[:, size - 1 : -1 : size] - below[:, size::size]), axis=-1)
         return tf.reduce_mean(tf.reshape(gap, [-1, blocks - 1, blocks, size]), axis=-1)
 
-    same, foreign = difference(own, own), difference(other, other)
-    leaving, entering = difference(own, other), difference(other, own)
-    above = tf.stack([entering + foreign, leaving + same], axis=-1) / 2
-    below = tf.stack([leaving + foreign, entering + same], axis=-1) / 2
+    native, foreign = difference(pooled, pooled), difference(other, other)
+    leaving, entering = difference(pooled, other), difference(other, pooled)
+    above = tf.stack([entering + foreign, leaving + native], axis=-1) / 2
+    below = tf.stack([leaving + foreign, entering + native], axis=-1) / 2
     linear = tf.pad(above, [[0, 0], [0, 1], [0, 0], [0, 0]]) + tf.pad(below, [[0, 0], [1, 0], [0, 0], [0, 0]])
-    return linear, (leaving + entering - same - foreign) / 2
+    return linear, (leaving + entering - native - foreign) / 2
 
 
 # ---------------------------------------------------------------------------------------------------- transport
 
 
-def transport(images: tf.Tensor, wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
+def transport(images: tf.Tensor, visible: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
     """Move the salient pieces of images to visible squares.
 
     Args:
         images: float32 [b, side, side, c].
-        wanted: visible squares of a grid, bool [b, g, g].
+        visible: visible squares of a grid, bool [b, g, g].
         saliency: share of each square, float32 [b, g, g].
         cost: cost of moving by g - 1 squares.
 
@@ -258,16 +258,16 @@ def transport(images: tf.Tensor, wanted: tf.Tensor, saliency: tf.Tensor, cost: f
         float32 [b, side, side, c]. A piece may be omitted or occur twice: squares that are not visible keep their own
         piece (the released code has holes there, which its mask hides).
     """
-    side, channels, grid = images.shape[1], images.shape[3], wanted.shape[1]
+    side, channels, grid = images.shape[1], images.shape[3], visible.shape[1]
     size = side // grid
     pieces = tf.transpose(tf.reshape(images, [-1, grid, size, grid, size, channels]), [0, 1, 3, 2, 4, 5])
     pieces = tf.reshape(pieces, [-1, grid**2, size * size * channels])
-    plan = transport_plan(wanted, saliency, cost)
+    plan = transport_plan(visible, saliency, cost)
     moved = tf.reshape(tf.gather(pieces, plan, batch_dims=1), [-1, grid, grid, size, size, channels])
     return tf.reshape(tf.transpose(moved, [0, 1, 3, 2, 4, 5]), [-1, side, side, channels])
 
 
-def transport_plan(wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
+def transport_plan(visible: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Tensor:
     """Assign a piece to each square.
 
     A piece i gains saliency_i - cost distance^2 / (g - 1)^2 from a visible square. In each of g rounds every piece
@@ -275,47 +275,47 @@ def transport_plan(wanted: tf.Tensor, saliency: tf.Tensor, cost: float) -> tf.Te
     largest gain and rejects the others.
 
     Args:
-        wanted: visible squares, bool [b, g, g].
+        visible: visible squares, bool [b, g, g].
         saliency: float32 [b, g, g].
         cost: >= 0.
 
     Returns:
         int32 [b, g * g], row-major; the square's own piece if it was not claimed.
     """
-    grid = wanted.shape[1]
+    grid = visible.shape[1]
     nearest, distance, packing = _neighbours(grid)
     count, word_count = packing.shape[0], packing.shape[2]
-    wanted, saliency = (tf.cast(tf.reshape(maps, [-1, count]), tf.float32) for maps in (wanted, saliency))
+    visible, saliency = (tf.cast(tf.reshape(maps, [-1, count]), tf.float32) for maps in (visible, saliency))
     price = tf.constant(cost / (grid - 1) ** 2 * distance.ravel(), tf.float32)
     # The wanted ones among its nearest squares, as bits: a sum of distinct powers of two below 2^24 is exact.
-    open_to = tf.cast(tf.einsum("bj,jiw->wbi", wanted, packing), tf.int32)
+    open_to = tf.cast(tf.einsum("bj,jiw->wbi", visible, packing), tf.int32)
     first_bits = _WORD * tf.range(word_count)[:, None, None]
     piece = tf.range(count)[None]
-    offset = count * tf.range(tf.shape(wanted)[0])[:, None]
+    offset = count * tf.range(tf.shape(visible)[0])[:, None]
 
-    def one(open_to, _):
+    def body(open_to, _):
         lowest = open_to & -open_to
         ranks = first_bits + tf.cast(tf.raw_ops.PopulationCount(x=lowest - 1), tf.int32)
         ranks = tf.where(open_to > 0, ranks, count)
         rank = tf.reduce_min(ranks, axis=0)
-        place = count * piece + tf.minimum(rank, count - 1)
-        offer, square = tf.gather(price, place) - saliency, tf.gather(nearest.ravel(), place)
+        entry = count * piece + tf.minimum(rank, count - 1)
+        offer, square = tf.gather(price, entry) - saliency, tf.gather(nearest.ravel(), entry)
         serious = (rank < count) & (offer < 0)
         # Negative segments are dropped.
         segments = tf.where(serious, offset + square, -1)
 
         def least(values):
-            found = tf.math.unsorted_segment_min(values, segments, tf.size(segments))
-            return tf.ensure_shape(tf.reshape(found, tf.shape(segments)), segments.shape)
+            minima = tf.math.unsorted_segment_min(values, segments, tf.size(segments))
+            return tf.ensure_shape(tf.reshape(minima, tf.shape(segments)), segments.shape)
 
         best = serious & (offer <= tf.gather(least(offer), square, batch_dims=1))
-        kept = least(tf.where(best, piece, count))  # the first of several claimants with equal gain
-        turned_down = serious & (tf.gather(kept, square, batch_dims=1) != piece)
-        return tf.where(turned_down & (ranks == rank), open_to - lowest, open_to), kept
+        claimant = least(tf.where(best, piece, count))  # the first of several claimants with equal gain
+        turned_down = serious & (tf.gather(claimant, square, batch_dims=1) != piece)
+        return tf.where(turned_down & (ranks == rank), open_to - lowest, open_to), claimant
 
-    start = open_to, tf.zeros_like(wanted, tf.int32)
-    _, kept = tf.while_loop(lambda *_: True, one, start, maximum_iterations=grid)
-    return tf.where(kept < count, kept, piece)
+    start = open_to, tf.zeros_like(visible, tf.int32)
+    _, claimant = tf.while_loop(lambda *_: True, body, start, maximum_iterations=grid)
+    return tf.where(claimant < count, claimant, piece)
 
 
 def _neighbours(grid: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -29,10 +29,10 @@ def resized_parts(
     Returns:
         float32 [b, h, w, c] in [0, 1], or [b, size, size, c].
     """
-    top, left, tall, wide = tf.unstack(tf.cast(boxes, tf.float64), axis=-1)
+    first_row, first_column, tall, wide = tf.unstack(tf.cast(boxes, tf.float64), axis=-1)
     kernel = INTERPOLATIONS[interpolation]
-    rows = _reading(top, tall, images.shape[1], size or images.shape[1], kernel)
-    columns = _reading(left, wide, images.shape[2], size or images.shape[2], kernel)
+    rows = _reading(first_row, tall, images.shape[1], size or images.shape[1], kernel)
+    columns = _reading(first_column, wide, images.shape[2], size or images.shape[2], kernel)
     return tf.clip_by_value(_along_sides(images, rows, columns), 0.0, 1.0)
 
 
@@ -57,10 +57,10 @@ def _along_sides(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.T
     """Compute rows x columns^T for each channel, with matrices [b, r, h] and [b, s, w], one per image."""
     height, width, channels = images.shape[1:]
     tall, wide = rows.shape[1], columns.shape[1]
-    found = tf.matmul(rows, tf.reshape(images, [-1, height, width * channels]))
-    found = tf.transpose(tf.reshape(found, [-1, tall, width, channels]), [0, 2, 1, 3])
-    found = tf.matmul(columns, tf.reshape(found, [-1, width, tall * channels]))
-    return tf.transpose(tf.reshape(found, [-1, wide, tall, channels]), [0, 2, 1, 3])
+    product = tf.matmul(rows, tf.reshape(images, [-1, height, width * channels]))
+    product = tf.transpose(tf.reshape(product, [-1, tall, width, channels]), [0, 2, 1, 3])
+    product = tf.matmul(columns, tf.reshape(product, [-1, width, tall * channels]))
+    return tf.transpose(tf.reshape(product, [-1, wide, tall, channels]), [0, 2, 1, 3])
 
 
 def _reading(first: tf.Tensor, extent: tf.Tensor, pixels: int, size: int, kernel) -> tf.Tensor:
@@ -68,9 +68,9 @@ def _reading(first: tf.Tensor, extent: tf.Tensor, pixels: int, size: int, kernel
     source, target = tf.range(pixels, dtype=tf.float64), tf.range(size, dtype=tf.float64)
     first, extent = first[:, None, None], extent[:, None, None]
     # Rounded from double precision, so that a crop of the whole image returns its pixels exactly, in a graph as well.
-    place = first + (target[:, None] + 0.5) * extent * (1.0 / size) - 0.5
+    center = first + (target[:, None] + 0.5) * extent * (1.0 / size) - 0.5
     # A part that shrinks is antialiased by a kernel that is wider by the same factor.
-    distance = tf.cast(tf.abs(place - source) / tf.maximum(extent * (1.0 / size), 1.0), tf.float32)
+    distance = tf.cast(tf.abs(center - source) / tf.maximum(extent * (1.0 / size), 1.0), tf.float32)
     inside = (source >= first) & (source < first + extent)
     weights = tf.where(inside, kernel(distance), 0.0)
     return weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
@@ -78,8 +78,8 @@ def _reading(first: tf.Tensor, extent: tf.Tensor, pixels: int, size: int, kernel
 
 def _filter(sigma: tf.Tensor, size: int, radius: int) -> tf.Tensor:
     """Return the matrices of the Gaussian filter, float32 [b, size, size]."""
-    place = tf.range(size, dtype=tf.float32)
-    distance = tf.abs(place[:, None] - place)
+    coordinate = tf.range(size, dtype=tf.float32)
+    distance = tf.abs(coordinate[:, None] - coordinate)
     halved = 0.5 / tf.maximum(tf.square(sigma), 1e-9)[:, None, None]
     weights = tf.where(distance <= radius, tf.exp(-tf.square(distance) * halved), 0.0)
     taps = tf.exp(-tf.square(tf.range(-radius, radius + 1, dtype=tf.float32)) * halved[..., 0])

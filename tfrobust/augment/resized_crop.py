@@ -82,8 +82,8 @@ class RandomResizedCrop(Augmentation):
         corner = tf.floor(vertical * (height - tall + 1)), tf.floor(horizontal * (width - wide + 1))
         tried = tf.stack([*corner, tall, wide], axis=-1)
         first = tf.gather(tried, tf.argmax(tf.cast(fits, tf.int32), axis=-1), batch_dims=1)
-        found = tf.reduce_any(fits, axis=-1, keepdims=True)
-        return tf.cast(tf.where(found, first, self._centered(height, width)), tf.int32)
+        any_fits = tf.reduce_any(fits, axis=-1, keepdims=True)
+        return tf.cast(tf.where(any_fits, first, self._centered(height, width)), tf.int32)
 
     def _centered(self, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
         tall = tf.minimum(height, tf.round(width / self.ratio[0]))

@@ -103,15 +103,15 @@ class RandomShift(Augmentation):
 
     def _shifted(self, images: tf.Tensor, shift: tf.Tensor, axis: int) -> tf.Tensor:
         size = images.shape[axis]
-        whole = tf.floor(shift)
-        part = (shift - whole)[:, None]
-        before = tf.range(size)[None] + tf.cast(whole, tf.int32)[:, None]  # [b, size]
+        pixel_shift = tf.floor(shift)
+        part = (shift - pixel_shift)[:, None]
+        before = tf.range(size)[None] + tf.cast(pixel_shift, tf.int32)[:, None]  # [b, size]
         result = 0.0
-        for place, weight in ((before, 1 - part), (before + 1, part)):
+        for source, weight in ((before, 1 - part), (before + 1, part)):
             if self.fill == "constant":
-                weight = tf.where((place >= 0) & (place < size), weight, 0.0)
-            pixels = tf.gather(images, tf.clip_by_value(place, 0, size - 1), axis=axis, batch_dims=1)
-            weight = tf.broadcast_to(weight, tf.shape(place))
+                weight = tf.where((source >= 0) & (source < size), weight, 0.0)
+            pixels = tf.gather(images, tf.clip_by_value(source, 0, size - 1), axis=axis, batch_dims=1)
+            weight = tf.broadcast_to(weight, tf.shape(source))
             result += pixels * (weight[:, :, None, None] if axis == 1 else weight[:, None, :, None])
         return result
 

@@ -71,8 +71,8 @@ class UtilityPerturbation(Configured):
     smallest_utility: float = 1e-12
 
     def __post_init__(self):
-        whole = isinstance(self.count, int) and not isinstance(self.count, bool) and self.count >= 1
-        if not whole and not (isinstance(self.count, float) and 0 < self.count <= 0.5):
+        is_count = isinstance(self.count, int) and not isinstance(self.count, bool) and self.count >= 1
+        if not is_count and not (isinstance(self.count, float) and 0 < self.count <= 0.5):
             raise InputError(
                 f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share in (0, 0.5]."
             )

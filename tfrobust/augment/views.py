@@ -32,24 +32,24 @@ PROBABILITIES = {name: name for name in ("flip", "grey", "blur", "solarize")} | 
 
 def brightness(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     """Multiply images by `amount`."""
-    return _clipped(images * _each(amount))
+    return _clipped(images * _per_image(amount))
 
 
 def added_brightness(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     """Add amount - 1, so that an amount of 1 changes nothing."""
-    return _clipped(images + (_each(amount) - 1.0))
+    return _clipped(images + (_per_image(amount) - 1.0))
 
 
 def contrast(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     """Scale contrast about the mean m of each channel, m + amount (x - m), as `tf.image.adjust_contrast`."""
     mean = tf.reduce_mean(images, axis=[1, 2], keepdims=True)
-    return _clipped(mean + _each(amount) * (images - mean))
+    return _clipped(mean + _per_image(amount) * (images - mean))
 
 
 def contrast_of_gray(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf.Tensor:
     """Scale contrast about the mean m of the gray image, m + amount (x - m), as torchvision."""
     mean = tf.reduce_mean(to_gray(images, weights)[..., :1], axis=[1, 2], keepdims=True)
-    return _clipped(mean + _each(amount) * (images - mean))
+    return _clipped(mean + _per_image(amount) * (images - mean))
 
 
 def saturation(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
@@ -59,7 +59,7 @@ def saturation(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     value = tf.reduce_max(images, axis=-1, keepdims=True)
     spread = value - tf.reduce_min(images, axis=-1, keepdims=True)
     # S = spread / value: distances from the largest channel are multiplied until the smallest channel is 0.
-    factor = tf.minimum(_each(amount), value / tf.maximum(spread, 1e-12))
+    factor = tf.minimum(_per_image(amount), value / tf.maximum(spread, 1e-12))
     return _clipped(value - factor * (value - images))
 
 
@@ -68,7 +68,7 @@ def saturation_of_gray(images: tf.Tensor, amount: tf.Tensor, weights=LUMA) -> tf
     if images.shape[-1] == 1:
         return images
     origin = to_gray(images, weights)
-    return _clipped(origin + _each(amount) * (images - origin))
+    return _clipped(origin + _per_image(amount) * (images - origin))
 
 
 def hue(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
@@ -76,7 +76,7 @@ def hue(images: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     if images.shape[-1] == 1:
         return images
     angle, saturated, value = tf.split(tf.image.rgb_to_hsv(images), 3, axis=-1)
-    turned = tf.math.floormod(angle + _each(amount), 1.0)
+    turned = tf.math.floormod(angle + _per_image(amount), 1.0)
     return _clipped(tf.image.hsv_to_rgb(tf.concat([turned, saturated, value], axis=-1)))
 
 
@@ -96,7 +96,7 @@ def _clipped(images: tf.Tensor) -> tf.Tensor:
     return tf.clip_by_value(images, 0.0, 1.0)
 
 
-def _each(amount: tf.Tensor) -> tf.Tensor:
+def _per_image(amount: tf.Tensor) -> tf.Tensor:
     return tf.reshape(amount, [-1, 1, 1, 1])
 
 
@@ -203,8 +203,8 @@ class ContrastiveViews(Augmentation):
         for name in PROBABILITIES:
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"ContrastiveViews.{name} is {getattr(self, name)}; it must lie in [0, 1].")
-        for name, known in (("order", ORDERS), ("interpolation", resampling.INTERPOLATIONS), ("colors", CHANGES)):
-            require_choice(getattr(self, name), f"ContrastiveViews.{name}", known)
+        for name, choices in (("order", ORDERS), ("interpolation", resampling.INTERPOLATIONS), ("colors", CHANGES)):
+            require_choice(getattr(self, name), f"ContrastiveViews.{name}", choices)
         if len(self.jitter) != 4 or min(self.jitter) < 0 or self.jitter[3] > 0.5:
             raise InputError(
                 f"ContrastiveViews.jitter is {self.jitter}; it is four strengths >= 0, of brightness, contrast, "
@@ -269,8 +269,8 @@ class ContrastiveViews(Augmentation):
         amount = tf.concat(
             [draw["amount"], tf.zeros_like(draw["sigma"])[:, None]], axis=1
         )  # the last column is for no operation
-        for place in range(len(changes)):
-            operation = draw["operation"][:, place]
+        for number in range(len(changes)):
+            operation = draw["operation"][:, number]
             images = levels.operate(images, operation, tf.gather(amount, operation, batch_dims=1), changes)
         return images
 

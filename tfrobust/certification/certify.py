@@ -96,16 +96,16 @@ def _worst_margins(network: Network, images, labels, radius: float, method: str,
     """Return the bounds of one batch, float64 [b]; -inf where there is none."""
     box = intervals.input_box(tf.constant(images), radius, *bounds)
     boxes, in_range = intervals.propagate_in_range(network, box, for_margins=method == "ibp")
-    found = _finite(intervals.margins(network, boxes, tf.constant(labels)))
-    coefficients = linear_bounds.margin_coefficients(labels, found.shape[-1], found.dtype)
+    margins = _finite(intervals.margins(network, boxes, tf.constant(labels)))
+    coefficients = linear_bounds.margin_coefficients(labels, margins.shape[-1], margins.dtype)
     if method != "ibp":
-        found = tf.maximum(found, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
+        margins = tf.maximum(margins, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
     if method == "crown":
         boxes = linear_bounds.tightened(network, boxes)
-        found = tf.maximum(found, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
+        margins = tf.maximum(margins, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
     # The label's own margin is 0.
-    own = tf.one_hot(labels, found.shape[-1], on_value=True, off_value=False)
-    worst = tf.reduce_min(tf.where(own, tf.constant(np.inf, found.dtype), found), axis=-1)
+    is_label = tf.one_hot(labels, margins.shape[-1], on_value=True, off_value=False)
+    worst = tf.reduce_min(tf.where(is_label, tf.constant(np.inf, margins.dtype), margins), axis=-1)
     return tf.where(in_range, worst, -np.inf)
 
 
@@ -132,11 +132,13 @@ def reproduces(network: Network, images: np.ndarray, logits: np.ndarray) -> bool
     exact = Arithmetic(tf.float64, 0.0)
     size = max(1, _BATCH_VALUES // images[0].size)
     batches = [images[start : start + size] for start in range(0, len(images), size)]
-    own = np.concatenate([intervals.logits(network, tf.constant(batch), exact).numpy() for batch in batches])
-    if own.shape != logits.shape:
+    computed = np.concatenate([intervals.logits(network, tf.constant(batch), exact).numpy() for batch in batches])
+    if computed.shape != logits.shape:
         return False
     if network.probabilities:
-        own, logits = (np.asarray(tf.nn.softmax(tf.cast(each, tf.float64))) for each in (own, logits))
+        computed, logits = (np.asarray(tf.nn.softmax(tf.cast(values, tf.float64))) for values in (computed, logits))
     else:
-        own, logits = (each - each[:, :1] for each in (own, logits))  # of probabilities up to a constant
-    return bool(np.all(np.abs(own - logits) <= 1e-3 * (1 + np.abs(own))))
+        computed, logits = (
+            values - values[:, :1] for values in (computed, logits)
+        )  # of probabilities up to a constant
+    return bool(np.all(np.abs(computed - logits) <= 1e-3 * (1 + np.abs(computed))))

@@ -36,8 +36,8 @@ def propagate(
         for_margins: keep only what `margins` reads, for large networks.
 
     Returns:
-        One box per place of the network: the given one, then that of each operation's output. With `for_margins`, None
-        where a box is not kept.
+        One box per position of the network: the given one, then that of each operation's output. With `for_margins`,
+        None where a box is not kept.
 
     Source: Gowal et al. 2018, https://arxiv.org/abs/1810.12715, eqs 6 and 7.
     """
@@ -62,36 +62,36 @@ def propagate_in_range(
     boxes: list = [box]
     in_range = tf.ones(tf.shape(box.lower)[:1], tf.bool)
     released = _releases(network) if for_margins else {}
-    for operation, places in network.nodes:
-        inputs = [boxes[place] for place in places]
+    for operation, positions in network.nodes:
+        inputs = [boxes[position] for position in positions]
         boxes.append(operation.box(inputs, arithmetic))
         if check:
             in_range &= operation.in_range(inputs, boxes[-1], arithmetic)
-        for place in released.get(len(boxes) - 1, ()):
-            boxes[place] = None
+        for position in released.get(len(boxes) - 1, ()):
+            boxes[position] = None
     return boxes, in_range
 
 
 def _releases(network: Network) -> dict[int, list[int]]:
-    """Return the places that `margins` does not read, by the place after which nothing else reads them."""
+    """Return the positions that `margins` does not read, by the position after which nothing else reads them."""
     read, last = {len(network.nodes)}, {}
-    for current, (operation, places) in reversed(list(enumerate(network.nodes, 1))):
+    for current, (operation, positions) in reversed(list(enumerate(network.nodes, 1))):
         if current in read and isinstance(operation, linear_bounds.LINEAR):
-            read.update(places)
-        for place in places:
-            last.setdefault(place, current)
-    found: dict[int, list[int]] = {}
-    for place, current in last.items():
-        if place not in read:
-            found.setdefault(current, []).append(place)
-    return found
+            read.update(positions)
+        for position in positions:
+            last.setdefault(position, current)
+    releases: dict[int, list[int]] = {}
+    for position, current in last.items():
+        if position not in read:
+            releases.setdefault(current, []).append(position)
+    return releases
 
 
 def logits(network: Network, images: tf.Tensor, arithmetic: Arithmetic = SOUND) -> tf.Tensor:
     """Return the outputs of the network for images [b, ...], in the dtype of `arithmetic`; no bounds."""
     values = [tf.cast(images, arithmetic.dtype)]
-    for operation, places in network.nodes:
-        values.append(operation.value([values[place] for place in places], arithmetic))
+    for operation, positions in network.nodes:
+        values.append(operation.value([values[position] for position in positions], arithmetic))
     return values[-1]
 
 
@@ -107,12 +107,12 @@ def batch_arithmetic(network: Network, images: tf.Tensor) -> Arithmetic:
     """
     statistics: dict = {}
     arithmetic, values = Arithmetic(tf.float32, 0.0, statistics), [images]
-    for operation, places in network.nodes:
+    for operation, positions in network.nodes:
         if isinstance(operation, BatchNormalization):
-            found = operation.batch_statistics(values[places[0]])
-            if found is not None:
-                statistics[operation] = found
-        values.append(operation.value([values[place] for place in places], arithmetic))
+            moments = operation.batch_statistics(values[positions[0]])
+            if moments is not None:
+                statistics[operation] = moments
+        values.append(operation.value([values[position] for position in positions], arithmetic))
     return arithmetic
 
 

@@ -30,7 +30,7 @@ def lower_bounds(
     arithmetic: Arithmetic = SOUND,
     *,
     slope: str | None = "adaptive",
-    place: int | None = None,
+    position: int | None = None,
 ) -> tf.Tensor:
     """Bound linear functions of a network's values from below, by one pass from these values to the image.
 
@@ -38,12 +38,12 @@ def lower_bounds(
 
     Args:
         network: the network.
-        boxes: a box per place, such as those of `intervals.propagate` (then the bounds are those of CROWN-IBP).
-        coefficients: [b, s, ...], s functions of the value at `place`.
+        boxes: a box per position, such as those of `intervals.propagate` (then the bounds are those of CROWN-IBP).
+        coefficients: [b, s, ...], s functions of the value at `position`.
         arithmetic: how bounds are computed.
         slope: lower line of an unstable ReLU: "adaptive", "zero" or "same" (`operations.ReLU.backward`). None stops at
             the last operations that are not affine, which are bounded by their boxes.
-        place: the value's place; None: the output.
+        position: the value's position; None: the output.
 
     Returns:
         [b, s].
@@ -51,17 +51,17 @@ def lower_bounds(
     Source: Zhang et al. 2018, https://arxiv.org/abs/1811.00866, theorem 3.2; Zhang et al. 2020,
         https://arxiv.org/abs/1906.06316, section 4.
     """
-    place = len(network.nodes) if place is None else place
-    waiting, bound = {place: coefficients}, 0.0
-    for current in range(place, 0, -1):
+    position = len(network.nodes) if position is None else position
+    waiting, bound = {position: coefficients}, 0.0
+    for current in range(position, 0, -1):
         if current not in waiting:
             continue
         operation, inputs = network.nodes[current - 1]
-        own = [boxes[one] for one in inputs]
-        parts, constant = operation.backward(waiting.pop(current), own, boxes[current], arithmetic, slope)
+        input_boxes = [boxes[source] for source in inputs]
+        parts, constant = operation.backward(waiting.pop(current), input_boxes, boxes[current], arithmetic, slope)
         bound += constant
-        for one, part in zip(inputs, parts, strict=False):
-            waiting[one] = waiting[one] + part if one in waiting else part
+        for source, part in zip(inputs, parts, strict=False):
+            waiting[source] = waiting[source] + part if source in waiting else part
     return bound + concretize(waiting[0], boxes[0], arithmetic) if waiting else bound
 
 
@@ -79,29 +79,34 @@ def tightened(
         slope: as in `lower_bounds`.
 
     Returns:
-        A box per place, each inside the given one.
+        A box per position, each inside the given one.
     """
     boxes = [boxes[0], *boxes[1:]]
-    for place, (operation, inputs) in enumerate(network.nodes, 1):
+    for position, (operation, inputs) in enumerate(network.nodes, 1):
         if not isinstance(operation, LINEAR):
             (before,) = inputs
             boxes[before] = _bounded(network, boxes, before, arithmetic, slope)
-        boxes[place] = _intersection(boxes[place], operation.box([boxes[one] for one in inputs], arithmetic))
+        boxes[position] = _intersection(
+            boxes[position], operation.box([boxes[source] for source in inputs], arithmetic)
+        )
     return boxes
 
 
-def _bounded(network: Network, boxes: list[Box], place: int, arithmetic: Arithmetic, slope: str) -> Box:
-    lower = boxes[place].lower
+def _bounded(network: Network, boxes: list[Box], position: int, arithmetic: Arithmetic, slope: str) -> Box:
+    lower = boxes[position].lower
     count = int(tf.size(lower[0]))
     rows = tf.reshape(tf.eye(count, dtype=arithmetic.dtype), [1, count, *lower.shape[1:]])
     rows = tf.repeat(rows, tf.shape(lower)[0], axis=0)
     ends = [
-        sign * lower_bounds(network, boxes, sign * rows, arithmetic, slope=slope, place=place) for sign in (1.0, -1.0)
+        sign * lower_bounds(network, boxes, sign * rows, arithmetic, slope=slope, position=position)
+        for sign in (1.0, -1.0)
     ]
-    return _intersection(boxes[place], Box(*(tf.reshape(end, tf.shape(lower)) for end in ends)))
+    return _intersection(boxes[position], Box(*(tf.reshape(end, tf.shape(lower)) for end in ends)))
 
 
-def _intersection(one: Box, other: Box) -> Box:
+def _intersection(first: Box, second: Box) -> Box:
     """Return the intersection; ends of the second box that are not finite do not count."""
-    lower, upper = (tf.where(tf.math.is_finite(end), end, kept) for end, kept in zip(other, one, strict=True))
-    return Box(tf.maximum(one.lower, lower), tf.minimum(one.upper, upper))
+    lower, upper = (
+        tf.where(tf.math.is_finite(end), end, fallback) for end, fallback in zip(second, first, strict=True)
+    )
+    return Box(tf.maximum(first.lower, lower), tf.minimum(first.upper, upper))

@@ -43,7 +43,7 @@ class Network:
     """The operations of a classifier, in the order of their computation.
 
     Attributes:
-        nodes: (operation, places of its inputs); place 0 is the image, place i the output of node i - 1.
+        nodes: (operation, positions of its inputs); position 0 is the image, position i the output of node i - 1.
         other_arithmetic: which part does not compute in float32, by name, or casts its input; "" if none. There are no
             sound bounds then.
         probabilities: True if a softmax followed the last node. It keeps the order of the logits.
@@ -55,7 +55,7 @@ class Network:
 
     def after_scaling(self, scale: float, shift: float) -> Network:
         """Return the network of x -> scale x + shift, then this network."""
-        moved = [(operation, tuple(place + 1 for place in places)) for operation, places in self.nodes]
+        moved = [(operation, tuple(position + 1 for position in positions)) for operation, positions in self.nodes]
         first = (operations.Scaling("pixel range", scale, shift), (0,))
         return dataclasses.replace(self, nodes=(first, *moved))
 
@@ -81,7 +81,7 @@ def walk(model: keras.Layer) -> Network:
 
 
 class _Walker:
-    """Collects the operations; a value is known by its place."""
+    """Collects the operations; a value is known by its position."""
 
     def __init__(self):
         self.nodes: list = []
@@ -101,8 +101,8 @@ class _Walker:
                 _refuse(operation, "before the end of the network")
         return Network(tuple(nodes), self.other_arithmetic, final)
 
-    def add(self, operation: Operation, *places: int) -> int:
-        self.nodes.append((operation, places))
+    def add(self, operation: Operation, *positions: int) -> int:
+        self.nodes.append((operation, positions))
         return len(self.nodes)
 
     def require_float32(self, part, dtype: str, verb: str) -> None:
@@ -111,31 +111,35 @@ class _Walker:
             kind = type(part).__name__
             self.other_arithmetic = f"the layer {part.name} of type {kind} {verb} {dtype}, not float32"
 
-    def walk(self, layer, place: int) -> int:
-        """Add the operations of a layer or model with one input; return the place of its output."""
+    def walk(self, layer, position: int) -> int:
+        """Add the operations of a layer or model with one input; return the position of its output."""
         if isinstance(layer, keras.Layer):
             self.require_float32(layer, layer.compute_dtype, "computes in")
             self.require_float32(layer, layer.dtype_policy.name, "has the policy")
         if hasattr(layer, "propagate"):  # a training method, whose deployed path this is
-            return self.chain([layer.encoder, layer.head], place)
+            return self.chain([layer.encoder, layer.head], position)
         if isinstance(layer, Encoder):
-            return self.encoder(layer, place)
+            return self.encoder(layer, position)
         if isinstance(layer, keras.Sequential):
-            return self.functional(layer._functional, place) if layer._functional else self.chain(layer.layers, place)
+            return (
+                self.functional(layer._functional, position)
+                if layer._functional
+                else self.chain(layer.layers, position)
+            )
         if hasattr(layer, "_nodes_by_depth"):
-            return self.functional(layer, place)
+            return self.functional(layer, position)
         handler = _HANDLERS.get(type(layer))
         if handler is None:
             _refuse(layer)
-        return handler(self, layer, place)
+        return handler(self, layer, position)
 
-    def chain(self, layers, place: int) -> int:
+    def chain(self, layers, position: int) -> int:
         """Add layers in sequence."""
         for layer in layers:
-            place = self.walk(layer, place)
-        return place
+            position = self.walk(layer, position)
+        return position
 
-    def encoder(self, encoder: Encoder, place: int) -> int:
+    def encoder(self, encoder: Encoder, position: int) -> int:
         """Add the normalization of pixels, the stages and the neck."""
         kind = type(encoder)
         standard = kind.standardize in (Encoder.standardize, Backbone.standardize)
@@ -147,14 +151,14 @@ class _Walker:
         mean = 0.0 if encoder.pixel_mean is None else np.asarray(encoder.pixel_mean)
         std = 1.0 if encoder.pixel_std is None else np.asarray(encoder.pixel_std)
         if encoder.pixel_mean is not None or encoder.pixel_std is not None:
-            place = self.add(operations.Scaling(f"{encoder.name}: pixels", 1 / std, -mean / std), place)
-        return self.chain([layer for part in (*encoder.stage_layers, encoder.neck) for layer in part], place)
+            position = self.add(operations.Scaling(f"{encoder.name}: pixels", 1 / std, -mean / std), position)
+        return self.chain([layer for part in (*encoder.stage_layers, encoder.neck) for layer in part], position)
 
-    def functional(self, model, place: int) -> int:
+    def functional(self, model, position: int) -> int:
         """Add the calls of a functional model."""
         if len(model.inputs) != 1 or len(model.outputs) != 1:
             _refuse(model, f"{len(model.inputs)} inputs and {len(model.outputs)} outputs")
-        places = {id(model.inputs[0]): place}
+        positions = {id(model.inputs[0]): position}
         for depth in sorted(model._nodes_by_depth, reverse=True):
             for call in model._nodes_by_depth[depth]:
                 if call.is_input:
@@ -165,35 +169,35 @@ class _Walker:
                     del settings["training"]
                 if any(value is not None for value in settings.values()):
                     _refuse(call.operation, "called with arguments besides its input")
-                given = [places[id(tensor)] for tensor in call.input_tensors]
+                sources = [positions[id(tensor)] for tensor in call.input_tensors]
                 if type(call.operation) in _SUMS or type(call.operation).__name__ == "Add":
-                    if len(given) < 2 or len({tuple(tensor.shape) for tensor in call.input_tensors}) > 1:
+                    if len(sources) < 2 or len({tuple(tensor.shape) for tensor in call.input_tensors}) > 1:
                         _refuse(call.operation, "a constant, or summands of several shapes")
-                    end = functools.reduce(self.added(call.operation), given)
-                elif len(given) == 1 and len(call.outputs) == 1:
-                    end = self.walk(call.operation, given[0])
+                    end = functools.reduce(self.added(call.operation), sources)
+                elif len(sources) == 1 and len(call.outputs) == 1:
+                    end = self.walk(call.operation, sources[0])
                 else:
                     _refuse(call.operation)
                 self.require_float32(call.operation, call.outputs[0].dtype, "returns")
-                places[id(call.outputs[0])] = end
-        return places[id(model.outputs[0])]
+                positions[id(call.outputs[0])] = end
+        return positions[id(model.outputs[0])]
 
     def added(self, layer) -> Callable[[int, int], int]:
-        """Return the function that adds the sum of two places."""
-        return lambda one, other: self.add(operations.Sum(layer.name), one, other)
+        """Return the function that adds the sum of two positions."""
+        return lambda first, second: self.add(operations.Sum(layer.name), first, second)
 
-    def activation(self, layer, place: int, function=None) -> int:
+    def activation(self, layer, position: int, function=None) -> int:
         """Add an activation function: that of a layer, or a given one."""
         function = layer.activation if function is None else function
         if function is keras.activations.linear:
-            return place
+            return position
         if function is keras.activations.softmax:
-            return self.add(operations.Softmax(layer.name), place)
+            return self.add(operations.Softmax(layer.name), position)
         if function in _SLOPES:
-            return self.add(operations.ReLU(layer.name, _SLOPES[function]), place)
+            return self.add(operations.ReLU(layer.name, _SLOPES[function]), position)
         if function not in _MONOTONE:
             _refuse(layer, f"with the activation {getattr(function, '__name__', function)}")
-        return self.add(operations.Monotone(layer.name, _MONOTONE[function]), place)
+        return self.add(operations.Monotone(layer.name, _MONOTONE[function]), position)
 
 
 def _refuse(layer, reason: str = ""):
@@ -207,71 +211,71 @@ def _refuse(layer, reason: str = ""):
 def _affine(kind) -> Callable:
     """Return the handler of a layer with a kernel and an activation."""
 
-    def handle(walker: _Walker, layer, place: int) -> int:
+    def handle(walker: _Walker, layer, position: int) -> int:
         if getattr(layer, "data_format", "channels_last") != "channels_last" or getattr(layer, "lora_enabled", False):
             _refuse(layer, "channels first or LoRA")
         if getattr(layer, "quantization_mode", None):
             _refuse(layer, "quantized")
-        return walker.activation(layer, walker.add(kind(layer), place))
+        return walker.activation(layer, walker.add(kind(layer), position))
 
     return handle
 
 
-def _normalization(walker: _Walker, layer: keras.layers.BatchNormalization, place: int) -> int:
+def _normalization(walker: _Walker, layer: keras.layers.BatchNormalization, position: int) -> int:
     if layer.axis not in (-1, layer.input_spec.ndim - 1 if layer.input_spec.ndim else -1):
         _refuse(layer, "not over the last axis")
-    return walker.add(operations.BatchNormalization(layer), place)
+    return walker.add(operations.BatchNormalization(layer), position)
 
 
-def _constant_normalization(walker: _Walker, layer: keras.layers.Normalization, place: int) -> int:
+def _constant_normalization(walker: _Walker, layer: keras.layers.Normalization, position: int) -> int:
     if layer.invert:
         _refuse(layer, "inverted")
     std = np.maximum(np.sqrt(np.asarray(layer.variance, np.float64)), keras.backend.epsilon())
     mean = np.asarray(layer.mean, np.float64)
-    return walker.add(operations.Scaling(layer.name, 1 / std, -mean / std), place)
+    return walker.add(operations.Scaling(layer.name, 1 / std, -mean / std), position)
 
 
-def _rescaling(walker: _Walker, layer: keras.layers.Rescaling, place: int) -> int:
-    return walker.add(operations.Scaling(layer.name, np.asarray(layer.scale), np.asarray(layer.offset)), place)
+def _rescaling(walker: _Walker, layer: keras.layers.Rescaling, position: int) -> int:
+    return walker.add(operations.Scaling(layer.name, np.asarray(layer.scale), np.asarray(layer.offset)), position)
 
 
-def _relu(walker: _Walker, layer: keras.layers.ReLU, place: int) -> int:
+def _relu(walker: _Walker, layer: keras.layers.ReLU, position: int) -> int:
     if layer.max_value is not None or layer.threshold:
         _refuse(layer, "with a maximum or a threshold")
-    return _leaky_relu(walker, layer, place)
+    return _leaky_relu(walker, layer, position)
 
 
-def _leaky_relu(walker: _Walker, layer: keras.layers.LeakyReLU, place: int) -> int:
+def _leaky_relu(walker: _Walker, layer: keras.layers.LeakyReLU, position: int) -> int:
     slope = float(layer.negative_slope)
     if slope and not 1e-6 <= slope < 1:
         _refuse(layer, "with a slope outside [1e-6, 1)")
-    return walker.add(operations.ReLU(layer.name, slope), place)
+    return walker.add(operations.ReLU(layer.name, slope), position)
 
 
-def _elu(walker: _Walker, layer: keras.layers.ELU, place: int) -> int:
+def _elu(walker: _Walker, layer: keras.layers.ELU, position: int) -> int:
     if layer.alpha != 1:
         _refuse(layer, "with alpha other than 1")
-    return walker.activation(layer, place, keras.activations.elu)
+    return walker.activation(layer, position, keras.activations.elu)
 
 
-def _softmax(walker: _Walker, layer: keras.layers.Softmax, place: int) -> int:
+def _softmax(walker: _Walker, layer: keras.layers.Softmax, position: int) -> int:
     if layer.axis != -1:
         _refuse(layer, "not over the last axis")
-    return walker.activation(layer, place, keras.activations.softmax)
+    return walker.activation(layer, position, keras.activations.softmax)
 
 
-def _pooling(walker: _Walker, layer, place: int) -> int:
+def _pooling(walker: _Walker, layer, position: int) -> int:
     if layer.data_format != "channels_last":
         _refuse(layer, "channels first")
     averages = layer.pool_mode == "average"
     pool = keras.ops.average_pool if averages else keras.ops.max_pool
     function = functools.partial(pool, pool_size=layer.pool_size, strides=layer.strides, padding=layer.padding)
     if not averages:
-        return walker.add(operations.MaxPooling(layer.name, function), place)
-    return walker.add(operations.Average(layer.name, function, math.prod(layer.pool_size)), place)
+        return walker.add(operations.MaxPooling(layer.name, function), position)
+    return walker.add(operations.Average(layer.name, function, math.prod(layer.pool_size)), position)
 
 
-def _global_pooling(walker: _Walker, layer, place: int) -> int:
+def _global_pooling(walker: _Walker, layer, position: int) -> int:
     if layer.data_format != "channels_last":
         _refuse(layer, "channels first")
     averages = "Average" in type(layer).__name__
@@ -281,35 +285,35 @@ def _global_pooling(walker: _Walker, layer, place: int) -> int:
         return reduce(hidden, list(range(1, hidden.shape.rank - 1)), keepdims=layer.keepdims)
 
     if averages:
-        return walker.add(operations.Average(layer.name, function, None), place)
-    return walker.add(operations.MaxPooling(layer.name, function), place)
+        return walker.add(operations.Average(layer.name, function, None), position)
+    return walker.add(operations.MaxPooling(layer.name, function), position)
 
 
-def _symmetric_pooling(walker: _Walker, layer: SymmetricMaxPooling, place: int) -> int:
-    return walker.add(operations.MaxPooling(layer.name, layer.call), place)
+def _symmetric_pooling(walker: _Walker, layer: SymmetricMaxPooling, position: int) -> int:
+    return walker.add(operations.MaxPooling(layer.name, layer.call), position)
 
 
-def _flatten(walker: _Walker, layer, place: int) -> int:
+def _flatten(walker: _Walker, layer, position: int) -> int:
     if layer.data_format != "channels_last":
         _refuse(layer, "channels first")
 
     def function(hidden):
         return tf.reshape(hidden, [tf.shape(hidden)[0], math.prod(hidden.shape[1:])])
 
-    return walker.add(operations.Rearrangement(layer.name, function), place)
+    return walker.add(operations.Rearrangement(layer.name, function), position)
 
 
-def _reshape(walker: _Walker, layer: keras.layers.Reshape, place: int) -> int:
+def _reshape(walker: _Walker, layer: keras.layers.Reshape, position: int) -> int:
     def function(hidden):
         return tf.reshape(hidden, [tf.shape(hidden)[0], *layer.compute_output_shape(hidden.shape)[1:]])
 
-    return walker.add(operations.Rearrangement(layer.name, function), place)
+    return walker.add(operations.Rearrangement(layer.name, function), position)
 
 
-def _padding(walker: _Walker, layer: keras.layers.ZeroPadding2D, place: int) -> int:
+def _padding(walker: _Walker, layer: keras.layers.ZeroPadding2D, position: int) -> int:
     if layer.data_format != "channels_last":
         _refuse(layer, "channels first")
-    return walker.add(_pad(layer.name, layer.padding), place)
+    return walker.add(_pad(layer.name, layer.padding), position)
 
 
 def _pad(name: str, margins) -> operations.Rearrangement:
@@ -317,36 +321,36 @@ def _pad(name: str, margins) -> operations.Rearrangement:
     return operations.Rearrangement(name, lambda hidden: tf.pad(hidden, around))
 
 
-def _unchanged(walker: _Walker, layer, place: int) -> int:
-    """Return the place: the layer does nothing in inference mode."""
-    return place
+def _unchanged(walker: _Walker, layer, position: int) -> int:
+    """Return the position: the layer does nothing in inference mode."""
+    return position
 
 
-def _head(walker: _Walker, layer, place: int) -> int:
+def _head(walker: _Walker, layer, position: int) -> int:
     if layer.normalized:
         _refuse(layer, "normalized features")
-    return walker.chain(layer.chain, place)
+    return walker.chain(layer.chain, position)
 
 
-def _branched(walker: _Walker, layer: BranchedBatchNormalization, place: int) -> int:
-    return walker.walk(layer.norms[0], place)
+def _branched(walker: _Walker, layer: BranchedBatchNormalization, position: int) -> int:
+    return walker.walk(layer.norms[0], position)
 
 
-def _unit(walker: _Walker, unit: ConvolutionUnit, place: int) -> int:
+def _unit(walker: _Walker, unit: ConvolutionUnit, position: int) -> int:
     if unit.margins:
-        place = walker.add(_pad(unit.name, [[margin] * 2 for margin in unit.margins]), place)
-    return walker.chain(unit.chain, place)
+        position = walker.add(_pad(unit.name, [[margin] * 2 for margin in unit.margins]), position)
+    return walker.chain(unit.chain, position)
 
 
-def _residual(walker: _Walker, block: ResidualBlock, place: int) -> int:
-    ends = walker.chain(block.units, place), walker.chain(block.shortcut, place)
+def _residual(walker: _Walker, block: ResidualBlock, position: int) -> int:
+    ends = walker.chain(block.units, position), walker.chain(block.shortcut, position)
     return walker.walk(block.activation, walker.added(block)(*ends))
 
 
-def _preactivation(walker: _Walker, block: PreActivationBlock, place: int) -> int:
-    activated = walker.chain(block.entry, place)
+def _preactivation(walker: _Walker, block: PreActivationBlock, position: int) -> int:
+    activated = walker.chain(block.entry, position)
     begins_activated = block.shortcut == "activated" or (block.shortcut == "standard" and block.project)
-    skipped = walker.chain(block.projection, activated if begins_activated else place)
+    skipped = walker.chain(block.projection, activated if begins_activated else position)
     return walker.added(block)(walker.chain(block.units, activated), skipped)
 
 
@@ -375,7 +379,7 @@ _HANDLERS: dict[type, Callable[[_Walker, keras.Layer, int], int]] = {
     **dict.fromkeys((_LAYERS.GaussianNoise, CountedDropout, DropPath), _unchanged),
     **dict.fromkeys((LinearHead, LinearProjection, MLPHead, MLPProjection), _head),
     BranchedBatchNormalization: _branched,
-    BranchedModels: lambda walker, layer, place: walker.walk(layer.models[0], place),
+    BranchedModels: lambda walker, layer, position: walker.walk(layer.models[0], position),
     ConvolutionUnit: _unit,
     ResidualBlock: _residual,
     PreActivationBlock: _preactivation,

@@ -125,7 +125,7 @@ class Operation:
     def value(self, inputs: list[tf.Tensor], arithmetic: Arithmetic) -> tf.Tensor:
         """Return the output for inputs [b, ...], without margins for rounding."""
         exact = arithmetic._replace(unit=0.0)
-        return self.box([Box(each, each) for each in inputs], exact).lower
+        return self.box([Box(tensor, tensor) for tensor in inputs], exact).lower
 
     def backward(self, coefficients, boxes: list[Box], output: Box, arithmetic: Arithmetic, slope: str | None):
         """Bound a linear function of the output by one of the inputs (the backward rule).
@@ -352,14 +352,14 @@ class Sum(Operation):
 
     def box(self, boxes, arithmetic):
         """Add both ends."""
-        one, other = boxes
-        margin = arithmetic.growth(1) * (one.magnitude + other.magnitude)
-        return Box(one.lower + other.lower, one.upper + other.upper).widened(margin)
+        first, second = boxes
+        margin = arithmetic.growth(1) * (first.magnitude + second.magnitude)
+        return Box(first.lower + second.lower, first.upper + second.upper).widened(margin)
 
     def backward(self, coefficients, boxes, output, arithmetic, slope):
         """Return the same coefficients for both."""
-        one, other = boxes
-        error = arithmetic.growth(1) * (one.magnitude + other.magnitude)[:, None]
+        first, second = boxes
+        error = arithmetic.growth(1) * (first.magnitude + second.magnitude)[:, None]
         return [coefficients, coefficients], -_sum(tf.abs(coefficients) * error)
 
 

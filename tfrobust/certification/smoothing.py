@@ -104,8 +104,8 @@ def smoothed_certificates(
     require_whole(draws, "draws")
     require_alpha(alpha)
     pairs = []
-    for done, (image, place) in enumerate(_numbered(images, index)):
-        pairs.append(voting.both(image, draw_key(seed, place), selection, draws))
+    for done, (image, position) in enumerate(_numbered(images, index)):
+        pairs.append(voting.both(image, draw_key(seed, position), selection, draws))
         if progress is not None:
             progress(done + 1, len(images))
     votes = map(np.stack, zip(*pairs, strict=True))
@@ -160,8 +160,8 @@ def smoothed_predictions(
     require_whole(draws, "draws")
     require_alpha(alpha)
     rows = [
-        voting.count(image, randomness.fold(draw_key(seed, place), "prediction"), draws)
-        for image, place in _numbered(images, index)
+        voting.count(image, randomness.fold(draw_key(seed, position), "prediction"), draws)
+        for image, position in _numbered(images, index)
     ]
     return predicted(np.stack(rows), alpha)
 
@@ -241,8 +241,8 @@ def count_votes(
     steps, exact = noise.onto_grid(image), noise.is_exact(image)
 
     def add(number, votes):
-        own = tf.random.experimental.stateless_fold_in(key, number, alg=ALGORITHM)
-        logits = predict(noise.noisy(steps, own, copies))
+        pass_key = tf.random.experimental.stateless_fold_in(key, number, alg=ALGORITHM)
+        logits = predict(noise.noisy(steps, pass_key, copies))
         valid = exact & (number * copies + tf.range(copies) < draws) & tf.reduce_all(tf.math.is_finite(logits), axis=-1)
         cast = tf.one_hot(tf.argmax(logits, axis=-1), k, on_value=True, off_value=False) & valid[:, None]
         return number + 1, votes + tf.reduce_sum(tf.cast(cast, tf.int64), axis=0)
@@ -252,9 +252,9 @@ def count_votes(
     return votes
 
 
-def draw_key(seed: int, place: int) -> tf.Tensor:
+def draw_key(seed: int, position: int) -> tf.Tensor:
     """Return the key of all draws for one image: of a seed and the image's position in its data set, int32 [2]."""
-    return randomness.make_key(seed, "smoothing", int(place))
+    return randomness.make_key(seed, "smoothing", int(position))
 
 
 def certificates(
@@ -307,7 +307,7 @@ def predicted(votes: np.ndarray, alpha: float) -> np.ndarray:
     The p-value is that of the two-sided binomial test of n1 among n1 + n2 votes, min(1, 2 P(B >= n1)).
     """
     order = np.argsort(-votes, axis=-1, kind="stable")
-    first, second = (np.take_along_axis(votes, order[:, place, None], axis=-1)[:, 0] for place in (0, 1))
+    first, second = (np.take_along_axis(votes, order[:, rank, None], axis=-1)[:, 0] for rank in (0, 1))
     p_value = np.where(first > second, 2.0 * special.betainc(np.maximum(first, 1), second + 1.0, 0.5), 1.0)
     return np.where(p_value <= alpha, order[:, 0], ABSTAINED)
 
@@ -319,10 +319,10 @@ def require_alpha(alpha: float) -> float:
     return alpha
 
 
-def require_most(value: int, what: str, most: int) -> int:
-    """Return a value of at most `most`, or raise ValueError with the name `what`."""
+def require_most(value: int, name: str, most: int) -> int:
+    """Return a value of at most `most`, or raise ValueError for the argument `name`."""
     if value > most:
-        raise InputError(f"{what} is {value}; it is at most {most}.")
+        raise InputError(f"{name} is {value}; it is at most {most}.")
     return value
 
 

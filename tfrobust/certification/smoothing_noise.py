@@ -65,8 +65,8 @@ class GridNoise(abc.ABC):
         """Return an image, as numbers of steps [h, w, c], with noise: float32 [draws, h, w, c] from a key int32 [2]."""
         shape = [draws, *steps.shape]
         fractions = tf.random.stateless_uniform(shape, key, dtype=tf.float64, alg=ALGORITHM)
-        whole = tf.round(self.quantile(fractions + 2.0**-53) * self.grid)
-        return tf.cast((steps + whole) / self.grid, tf.float32)
+        noise_steps = tf.round(self.quantile(fractions + 2.0**-53) * self.grid)
+        return tf.cast((steps + noise_steps) / self.grid, tf.float32)
 
     @abc.abstractmethod
     def quantile(self, probability: tf.Tensor) -> tf.Tensor:

@@ -95,8 +95,8 @@ def corrupt(
     images = tf.convert_to_tensor(images)
     batch_checks.check_pixels(images, "corrupt")
     drawn = draw(images, name, severity, keys, frost_pictures=frost_pictures)
-    found = tf.clip_by_value(apply(images, name, severity, drawn), 0.0, 1.0)
-    return resampling.to_bytes(found) if quantised else found
+    corrupted = tf.clip_by_value(apply(images, name, severity, drawn), 0.0, 1.0)
+    return resampling.to_bytes(corrupted) if quantised else corrupted
 
 
 @tf.autograph.experimental.do_not_convert
@@ -138,8 +138,8 @@ def corrupt_clips(clips: tf.Tensor, name: str, severity: int, keys: tf.Tensor) -
         batch_checks.check_pixels(clips, "corrupt_clips")
         return temporal.change(clips, name, severity, keys)
     frames = tf.reshape(clips, [-1, *clips.shape[2:]])
-    found = corrupt(frames, name, severity, tf.repeat(keys, clips.shape[1], axis=0))
-    return tf.ensure_shape(tf.reshape(found, tf.shape(clips)), clips.shape)
+    corrupted = corrupt(frames, name, severity, tf.repeat(keys, clips.shape[1], axis=0))
+    return tf.ensure_shape(tf.reshape(corrupted, tf.shape(clips)), clips.shape)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -150,11 +150,11 @@ def streaks(images: tf.Tensor, angle: tf.Tensor, radius: int, sigma: float) -> t
     taps = int(np.sum(np.cumsum(weights[::-1])[::-1] >= _NEGLIGIBLE))
     radians, places = angle * (math.pi / 180), np.arange(taps, dtype=np.float32)[:, None]
     down = tf.cast(tf.math.ceil(places * tf.sin(radians) - _HALF), tf.int32)
-    right = tf.cast(tf.math.ceil(places * tf.cos(radians) - _HALF), tf.int32)
-    inside = tf.cast((tf.abs(down) < height) & (tf.abs(right) < width), tf.float32)
+    across = tf.cast(tf.math.ceil(places * tf.cos(radians) - _HALF), tf.int32)
+    inside = tf.cast((tf.abs(down) < height) & (tf.abs(across) < width), tf.float32)
     shares = weights[:taps, None].astype(np.float32) * tf.math.cumprod(inside, axis=0)
     rows = tf.clip_by_value(np.arange(height) + down[..., None], 0, height - 1)
-    columns = tf.clip_by_value(np.arange(width) + right[..., None], 0, width - 1)
+    columns = tf.clip_by_value(np.arange(width) + across[..., None], 0, width - 1)
     total = 0.0
     for tap in range(taps):
         shifted = tf.gather(images, rows[tap], axis=1, batch_dims=1)

@@ -71,11 +71,11 @@ def _through_jpeg(pixels: tf.Tensor, quality: int) -> tf.Tensor:
     """Encode and decode images, uint8 [b, h, w, c], one by one."""
     channels = pixels.shape[-1]
 
-    def coded(one):
-        data = tf.io.encode_jpeg(one, format="grayscale" if channels == 1 else "rgb", quality=quality)
+    def coded(image):
+        data = tf.io.encode_jpeg(image, format="grayscale" if channels == 1 else "rgb", quality=quality)
         # Pillow decodes by the accurate transform; TensorFlow's default is the fast one.
-        found = tf.io.decode_jpeg(data, channels=channels, dct_method="INTEGER_ACCURATE")
-        return tf.ensure_shape(found, pixels.shape[1:])
+        decoded = tf.io.decode_jpeg(data, channels=channels, dct_method="INTEGER_ACCURATE")
+        return tf.ensure_shape(decoded, pixels.shape[1:])
 
     return tf.map_fn(coded, pixels)
 
@@ -112,8 +112,8 @@ def elastic_transform(images: tf.Tensor, draw: dict, constants) -> tf.Tensor:
     corners = middle + square * np.array([[1, 1], [1, -1], [-1, -1]], np.float32)
     moved = corners + jitter * draw["corners"]
     # The inverse map, from the moved corners to the corners, gives the source of each pixel of the result.
-    known = tf.concat([moved, tf.ones_like(moved[..., :1])], axis=-1)
-    back = tf.linalg.solve(known, tf.broadcast_to(corners, tf.shape(moved)))
+    homogeneous = tf.concat([moved, tf.ones_like(moved[..., :1])], axis=-1)
+    back = tf.linalg.solve(homogeneous, tf.broadcast_to(corners, tf.shape(moved)))
     rows, columns = np.indices([height, width]).astype(np.float32)
     grid = tf.constant(np.stack([columns, rows, np.ones_like(rows)], axis=-1).reshape(1, -1, 3))
     source = tf.reshape(

@@ -42,5 +42,5 @@ def below(keys: tf.Tensor, shape, purpose: str, limit: int) -> tf.Tensor:
 def poisson(keys: tf.Tensor, rates: tf.Tensor) -> tf.Tensor:
     """Sample float32 counts with the given rates [b, ...], >= 0, each example from its own key."""
     rest = rates.shape[1:]
-    one = lambda pair: tf.random.stateless_poisson(rest, pair[0], pair[1], tf.float32)  # noqa: E731
-    return tf.map_fn(one, (keys, rates), fn_output_signature=tf.TensorSpec(rest, tf.float32))
+    sample = lambda pair: tf.random.stateless_poisson(rest, pair[0], pair[1], tf.float32)  # noqa: E731
+    return tf.map_fn(sample, (keys, rates), fn_output_signature=tf.TensorSpec(rest, tf.float32))

@@ -45,5 +45,5 @@ def draw_uniform(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:
 @corruption(draw=draw_uniform, small=(0.01, 0.02, 0.03, 0.05, 0.07), large=(0.03, 0.06, 0.09, 0.17, 0.27))
 def impulse_noise(images: tf.Tensor, draw: dict, amount: float) -> tf.Tensor:
     """Replace each value of each channel by 1 (salt) or 0 (pepper), each with probability amount / 2."""
-    place = draw["place"]
-    return tf.where(place < amount / 2, 1.0, tf.where(place < amount, 0.0, images))
+    uniform = draw["place"]
+    return tf.where(uniform < amount / 2, 1.0, tf.where(uniform < amount, 0.0, images))

@@ -68,11 +68,11 @@ def zoom_matrix(size: int, factor: float) -> np.ndarray:
     The middle ceil(n / factor) pixels are stretched by linear interpolation, with corner pixels aligned, and trimmed to
     n.
     """
-    kept = math.ceil(size / factor)
-    stretched = round(kept * factor)
-    first, trimmed = (size - kept) // 2, (stretched - size) // 2
-    places = (np.arange(size) + trimmed) * (kept - 1) / max(1, stretched - 1)
-    below = np.minimum(places.astype(int), max(0, kept - 2))
+    middle = math.ceil(size / factor)
+    stretched = round(middle * factor)
+    first, trimmed = (size - middle) // 2, (stretched - size) // 2
+    places = (np.arange(size) + trimmed) * (middle - 1) / max(1, stretched - 1)
+    below = np.minimum(places.astype(int), max(0, middle - 2))
     share = places - below
     matrix = np.zeros([size, size])
     matrix[np.arange(size), first + below] += 1 - share
@@ -120,8 +120,8 @@ def along_columns(images: tf.Tensor, columns: np.ndarray) -> tf.Tensor:
     height, width, channels = images.shape[1:]
     # One product of large matrices is faster than one of [w, c] for each row.
     lines = tf.reshape(tf.transpose(images, [0, 1, 3, 2]), [-1, width])
-    found = tf.reshape(tf.matmul(lines, tf.constant(columns), transpose_b=True), [-1, height, channels, len(columns)])
-    return tf.transpose(found, [0, 1, 3, 2])
+    product = tf.reshape(tf.matmul(lines, tf.constant(columns), transpose_b=True), [-1, height, channels, len(columns)])
+    return tf.transpose(product, [0, 1, 3, 2])
 
 
 def gaussian(images: tf.Tensor, sigma: float, truncate: float = 4.0, border: str = "nearest") -> tf.Tensor:
@@ -143,8 +143,8 @@ def mean_zoom(images: tf.Tensor, factors: tuple[float, ...]) -> tf.Tensor:
     if height * width > _DENSE:
         return tf.add_n([zoom(images, factor) for factor in factors]) / len(factors)
     flat = tf.reshape(tf.transpose(images, [0, 3, 1, 2]), [-1, height * width])
-    found = tf.matmul(flat, tf.constant(_zoom_pixels(height, width, factors)), transpose_b=True)
-    return tf.transpose(tf.reshape(found, [-1, channels, height, width]), [0, 2, 3, 1])
+    product = tf.matmul(flat, tf.constant(_zoom_pixels(height, width, factors)), transpose_b=True)
+    return tf.transpose(tf.reshape(product, [-1, channels, height, width]), [0, 2, 3, 1])
 
 
 @functools.lru_cache(maxsize=16)
@@ -161,8 +161,8 @@ def filter_2d(images: tf.Tensor, kernel: np.ndarray, border: str = "mirror") -> 
     height, width, channels = images.shape[1:]
     images = pad(images, kernel.shape[0] // 2, kernel.shape[1] // 2, border)
     weights = tf.constant(np.repeat(kernel[:, :, None, None], channels, axis=2), tf.float32)
-    found = tf.nn.depthwise_conv2d(images, weights, [1, 1, 1, 1], "VALID")
-    return tf.ensure_shape(found, [None, height, width, channels])
+    filtered = tf.nn.depthwise_conv2d(images, weights, [1, 1, 1, 1], "VALID")
+    return tf.ensure_shape(filtered, [None, height, width, channels])
 
 
 def pad(images: tf.Tensor, rows: int, columns: int, border: str) -> tf.Tensor:
@@ -186,13 +186,13 @@ def sample(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, border: str) 
     """
     height, width, channels = images.shape[1:]
     flat = tf.reshape(images, [-1, height * width, channels])
-    top, left = tf.floor(rows), tf.floor(columns)
-    down, right = (rows - top)[..., None], (columns - left)[..., None]
+    first_row, first_column = tf.floor(rows), tf.floor(columns)
+    down, across = (rows - first_row)[..., None], (columns - first_column)[..., None]
     total = 0.0
     for step_down, weight_down in ((0, 1 - down), (1, down)):
-        row = fold(tf.cast(top, tf.int32) + step_down, height, border)
-        for step_right, weight_right in ((0, 1 - right), (1, right)):
-            column = fold(tf.cast(left, tf.int32) + step_right, width, border)
+        row = fold(tf.cast(first_row, tf.int32) + step_down, height, border)
+        for step_right, weight_right in ((0, 1 - across), (1, across)):
+            column = fold(tf.cast(first_column, tf.int32) + step_right, width, border)
             total += weight_down * weight_right * tf.gather(flat, row * width + column, batch_dims=1)
     return total
 

@@ -132,14 +132,16 @@ def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -
     images = tf.convert_to_tensor(images)
     resampling.check_images(images)
     check(name, level)
-    own = constants(name, *images.shape[1:3])
+    settings = constants(name, *images.shape[1:3])
     keys = draws.fold(keys, f"{name} sequence", level)
     images = resampling.rounded(images)
     if is_noise(name):
-        found = _noisy(name, images, keys, own.frames, own.strengths[level - 1])
+        sequences = _noisy(name, images, keys, settings.frames, settings.strengths[level - 1])
     else:
-        found = _MAKERS[name](images, keys, own.first + own.step * np.arange(own.frames), own.more)
-    return tf.ensure_shape(resampling.to_bytes(found), [None, own.frames, *images.shape[1:]])
+        sequences = _MAKERS[name](
+            images, keys, settings.first + settings.step * np.arange(settings.frames), settings.more
+        )
+    return tf.ensure_shape(resampling.to_bytes(sequences), [None, settings.frames, *images.shape[1:]])
 
 
 def check(name: str, level: int = 1) -> None:
@@ -162,21 +164,21 @@ def constants(name: str, height: int, width: int) -> Noise | Change:
         width: pixels.
     """
     reference, scale, length, streak, _ = severities.scales(height, width)
-    found = (_SMALL if reference == 32 else _LARGE)[name]
+    settings = (_SMALL if reference == 32 else _LARGE)[name]
     if name == "translate":
-        return found._replace(first=found.first * scale, step=found.step * scale)
+        return settings._replace(first=settings.first * scale, step=settings.step * scale)
     if name == "gaussian_blur":
-        return found._replace(first=found.first * length, step=found.step * length)
+        return settings._replace(first=settings.first * length, step=settings.step * length)
     if name == "motion_blur":
-        radius, sigma = found.more
-        return found._replace(more=(max(1, round(radius * streak)), sigma * streak))
+        radius, sigma = settings.more
+        return settings._replace(more=(max(1, round(radius * streak)), sigma * streak))
     if name == "snow":
-        location, deviation, zoom, threshold, radius, sigma, blend = found.more
+        location, deviation, zoom, threshold, radius, sigma, blend = settings.more
         streaks = max(1, round(radius * streak)), sigma * streak
-        return found._replace(more=(location, deviation, max(1.0, zoom * length), threshold, *streaks, blend))
+        return settings._replace(more=(location, deviation, max(1.0, zoom * length), threshold, *streaks, blend))
     if name == "spatter":
-        return found._replace(more=(*found.more[:2], found.more[2] * length, *found.more[3:]))
-    return found
+        return settings._replace(more=(*settings.more[:2], settings.more[2] * length, *settings.more[3:]))
+    return settings
 
 
 # ------------------------------------------------------------------------------- noise, and changes of the pixels
@@ -209,7 +211,7 @@ def _motion_blur(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: t
 def _snow(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
     """Apply one layer of flakes whose streaks rotate."""
     flakes = weather.draw_snow(keys, images, more)["flakes"]
-    still, flakes = (tf.repeat(each, len(angles), axis=0) for each in (images, flakes))
+    still, flakes = (tf.repeat(layer, len(angles), axis=0) for layer in (images, flakes))
     return _framed(weather.snow(still, {"flakes": flakes, "angle": _for_each(images, angles)}, more), len(angles))
 
 
@@ -220,7 +222,7 @@ def _spatter(images: tf.Tensor, keys: tf.Tensor, at: np.ndarray, more: tuple) ->
     layer = tf.where(layer < threshold, 0.0, layer)
     height, width = images.shape[1:3]
     # As numpy.convolve in mode "same", which uses the earlier of the two middle taps of an even number.
-    run = sum(tap * np.eye(height, k=(len(taps) - 1) // 2 - place) for place, tap in enumerate(taps))
+    run = sum(tap * np.eye(height, k=(len(taps) - 1) // 2 - index) for index, tap in enumerate(taps))
     runs = np.stack([np.linalg.matrix_power(run, number) for number in range(len(at))])
     layers = tf.einsum("fij,bjk->bfik", tf.constant(runs, tf.float32), layer[..., 0])
     layers = tf.reshape(layers, [-1, height, width, 1])
@@ -314,19 +316,19 @@ def _placed(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, *, cut: bool
     """
     height, width, channels = images.shape[1:]
     flat = tf.reshape(images, [-1, height * width, channels])
-    top, left = tf.floor(rows), tf.floor(columns)
-    down, right = rows - top, columns - left
+    first_row, first_column = tf.floor(rows), tf.floor(columns)
+    down, across = rows - first_row, columns - first_column
     total = 0.0
     for step_down, weight_down in ((0, 1 - down), (1, down)):
-        for step_right, weight_right in ((0, 1 - right), (1, right)):
-            row, column = top + step_down, left + step_right
+        for step_right, weight_right in ((0, 1 - across), (1, across)):
+            row, column = first_row + step_down, first_column + step_right
             if cut:
                 inside = (rows >= -0.5) & (rows < height - 0.5) & (columns >= -0.5) & (columns < width - 0.5)
             else:
                 inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
             weight = tf.cast(tf.where(inside, weight_down * weight_right, 0.0), tf.float32)[..., None]
-            place = tf.clip_by_value(row, 0, height - 1) * width + tf.clip_by_value(column, 0, width - 1)
-            total += weight * tf.gather(flat, tf.cast(place, tf.int32), axis=1)
+            index = tf.clip_by_value(row, 0, height - 1) * width + tf.clip_by_value(column, 0, width - 1)
+            total += weight * tf.gather(flat, tf.cast(index, tf.int32), axis=1)
     return total
 
 

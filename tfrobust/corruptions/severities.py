@@ -102,6 +102,6 @@ def constants(name: str, severity: int, height: int, width: int):
         height: pixels.
         width: pixels.
     """
-    size, found = scales(height, width), CORRUPTIONS[name]
-    values = (found.small if size.reference == 32 else found.large)[severity - 1]
-    return values if found.scaled is None else found.scaled(values, size)
+    size, record = scales(height, width), CORRUPTIONS[name]
+    values = (record.small if size.reference == 32 else record.large)[severity - 1]
+    return values if record.scaled is None else record.scaled(values, size)

@@ -125,16 +125,16 @@ def distances(edges: tf.Tensor) -> tf.Tensor:
     """
     far = 1e4
     steps = {
-        (rows * one, columns * two): length
+        (rows * row_sign, columns * column_sign): length
         for (rows, columns), length in _STEPS.items()
-        for one in (-1, 1)
-        for two in (-1, 1)
+        for row_sign in (-1, 1)
+        for column_sign in (-1, 1)
     }
     steps |= {(columns, rows): length for (rows, columns), length in steps.items()}
 
-    def nearer(number, found):
-        around = [_shifted(found, rows, columns, far) + length for (rows, columns), length in steps.items()]
-        return number + 1, tf.reduce_min(tf.stack([found, *around]), axis=0)
+    def nearer(number, nearest):
+        around = [_shifted(nearest, rows, columns, far) + length for (rows, columns), length in steps.items()]
+        return number + 1, tf.reduce_min(tf.stack([nearest, *around]), axis=0)
 
     start = tf.where(edges, 0.0, far)
     # No step is shorter than 1, so that _FARTHEST steps reach every distance that is used.
@@ -143,15 +143,15 @@ def distances(edges: tf.Tensor) -> tf.Tensor:
 
 def equalised(levels: tf.Tensor) -> tf.Tensor:
     """Equalize as cv2.equalizeHist: float32 [b, h, w, 1] with integer levels 0 .. 20, to levels 0 .. 255."""
-    each = tf.range(_FARTHEST + 1, dtype=tf.float32)
-    counts = tf.reduce_sum(tf.cast(levels == each, tf.float32), axis=[1, 2])
+    values = tf.range(_FARTHEST + 1, dtype=tf.float32)
+    counts = tf.reduce_sum(tf.cast(levels == values, tf.float32), axis=[1, 2])
     total = tf.cumsum(counts, axis=1)
     first = tf.argmax(counts > 0, axis=1)
     lowest = tf.gather(counts, first, batch_dims=1)[:, None]
     scale = tf.math.divide_no_nan(255.0, total[:, -1:] - lowest)
     table = tf.round((total - lowest) * scale)
     # An image with a single level is unchanged.
-    table = tf.where(lowest == total[:, -1:], each, table)
+    table = tf.where(lowest == total[:, -1:], values, table)
     return tf.gather(table, tf.cast(levels, tf.int32), batch_dims=1)
 
 

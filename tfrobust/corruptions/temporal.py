@@ -66,8 +66,8 @@ def dropped(uniform: tf.Tensor, share: float) -> tf.Tensor:
     count = uniform.shape[1]
     lost = min(_share(share, count - 1), count - 1)
     order = tf.argsort(tf.argsort(uniform[:, 1:], axis=1, stable=True), axis=1)  # the rank of each frame
-    kept = tf.pad(tf.where(order < lost, 0, tf.range(1, count)), [[0, 0], [1, 0]])
-    return tf.stack([tf.reduce_max(kept[:, : time + 1], axis=1) for time in range(count)], axis=1)
+    shown = tf.pad(tf.where(order < lost, 0, tf.range(1, count)), [[0, 0], [1, 0]])
+    return tf.stack([tf.reduce_max(shown[:, : time + 1], axis=1) for time in range(count)], axis=1)
 
 
 def frozen(uniform: tf.Tensor, share: float) -> tf.Tensor:
@@ -123,11 +123,11 @@ def compressed(clips: tf.Tensor, scale: int) -> tf.Tensor:
         frames = np.rint(255 * np.repeat(batch, 3 // channels, axis=-1)).astype(np.uint8)
         return np.stack([_coded(clip, scale) for clip in frames])
 
-    found = tf.numpy_function(coded, [clips], tf.uint8, stateful=False)
-    found = tf.cast(found, tf.float32) * np.float32(1 / 255)
+    decoded = tf.numpy_function(coded, [clips], tf.uint8, stateful=False)
+    decoded = tf.cast(decoded, tf.float32) * np.float32(1 / 255)
     if channels == 1:
-        found = tf.reduce_mean(found, axis=-1, keepdims=True)
-    return tf.ensure_shape(found, clips.shape)
+        decoded = tf.reduce_mean(decoded, axis=-1, keepdims=True)
+    return tf.ensure_shape(decoded, clips.shape)
 
 
 def _coded(frames: np.ndarray, scale: int) -> np.ndarray:
@@ -146,8 +146,8 @@ def _coded(frames: np.ndarray, scale: int) -> np.ndarray:
         picture.pts = number
         packets += encoder.encode(picture)
     packets += encoder.encode(None)
-    found = [frame for packet in [*packets, None] for frame in decoder.decode(packet)]
-    return np.stack([frame.to_ndarray(format="rgb24")[:height, :width] for frame in found])
+    decoded = [frame for packet in [*packets, None] for frame in decoder.decode(packet)]
+    return np.stack([frame.to_ndarray(format="rgb24")[:height, :width] for frame in decoded])
 
 
 def _share(share: float, count: int) -> int:

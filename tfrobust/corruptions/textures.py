@@ -75,8 +75,8 @@ def _pane(size: int, generator: np.random.Generator) -> np.ndarray:
 
     def noise(filtered):
         white = np.fft.rfft2(generator.standard_normal([size, size]))
-        found = np.fft.irfft2(white * filtered, s=[size, size])
-        return (found - found.mean()) / found.std()
+        texture = np.fft.irfft2(white * filtered, s=[size, size])
+        return (texture - texture.mean()) / texture.std()
 
     first = generator.uniform(0, np.pi)
     needles, patches = [], []

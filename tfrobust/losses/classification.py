@@ -82,8 +82,8 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         raise InputError("margin compares the label with another class: logits must have at least 2 classes.")
     labels = _class_ids(labels)
     chosen = tf.one_hot(labels, tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
-    others = tf.where(chosen, tf.fill(tf.shape(logits), tf.float32.min), logits)
-    return tf.reduce_max(others, axis=1) - tf.gather(logits, labels, batch_dims=1)
+    rivals = tf.where(chosen, tf.fill(tf.shape(logits), tf.float32.min), logits)
+    return tf.reduce_max(rivals, axis=1) - tf.gather(logits, labels, batch_dims=1)
 
 
 def _class_ids(labels):
@@ -95,5 +95,5 @@ def _class_ids(labels):
 
 def _check_rank(logits, labels, ranks):
     if logits.shape.rank not in (2, None) or labels.shape.rank not in ranks:
-        wanted = " or ".join({1: "[b]", 2: "[b, k]"}[rank] for rank in ranks)
-        raise InputError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and {wanted}.")
+        shapes = " or ".join({1: "[b]", 2: "[b, k]"}[rank] for rank in ranks)
+        raise InputError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and {shapes}.")

@@ -40,11 +40,11 @@ def swapped_prediction(assignments: list[tf.Tensor], scores: list[tf.Tensor], *,
         )
     if isinstance(temperature, (int, float)) and not temperature > 0:
         raise InputError(f"temperature is {temperature}; it must be > 0.")
-    assignments = [tf.stop_gradient(tf.cast(each, tf.float32)) for each in assignments]
+    assignments = [tf.stop_gradient(tf.cast(codes, tf.float32)) for codes in assignments]
     values = []
     for view, score in enumerate(scores):
-        others = [each for place, each in enumerate(assignments) if place != view]
-        if others:
+        targets = [codes for number, codes in enumerate(assignments) if number != view]
+        if targets:
             log_p = tf.nn.log_softmax(tf.cast(score, tf.float32) / temperature)
-            values.append(-tf.reduce_sum(tf.add_n(others) * log_p, axis=-1))
+            values.append(-tf.reduce_sum(tf.add_n(targets) * log_p, axis=-1))
     return tf.add_n(values) / (len(assignments) * (len(scores) - 1))

@@ -169,7 +169,7 @@ def _check(anchors, keys, masks, temperature, block_size):
         raise InputError(f"block_size is {block_size}; it must be at least 1 anchor.")
     if callable(masks):
         return
-    wanted = [anchors.shape[0], keys.shape[0]]
+    shape = [anchors.shape[0], keys.shape[0]]
     for name, mask in zip(PairMasks._fields, masks, strict=True):
-        if not mask.shape.is_compatible_with(wanted):
-            raise InputError(f"masks.{name} has shape {tuple(mask.shape)}; anchors and keys require {wanted}.")
+        if not mask.shape.is_compatible_with(shape):
+            raise InputError(f"masks.{name} has shape {tuple(mask.shape)}; anchors and keys require {shape}.")

@@ -48,7 +48,7 @@ def feature_margin(
     if not margin > 0 or form not in FORMS:
         raise InputError(f"feature_margin takes a margin > 0 and one of {list(FORMS)}, not {margin} and {form!r}.")
     embeddings, low_utility, high_utility = (
-        tf.cast(each, tf.float32) for each in (embeddings, low_utility, high_utility)
+        tf.cast(vectors, tf.float32) for vectors in (embeddings, low_utility, high_utility)
     )
     near = tf.reduce_sum(tf.square(embeddings - low_utility), axis=-1)
     far = tf.reduce_sum(tf.square(embeddings - high_utility), axis=-1)

@@ -79,9 +79,9 @@ class GradAlign(GradientPenalty):
         moved = {name: view + tf.cast(self._noise(key, name, view), view.dtype) for name, view in watched.items()}
         with keras.StatelessScope():  # batch norm has already been updated with this batch
             there, _ = self._gradient(evaluate, moved)
-        first, known = gradients.directions(tf.stop_gradient(here))
-        second, also_known = gradients.directions(there)
-        counted = tf.cast(known & also_known, second.dtype)
+        first, defined = gradients.directions(tf.stop_gradient(here))
+        second, also_defined = gradients.directions(there)
+        counted = tf.cast(defined & also_defined, second.dtype)
         # The mean over the global batch is then the mean over the images with both gradients.
         all_of_them = distribution.global_sum(tf.reduce_sum(tf.ones_like(counted)))
         share = all_of_them / tf.maximum(distribution.global_sum(tf.reduce_sum(counted)), 1.0)

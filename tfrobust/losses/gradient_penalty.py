@@ -163,8 +163,8 @@ class Tikhonov(GradientPenalty):
 
         def total(views):
             values, auxiliary = evaluate(views)
-            own = tf.add_n([weight_of(name) * values[name] for name in self.penalized(tuple(values))])
-            return own, (values, auxiliary)
+            penalized = tf.add_n([weight_of(name) * values[name] for name in self.penalized(tuple(values))])
+            return penalized, (values, auxiliary)
 
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
@@ -182,15 +182,15 @@ class Tikhonov(GradientPenalty):
     def _by_difference(self, total, loss, watched, gradient):
         """Return the squared norm [b] by finite differences; form "batch": the batch's, spread over its images."""
         squares = _squared_norm(gradient)
-        whole = self.form == "batch"
-        norm = tf.sqrt(distribution.global_sum(tf.reduce_sum(squares)) if whole else squares)
+        by_batch = self.form == "batch"
+        norm = tf.sqrt(distribution.global_sum(tf.reduce_sum(squares)) if by_batch else squares)
         length = tf.stop_gradient(tf.math.divide_no_nan(self.step, norm))
         moved = {
             name: view + by_example(length, view) * tf.stop_gradient(gradient[name]) for name, view in watched.items()
         }
         with keras.StatelessScope():  # batch norm has already been updated with this batch
             change = (total(moved) - loss) / self.step
-        if not whole:
+        if not by_batch:
             return tf.square(change)
         change = distribution.global_sum(tf.reduce_sum(change))
         return tf.fill(tf.shape(loss), tf.square(change) / _global_count(loss))

@@ -14,9 +14,9 @@ def mixed_loss(
     """Compute one of the `OBJECTIVES` for mixed labels, float32 [b]; arguments as for `mixed_cross_entropy`."""
     if objective == "cross_entropy":
         return mixed_cross_entropy(logits, labels, partner_labels, weight)
-    own, other = (tf.one_hot(ids, logits.shape[-1]) for ids in (labels, partner_labels))
+    first, other = (tf.one_hot(ids, logits.shape[-1]) for ids in (labels, partner_labels))
     weight = tf.reshape(tf.cast(weight, tf.float32), [-1, 1])
-    return softmax_binary_cross_entropy(logits, weight * own + (1.0 - weight) * other)
+    return softmax_binary_cross_entropy(logits, weight * first + (1.0 - weight) * other)
 
 
 def checked_objective(objective: str, owner: str) -> str:
@@ -77,7 +77,7 @@ def softmax_binary_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Te
     log_p = tf.nn.log_softmax(logits)
     largest = tf.one_hot(tf.argmax(logits, axis=-1), logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     # 1 - p is exact in float32 where p <= 1/2; for the largest p it is the sum of the others.
-    others = tf.where(largest, tf.fill(tf.shape(log_p), tf.float32.min), log_p)
-    rest = tf.reduce_logsumexp(others, axis=-1, keepdims=True)
+    smaller = tf.where(largest, tf.fill(tf.shape(log_p), tf.float32.min), log_p)
+    rest = tf.reduce_logsumexp(smaller, axis=-1, keepdims=True)
     log_not_p = tf.where(largest, rest, tf.math.log1p(-tf.exp(tf.where(largest, -1.0, log_p))))
     return -tf.reduce_mean(targets * log_p + (1.0 - targets) * log_not_p, axis=-1)

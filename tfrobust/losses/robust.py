@@ -94,9 +94,9 @@ def boosted_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tens
     """
     logits = tf.cast(logits, tf.float32)
     p = tf.nn.softmax(logits)
-    others = p * (1.0 - tf.one_hot(labels, tf.shape(p)[-1], dtype=tf.float32))
+    rivals = p * (1.0 - tf.one_hot(labels, tf.shape(p)[-1], dtype=tf.float32))
     entropy = classification.cross_entropy(logits, labels if targets is None else targets)
-    return entropy - tf.math.log(1.0001 - tf.reduce_max(others, axis=-1))
+    return entropy - tf.math.log(1.0001 - tf.reduce_max(rivals, axis=-1))
 
 
 def misclassification_aware_kl(clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

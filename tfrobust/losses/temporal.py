@@ -48,9 +48,9 @@ def paired_instances(
     if sets < 2:
         raise InputError(f"paired_instances compares sets of embeddings; anchors has {sets}, it needs at least two.")
     logits = _logits("bsd,mtd->bstm", anchors, keys, temperature)
-    own = same[:, None, None, :]
-    positive = tf.reduce_sum(tf.where(own, logits, 0.0), axis=-1)
-    itself = own & tf.eye(sets, dtype=tf.bool)[None, :, :, None]
+    same_video = same[:, None, None, :]
+    positive = tf.reduce_sum(tf.where(same_video, logits, 0.0), axis=-1)
+    itself = same_video & tf.eye(sets, dtype=tf.bool)[None, :, :, None]
     totals = tf.reduce_logsumexp(tf.where(itself, tf.float32.min, logits), axis=-1)  # [b, s, s]
     among = tf.linalg.diag_part(totals)[:, :, None]  # over the other videos of the anchor's own set
     largest = tf.stop_gradient(tf.maximum(among, totals))
@@ -122,9 +122,9 @@ def global_local(slices: tf.Tensor, clips: tf.Tensor, *, temperature) -> tf.Tens
     Source: Dave et al. 2022 (TCLR), eq 3.
     """
     logits = _logits("bsd,btd->bst", slices, clips, temperature)
-    own = tf.broadcast_to(tf.range(tf.shape(logits)[1])[None], tf.shape(logits)[:2])
+    matches = tf.broadcast_to(tf.range(tf.shape(logits)[1])[None], tf.shape(logits)[:2])
     ways = (logits, tf.transpose(logits, [0, 2, 1]))
-    entropies = [tf.nn.sparse_softmax_cross_entropy_with_logits(own, way) for way in ways]
+    entropies = [tf.nn.sparse_softmax_cross_entropy_with_logits(matches, way) for way in ways]
     return tf.reduce_mean(tf.add_n(entropies) / len(ways), axis=1)
 
 

@@ -127,14 +127,14 @@ class ACL(NTXentMethod):
             return {**views, ADVERSARIAL[0]: adversary_of_first(self, views, context, branch=self.branch)}
         for part in (self.encoder, self.projection):
             check_mode(self.adversary.mode, part)
-        found = self.adversary.jointly(
+        adversarial = self.adversary.jointly(
             lambda images, training: projected(self, images, training, self.branch),
             tuple(views[name] for name in VIEWS),
             context.rows,
             randomness.fold(context.key, "adversary"),
             temperature=self.temperature_at(context.step),
         )
-        return {**views, **dict(zip(ADVERSARIAL, found, strict=True))}
+        return {**views, **dict(zip(ADVERSARIAL, adversarial, strict=True))}
 
     def loss_terms(self, views, batch, context):
         """Compute NT-Xent of each stream, the probe, and the observations of the first stream."""

@@ -143,10 +143,10 @@ class ASCL(AdversarialMethod):
             return adversarial_views(self, self.adversary, batch, context)
         views = {}
         for number in (1, 2):
-            own = context._replace(key=randomness.fold(context.key, "transform", number))
-            images = self.transforms.augmentation(batch.images, own.key)
-            made = adversarial_views(self, self.adversary, batch._replace(images=images), own)
-            views |= {f"{name}_{number}": view for name, view in made.items()}
+            transform_context = context._replace(key=randomness.fold(context.key, "transform", number))
+            images = self.transforms.augmentation(batch.images, transform_context.key)
+            transformed = adversarial_views(self, self.adversary, batch._replace(images=images), transform_context)
+            views |= {f"{name}_{number}": view for name, view in transformed.items()}
         return views
 
     def loss_terms(self, views, batch, context):
@@ -171,11 +171,11 @@ class ASCL(AdversarialMethod):
         ]
         groups = ((0, 1),) if self.transforms is None else COMBINATIONS[self.transforms.combine]
         clean_views = len(passes) // 2
-        found = [
+        results = [
             self.contrast([embeddings[v] for v in group], [tags[v] for v in group], clean_views=clean_views)
             for group in groups
         ]
-        return tf.add_n([value for value, _ in found]) / len(found), _mean([counts for _, counts in found])
+        return tf.add_n([value for value, _ in results]) / len(results), _mean([counts for _, counts in results])
 
 
 def _mean(rows: list[dict]) -> dict:

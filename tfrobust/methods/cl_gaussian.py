@@ -59,8 +59,8 @@ class CLGaussian(Method):
         super().__init__(encoder, head, **kwargs)
         self.noise = noise or AddGaussian(deviation=0.5)
         self.objective = objective or FeatureContrast()
-        given = adversary is not None or attack is not None
-        self.adversary = of_method("CLGaussian", adversary, attack, "cross_entropy") if given else None
+        has_adversary = adversary is not None or attack is not None
+        self.adversary = of_method("CLGaussian", adversary, attack, "cross_entropy") if has_adversary else None
         self.forward = checked_forward(forward)
 
     @property

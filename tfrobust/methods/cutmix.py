@@ -75,8 +75,8 @@ class CutMix(PixelBounds, Method):
             self.mixing.per_step(randomness.uniform(), randomness.fold(key, word), count)
             for word in ("probability", "row", "column")
         )
-        wanted = tf.where(chance < self.probability, mix.weight, 1.0)
-        inside, weight = cut_box(wanted, tf.stack(center, axis=-1), *batch.images.shape[-3:-1])
+        drawn_weight = tf.where(chance < self.probability, mix.weight, 1.0)
+        inside, weight = cut_box(drawn_weight, tf.stack(center, axis=-1), *batch.images.shape[-3:-1])
         inside = inside[..., None]
         # One box for all frames of a clip.
         return Mix(weight, mix.partner), inside if batch.images.shape.rank == 4 else tf.expand_dims(inside, -4)

@@ -123,5 +123,5 @@ class DINO(MomentumMethod, PrototypeMethod):
 
     def finish(self):
         """Give the encoder the weights of the teacher's encoder, with its statistics."""
-        for own, teacher in weight_pairs(self.encoder, self.target_encoder):
-            own.assign(teacher.value)
+        for weight, teacher in weight_pairs(self.encoder, self.target_encoder):
+            weight.assign(teacher.value)

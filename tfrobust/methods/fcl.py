@@ -93,8 +93,8 @@ class FCL(Method):
         self.objective = objective or FeatureContrast()
         self.teacher = teacher
         self.combine = combine
-        given = adversary is not None or attack is not None
-        self.adversary = of_method("FCL", adversary, attack, "cross_entropy") if given else None
+        has_adversary = adversary is not None or attack is not None
+        self.adversary = of_method("FCL", adversary, attack, "cross_entropy") if has_adversary else None
         self.forward = checked_forward(forward)
         self.mode = modes.check_mode(mode)
         require_choice(combine, "FCL.combine", COMBINATIONS)
@@ -115,11 +115,11 @@ class FCL(Method):
         """Check that the perturbation fits the examples, and estimate the cost of their utility."""
         kind = kind_of(example_shape)
         if not takes(self, kind):
-            wanted = "TokenRemoval" if kind is TEXT else "UtilityPerturbation"
+            fitting = "TokenRemoval" if kind is TEXT else "UtilityPerturbation"
             name = type(self.perturbation).__name__
             raise InputError(
                 f"FCL.perturbation is @{name}(), and the examples are {kind.name}, {list(example_shape)}: take "
-                f"@{wanted}()."
+                f"@{fitting}()."
             )
         if kind is not TEXT:
             self.perturbation.check(example_shape)
@@ -169,10 +169,10 @@ class FCL(Method):
         def objective(images, labels):
             return objectives.cross_entropy(forward, labels)(images)
 
-        own = self.perturbation.utility(objective, images, labels)
+        own_utility = self.perturbation.utility(objective, images, labels)
         if self.teacher is None:
-            return own
-        return _by_largest(own) + _by_largest(tf.stop_gradient(self.teacher(images, labels)))
+            return own_utility
+        return _by_largest(own_utility) + _by_largest(tf.stop_gradient(self.teacher(images, labels)))
 
     def loss_terms(self, views, batch, context):
         """Compute the terms, `usable`, and the logits of the images."""

@@ -126,5 +126,5 @@ class FreeAdversarialTraining(Method):
         moved = threat.step(views["perturbation"], slope, threat.epsilon)
         moved = distribution.gather(norms.project_ball(moved, threat.norm, threat.epsilon))
         count = tf.shape(moved)[0] if moved.shape[0] is None else moved.shape[0]
-        whole = tf.concat([moved, self.perturbation.value[count:]], axis=0)
-        self.perturbation.assign(tf.ensure_shape(whole, self.perturbation.shape))
+        perturbations = tf.concat([moved, self.perturbation.value[count:]], axis=0)
+        self.perturbation.assign(tf.ensure_shape(perturbations, self.perturbation.shape))

@@ -76,7 +76,7 @@ class HAT(AdversarialMethod):
         images, adversarial = views["images"], views["adversarial"]
         far = images + self.distance * (adversarial - images)
         (_, clean), (_, attacked), (_, beyond) = self.propagate_views(images, adversarial, far, forward=self.forward)
-        given = tf.argmax(self.helper(adversarial), axis=-1)
-        helped = classification.cross_entropy(beyond, given)
+        helper_labels = tf.argmax(self.helper(adversarial), axis=-1)
+        helped = classification.cross_entropy(beyond, helper_labels)
         terms = robust_terms("trades", clean, attacked, self.targets(batch.labels, clean))
         return {**terms, "helper": helped}, clean

@@ -125,12 +125,12 @@ class IBP(Method):
         boxes = intervals.propagate(network, intervals.input_box(images, radius), arithmetic)
         margins = self.margins(network, boxes, batch.labels, arithmetic, progress)
         tightness, balance = interval_training.regularizers(network, boxes)
-        each = tf.ones_like(batch.labels, tf.float32)
+        ones = tf.ones_like(batch.labels, tf.float32)
         terms = {
             "ce": cross_entropy(logits, batch.labels),
             "ce_certified": cross_entropy(-margins, batch.labels),
-            "tightness": tightness * each,
-            "balance": balance * each,
+            "tightness": tightness * ones,
+            "balance": balance * ones,
         }
         return terms, logits
 

@@ -66,7 +66,7 @@ class LayerWiseContrastive(NTXentMethod):
     def default_weights(self):
         """The weights of the stages: 0.1 for the last, a tenth of the next stage's for each earlier one."""
         deepest = len(self.layer_names)
-        return {name: 10.0 ** (place - deepest) for place, name in enumerate(self.layer_names)}
+        return {name: 10.0 ** (number - deepest) for number, name in enumerate(self.layer_names)}
 
     def loss_terms(self, views, batch, context):
         """Compute NT-Xent of the projections and of each stage, the probe, and the logits of the first view."""
@@ -77,10 +77,10 @@ class LayerWiseContrastive(NTXentMethod):
             stacked = self._outputs(tf.concat(images, axis=0))
             passes = list(zip(*(tf.split(part, len(images)) for part in stacked), strict=True))
         features, *compared = zip(*passes, strict=True)
-        found = [self.contrast(list(one), context, batch, features=list(features)) for one in compared]
-        terms = {name: value for name, (value, _) in zip(self.own_terms, found, strict=True)}
+        results = [self.contrast(list(vectors), context, batch, features=list(features)) for vectors in compared]
+        terms = {name: value for name, (value, _) in zip(self.own_terms, results, strict=True)}
         probes, logits = self.probe_terms(list(features), batch)
-        return {**terms, **found[0][1], **probes}, logits
+        return {**terms, **results[0][1], **probes}, logits
 
     def _outputs(self, images) -> list[tf.Tensor]:
         """Return the embedding, its projection, and the pooled output of each stage, float32 [n, ...]."""

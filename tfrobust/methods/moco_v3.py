@@ -88,15 +88,21 @@ class MoCoV3(FilteringMethod, MomentumPrediction):
 
     def compare(self, queries, key, context, batch):
         """Compute 2 t l(q, k) of each image over the keys of all replicas that `false_negatives` leaves."""
-        own, tags = (self.tags(context, batch, view=view) for view in (0, 1))
-        keys, others = distribution.gather((key[1], tags))
+        query_tags, tags = (self.tags(context, batch, view=view) for view in (0, 1))
+        keys, key_tags = distribution.gather((key[1], tags))
         if self.false_negatives is None:
-            pairs, observed = masks.ByRows(selection.sample_ids, own, others), {}
+            pairs, observed = masks.ByRows(selection.sample_ids, query_tags, key_tags), {}
         else:
             embedded = self.false_negatives.features == "embedding"
             compared = tf.concat([embedding if embedded else q for embedding, q in queries], axis=0)
-            given = (own, others, compared, distribution.gather(key[0]) if embedded else keys, context.step)
-            pairs = FilteredMasks(selection.sample_ids, self.false_negatives, *given, views=len(queries))
+            arguments = (
+                query_tags,
+                key_tags,
+                compared,
+                distribution.gather(key[0]) if embedded else keys,
+                context.step,
+            )
+            pairs = FilteredMasks(selection.sample_ids, self.false_negatives, *arguments, views=len(queries))
             observed = self.detected(pairs, context, batch)
         values = masked_contrastive(queries[0][1], keys, pairs, temperature=self.temperature)
         return 2.0 * self.temperature * values, observed

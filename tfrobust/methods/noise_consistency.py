@@ -43,6 +43,6 @@ class NoiseConsistency(NoisyCopiesMethod):
     def loss_terms(self, views, batch, context):
         """Compute the three terms, and the logits of the first copy."""
         logits = self.logits_of_copies(views)
-        entropies = [classification.cross_entropy(each, batch.labels) for each in logits]
+        entropies = [classification.cross_entropy(copy_logits, batch.labels) for copy_logits in logits]
         divergence, entropy = mixture_consistency(logits)
         return {"ce": tf.add_n(entropies) / len(entropies), "kl": divergence, "entropy": entropy}, logits[0]

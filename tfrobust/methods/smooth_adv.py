@@ -104,7 +104,9 @@ class SmoothAdv(NoisyCopiesMethod):
         logits = self.logits_of_copies(views)
         if self.averaged == "probabilities":
             return {"ce_adv": mixture_cross_entropy(logits, batch.labels)}, logits[0]
-        return {"ce_adv": tf.add_n([cross_entropy(one, batch.labels) for one in logits]) / self.copies}, logits[0]
+        return {
+            "ce_adv": tf.add_n([cross_entropy(copy_logits, batch.labels) for copy_logits in logits]) / self.copies
+        }, logits[0]
 
     def _logits(self, images, training):
         return self.propagate(images, training=training)[1]

@@ -97,7 +97,7 @@ class SwAV(PrototypeMethod):
         """Compute swapped prediction, probe and observations, and the logits of the first view."""
         embeddings, projected = self.represent_views([views[name] for name in self.host_view_names])
         scores = tf.split(self.prototypes(tf.concat(projected, axis=0)), len(projected))
-        codes = [self._codes(scores[place], place) for place in range(len(VIEWS))]
+        codes = [self._codes(scores[view], view) for view in range(len(VIEWS))]
         newest = similarity.normalize(tf.stop_gradient(tf.stack(projected[: len(VIEWS)], axis=1)))
         self.carry(lambda: tf.transpose(distribution.gather(newest), [1, 0, 2]))
         return self.predict_assignments(codes, scores, projected[: len(VIEWS)], embeddings, batch)
@@ -110,12 +110,12 @@ class SwAV(PrototypeMethod):
             started = tf.convert_to_tensor(self.step) > self.queue_start  # `step` has been advanced already
             self.queue.assign(tf.where(started, moved, self.queue))
 
-    def _codes(self, scores: tf.Tensor, place: int) -> tf.Tensor:
+    def _codes(self, scores: tf.Tensor, view: int) -> tf.Tensor:
         """Return the codes [b, k] of one view, balanced together with its queue."""
         how = {"temperature": self.code_temperature, "iterations": self.iterations}
         if not self.queue_length:
             return assignments.sinkhorn(scores, **how)
-        queue = tf.convert_to_tensor(self.queue)[place]
+        queue = tf.convert_to_tensor(self.queue)[view]
         full = tf.reduce_any(queue[-1] != 0.0)
         # Each replica has the whole queue, which counts once in sums over the replicas.
         share = tf.cast(full, tf.float32) / distribution.replica()[0]

@@ -114,39 +114,43 @@ class TCLR(SelfSupervised):
         shares = draw_uniform(randomness.fold(key, "start"), batch_size(images), [1], "start")[:, 0]
         sparse, dense = clips.sparse_and_dense(images, shares, self.frames, self.parts)
         views = {}
-        for make, one, several in zip(self.view_makers, _SPARSE, _DENSE, strict=True):
-            views[one] = make(sparse, randomness.fold(key, one))
-            keys = [randomness.fold(key, f"{several}, {part}") for part in range(self.parts)]
-            views[several] = tf.stack([make(clip, each) for clip, each in zip(dense, keys, strict=True)], axis=1)
+        for make, sparse_name, dense_name in zip(self.view_makers, _SPARSE, _DENSE, strict=True):
+            views[sparse_name] = make(sparse, randomness.fold(key, sparse_name))
+            keys = [randomness.fold(key, f"{dense_name}, {part}") for part in range(self.parts)]
+            views[dense_name] = tf.stack(
+                [make(clip, clip_key) for clip, clip_key in zip(dense, keys, strict=True)], axis=1
+            )
         return views
 
     def loss_terms(self, views, batch, context):
         """Compute the four losses and the probe, and the logits of the first sparse clip."""
-        keep, kept = keep_stages([self.encoder.stage_count], lambda hidden: tf.reduce_mean(hidden, axis=[2, 3]))
+        keep, pooled = keep_stages([self.encoder.stage_count], lambda hidden: tf.reduce_mean(hidden, axis=[2, 3]))
         dense = [clip for name in _DENSE for clip in tf.unstack(views[name], axis=1)]
         passed = self.represent(*map(views.get, _SPARSE), *dense, at_stage=keep)
         embeddings, projections = zip(*passed, strict=True)
-        slices = tf.concat(kept, axis=0)[: 2 * batch_size(embeddings[0])]  # of the sparse clips, [2 b, n, e]
+        slices = tf.concat(pooled, axis=0)[: 2 * batch_size(embeddings[0])]  # of the sparse clips, [2 b, n, e]
         projected = self.project(tf.reshape(slices, [-1, slices.shape[-1]]), training=True)
         slices = tf.split(tf.reshape(projected, [-1, self.parts, projected.shape[-1]]), 2)
         vectors = tf.stack(projections, axis=1)
         halves = tf.split(vectors[:, 2:], 2, axis=1)
-        across = [global_local(one, half, temperature=self.temperature) for one in slices for half in halves]
-        own = {
+        across = [
+            global_local(long_clip, half, temperature=self.temperature) for long_clip in slices for half in halves
+        ]
+        terms = {
             "local_local": local_local(*halves, temperature=self.temperature),
             "global_local": tf.add_n(across) / len(across),
         }
         probe, logits = self.probe_terms(embeddings[:2], batch)
-        return self._instances(vectors, context) | own | probe, logits
+        return self._instances(vectors, context) | terms | probe, logits
 
     def _instances(self, vectors, context) -> dict:
         """Compare the sparse and the dense clips [b, 2 + 2n, d] with those of the videos of all replicas."""
         keys, rows = distribution.gather((vectors, context.rows))
-        same = context.rows[:, None] == rows[None]
+        same_video = context.rows[:, None] == rows[None]
         one_part = tf.roll(tf.eye(2 * self.parts), self.parts, axis=1) > 0  # in the other augmentation
         dense = {"pairs": None if self.across_parts else one_part, "temperature": self.temperature}
         return {
-            "instance_sparse": paired_instances(vectors[:, :2], keys[:, :2], same, temperature=self.temperature),
-            "instance_dense": paired_instances(vectors[:, 2:], keys[:, 2:], same, **dense),
+            "instance_sparse": paired_instances(vectors[:, :2], keys[:, :2], same_video, temperature=self.temperature),
+            "instance_dense": paired_instances(vectors[:, 2:], keys[:, 2:], same_video, **dense),
             "embedding_deviation": tf.fill(tf.shape(context.rows), embedding_deviation(keys[:, 0])),
         }

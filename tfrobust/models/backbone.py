@@ -102,8 +102,8 @@ class Backbone(Encoder):
             normalization_epsilon=normalization_epsilon,
             **kwargs,
         )
-        given = {"model": model, "application": application, "preset": preset}
-        if sum(value is not None for value in given.values()) != 1:
+        sources = {"model": model, "application": application, "preset": preset}
+        if sum(value is not None for value in sources.values()) != 1:
             raise InputError("Backbone takes exactly one of model, application and preset.")
         if arguments and model is not None:
             raise InputError("Backbone.arguments are those of application or preset; a model has been built already.")
@@ -140,24 +140,24 @@ class Backbone(Encoder):
         finally:
             keras.config.set_dtype_policy(before)
 
-    def _set_pixels(self, pixel_range, channel_order, known: foreign.PixelMap | None) -> None:
+    def _set_pixels(self, pixel_range, channel_order, pixel_map: foreign.PixelMap | None) -> None:
         explicit = self.pixel_mean is not None or self.pixel_std is not None
         if explicit and pixel_range is not None:
             raise InputError("Backbone takes pixel_range, or pixel_mean and pixel_std, not both.")
         if pixel_range is not None:
             if len(pixel_range) != 2 or not pixel_range[0] < pixel_range[1]:
                 raise InputError(f"Backbone.pixel_range is (low, high) with low < high, got {pixel_range!r}.")
-            known = foreign.range_map(*pixel_range)
+            pixel_map = foreign.range_map(*pixel_range)
         elif explicit:
             mean, std = self.pixel_mean, self.pixel_std
-            known = foreign.PixelMap(0.0 if mean is None else mean, 1.0 if std is None else std)
-        if known is None:
+            pixel_map = foreign.PixelMap(0.0 if mean is None else mean, 1.0 if std is None else std)
+        if pixel_map is None:
             raise InputError(
                 f"which pixels {self.model.name!r} expects is not known: set pixel_range, such as (0, 1), (0, 255) or "
                 "(-1, 1), or pixel_mean and pixel_std of pixels in [0, 1]."
             )
-        self.pixel_mean, self.pixel_std = known.mean, known.std
-        self.channel_order = require_choice(channel_order or known.order, "Backbone.channel_order", ("rgb", "bgr"))
+        self.pixel_mean, self.pixel_std = pixel_map.mean, pixel_map.std
+        self.channel_order = require_choice(channel_order or pixel_map.order, "Backbone.channel_order", ("rgb", "bgr"))
 
     def _adapt_layers(self) -> None:
         foreign.load_exactly(self.model)

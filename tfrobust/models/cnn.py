@@ -51,7 +51,7 @@ def convolution_stages(
     require_choice(padding, "padding", _PADDINGS)
     if final_pool and pooling == "stride":
         raise InputError("final_pool needs a pooling of 'max' or 'average': set final_pool=False with 'stride'.")
-    made = []
+    stage_layers = []
     for position, stage in enumerate(stages):
         layers = []
         for number, convolution in enumerate(stage):
@@ -63,8 +63,8 @@ def convolution_stages(
             layers.append(unit)
         if pooling in _POOLS and (final_pool or position < len(stages) - 1):
             layers.append(_POOLS[pooling](2, dtype=dtype))
-        made.append(layers)
-    return made
+        stage_layers.append(layers)
+    return stage_layers
 
 
 def smallest_side(stages: list[list]) -> int:

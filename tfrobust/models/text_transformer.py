@@ -284,15 +284,15 @@ class SelfAttention(Configured, keras.layers.Layer):
     def build(self, input_shape):
         """Create the four kernels."""
         width = tuple(input_shape)[-1]
-        each = width // self.heads
+        head_width = width // self.heads
         limit = (3 / width) ** 0.5  # Glorot's for [width, width]; Keras would derive another from the shapes below
         self.query, self.key, self.value, self.out = (
             self.add_weight(
                 name=f"{name}_kernel", shape=shape, initializer=keras.initializers.RandomUniform(-limit, limit)
             )
             for name, shape in (
-                *((name, (width, self.heads, each)) for name in ("query", "key", "value")),
-                ("out", (self.heads, each, width)),
+                *((name, (width, self.heads, head_width)) for name in ("query", "key", "value")),
+                ("out", (self.heads, head_width, width)),
             )
         )
 

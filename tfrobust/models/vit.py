@@ -210,8 +210,8 @@ class PatchTokens(Configured, keras.layers.Layer):
         if grid == self.table_grid:
             return table
         down, across = (
-            tf.constant(resizing_matrix(size, wanted), table.dtype)
-            for size, wanted in zip(self.table_grid, grid, strict=True)
+            tf.constant(resizing_matrix(size, target), table.dtype)
+            for size, target in zip(self.table_grid, grid, strict=True)
         )
         patches = tf.reshape(table[0, 1:], [*self.table_grid, self.width])
         patches = tf.einsum("ir,jc,rcd->ijd", down, across, patches)

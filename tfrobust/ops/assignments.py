@@ -31,8 +31,8 @@ def sinkhorn(
     logs = tf.stop_gradient(tf.cast(scores, tf.float32)) / temperature
     weight = tf.zeros_like(logs[:, :1]) if weights is None else _log(tf.cast(weights, tf.float32))[:, None]
     for _ in range(iterations):
-        own = tf.reduce_logsumexp(logs + weight, axis=0, keepdims=True)
-        logs -= tf.reduce_logsumexp(distribution.gather(own), axis=0, keepdims=True)
+        prototype_mass = tf.reduce_logsumexp(logs + weight, axis=0, keepdims=True)
+        logs -= tf.reduce_logsumexp(distribution.gather(prototype_mass), axis=0, keepdims=True)
         logs -= tf.reduce_logsumexp(logs, axis=1, keepdims=True)
     return tf.nn.softmax(logs)
 

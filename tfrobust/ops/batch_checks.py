@@ -111,17 +111,17 @@ def class_ids(labels, caller: str, remedy: str = "") -> tf.Tensor:
     if labels.dtype.is_bool:
         labels = tf.cast(labels, tf.int32)
     if labels.shape.rank != 2 or labels.shape[1] == 1:
-        return _whole(tf.reshape(labels, [-1]), caller, remedy)
+        return _integral(tf.reshape(labels, [-1]), caller, remedy)
     # If the length of the second axis is unknown, only the graph can decide between ids and one-hot rows.
     column = tf.equal(tf.shape(labels)[1], 1)
-    ones, others = tf.equal(labels, 1), tf.equal(labels, 0)
+    ones, zeros = tf.equal(labels, 1), tf.equal(labels, 0)
     single = tf.equal(tf.reduce_sum(tf.cast(ones, tf.int32), axis=1), 1)
     _require(
-        column | (tf.reduce_all(ones | others) & tf.reduce_all(single)),
+        column | (tf.reduce_all(ones | zeros) & tf.reduce_all(single)),
         f"{caller} takes class ids or one-hot rows as labels, got soft labels{remedy}.",
     )
-    found = tf.argmax(labels, axis=1, output_type=tf.int32)
-    return found if labels.shape[1] is not None else tf.where(column, tf.cast(labels[:, 0], tf.int32), found)
+    ids = tf.argmax(labels, axis=1, output_type=tf.int32)
+    return ids if labels.shape[1] is not None else tf.where(column, tf.cast(labels[:, 0], tf.int32), ids)
 
 
 def known_classes(ids: tf.Tensor, class_count: int | tf.Tensor, caller: str) -> tf.Tensor:
@@ -133,7 +133,7 @@ def known_classes(ids: tf.Tensor, class_count: int | tf.Tensor, caller: str) -> 
         return tf.identity(ids)
 
 
-def _whole(values: tf.Tensor, caller: str, remedy: str) -> tf.Tensor:
+def _integral(values: tf.Tensor, caller: str, remedy: str) -> tf.Tensor:
     ids = tf.cast(values, tf.int32)
     _require(
         tf.reduce_all(tf.equal(tf.cast(ids, values.dtype), values) & (ids >= 0)),
@@ -148,10 +148,10 @@ def plain_refusals() -> Iterator[None]:
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        said = re.search(r"assertion failed: \[(.+)\]", error.message)
-        if said is None:
+        assertion = re.search(r"assertion failed: \[(.+)\]", error.message)
+        if assertion is None:
             raise
-        raise InputError(said[1].replace("] [", " ")) from error
+        raise InputError(assertion[1].replace("] [", " ")) from error
 
 
 def _require(condition: tf.Tensor, message: str) -> tf.Operation | None:

@@ -34,12 +34,12 @@ def arrays_of(examples, labels=None, caller: str = "this") -> tuple[np.ndarray, 
     """
     is_stream = isinstance(examples, (tf.data.Dataset, keras.utils.PyDataset))
     if is_stream == (labels is not None):
-        said = (
+        problem = (
             "takes labels with arrays: pass (images, labels)"
             if labels is None
             else "got labels twice: the data set has its own"
         )
-        raise InputError(f"{caller} {said}.")
+        raise InputError(f"{caller} {problem}.")
     if not is_stream:
         return np.asarray(examples), np.asarray(labels)
     columns, size = ([], []), 0
@@ -72,18 +72,18 @@ def _batches(stream, caller: str) -> Iterator:
 def _pair(element, caller: str) -> tuple:
     """Return examples and labels of one element of a stream."""
     if isinstance(element, dict):
-        found = [next((element[name] for name in names if name in element), None) for names in (_IMAGES, _LABELS)]
+        parts = [next((element[name] for name in names if name in element), None) for names in (_IMAGES, _LABELS)]
     elif isinstance(element, (tuple, list)) and len(element) in (2, 3):
-        found = [
+        parts = [
             _pair({**element[0], "labels": 0}, caller)[0] if isinstance(element[0], dict) else element[0],
             element[1],
         ]
     else:
-        found = [None]
-    if any(part is None or isinstance(part, (dict, tuple, list, tf.RaggedTensor)) for part in found):
+        parts = [None]
+    if any(part is None or isinstance(part, (dict, tuple, list, tf.RaggedTensor)) for part in parts):
         keys = sorted(map(str, element)) if isinstance(element, dict) else type(element).__name__
         raise InputError(
             f"{caller} takes batches (images, labels) or dicts with 'images' and 'labels', got {str(keys)[:80]}: map "
             "the data set to pairs."
         )
-    return tuple(found)
+    return tuple(parts)

@@ -35,11 +35,11 @@ def by_frame(values: tf.Tensor, clips: tf.Tensor) -> tf.Tensor:
     return tf.reshape(values, [-1, frame_count(clips)])
 
 
-def changed(clips: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+def changed(clips: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     """Return the frames in which two batches differ anywhere, bool [b, t]."""
-    return by_frame(tf.reduce_any(split(clips) != split(others), axis=[1, 2, 3]), clips)
+    return by_frame(tf.reduce_any(split(clips) != split(second), axis=[1, 2, 3]), clips)
 
 
-def keep(mask: tf.Tensor, clips: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Return the frames of `clips` where the mask bool [b, t] is True, and those of `others` elsewhere."""
-    return tf.where(mask[..., None, None, None], clips, others)
+def keep(mask: tf.Tensor, clips: tf.Tensor, elsewhere: tf.Tensor) -> tf.Tensor:
+    """Return the frames of `clips` where the mask bool [b, t] is True, and those of `elsewhere` elsewhere."""
+    return tf.where(mask[..., None, None, None], clips, elsewhere)

@@ -110,30 +110,30 @@ def directions(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         (float [b, n], bool [b]); a row of 0 has some constant direction, without a gradient.
     """
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(gradient), axis=1, keepdims=True))
-    known = largest > 0.0
+    defined = largest > 0.0
     # Divided by the largest entry, so that no square underflows.
-    scaled = tf.where(known, gradient / tf.where(known, largest, 1.0), 1.0)
-    return scaled / tf.norm(scaled, axis=1, keepdims=True), known[:, 0]
+    scaled = tf.where(defined, gradient / tf.where(defined, largest, 1.0), 1.0)
+    return scaled / tf.norm(scaled, axis=1, keepdims=True), defined[:, 0]
 
 
-def cosines(objective: Callable, inputs: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+def cosines(objective: Callable, inputs: tf.Tensor, moved: tf.Tensor) -> tf.Tensor:
     """Compute the cosine between the gradients of an objective at two points, per example.
 
     Args:
         objective: inputs -> float [b].
         inputs: float32 [b, ...].
-        others: float32 [b, ...].
+        moved: float32 [b, ...].
 
     Returns:
         float32 [b], NaN where either gradient is 0.
     """
     rows = [
         tf.reshape(input_gradient(objective, points)[1], [-1, math.prod(points.shape[1:])])
-        for points in (inputs, others)
+        for points in (inputs, moved)
     ]
-    (first, known), (second, also_known) = map(directions, rows)
+    (first, defined), (second, also_defined) = map(directions, rows)
     values = tf.reduce_sum(first * second, axis=1)
-    return tf.where(known & also_known, values, tf.fill(tf.shape(values), float("nan")))
+    return tf.where(defined & also_defined, values, tf.fill(tf.shape(values), float("nan")))
 
 
 @tf.custom_gradient

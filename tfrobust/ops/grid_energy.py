@@ -62,31 +62,31 @@ def lowest_levels(costs: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Ten
     pairs = [(pair, 4 * pair) for pair in pairs]
     trees = (side + 1) / (2 * side)  # share of the spanning trees that contain a given edge
 
-    def send(place, sent, kept):
+    def send(number, sent, previous):
         """Return the messages that a color receives, from the messages it has sent and its previous ones."""
-        own = colors[place]
-        beliefs = [trees * (cost + _over_slots(got)) for cost, got in zip(excess[1 - place], sent, strict=True)]
+        color = colors[number]
+        beliefs = [trees * (cost + _over_slots(got)) for cost, got in zip(excess[1 - number], sent, strict=True)]
         levels = [
-            tf.gather(belief, own.senders) - tf.gather(got, own.returns)
+            tf.gather(belief, color.senders) - tf.gather(got, color.returns)
             for belief, got in zip(beliefs, sent, strict=True)
         ]
-        fresh = _spread(*levels, *pairs[place])
-        return tuple(_DAMPING * old + (1 - _DAMPING) * new for old, new in zip(kept, fresh, strict=True))
+        fresh = _spread(*levels, *pairs[number])
+        return tuple(_DAMPING * old + (1 - _DAMPING) * new for old, new in zip(previous, fresh, strict=True))
 
-    def one(black, white):
+    def exchange(black, white):
         black = send(0, white, black)
         return black, send(1, black, white)
 
     start = tuple((tf.zeros_like(pair),) * 2 for pair, _ in pairs)
-    final = tf.while_loop(lambda *_: True, one, start, maximum_iterations=_ROUNDS_PER_SIDE * side)
+    final = tf.while_loop(lambda *_: True, exchange, start, maximum_iterations=_ROUNDS_PER_SIDE * side)
     steps = [
-        _best(*(cost + _over_slots(got) for cost, got in zip(excess[place], messages, strict=True)))
-        for place, messages in enumerate(final)
+        _best(*(cost + _over_slots(got) for cost, got in zip(excess[number], messages, strict=True)))
+        for number, messages in enumerate(final)
     ]
     for _ in range(_DESCENTS):
-        for place, color in enumerate(colors):
-            neighbors = tf.gather(steps[1 - place], color.senders)
-            steps[place] = _best(*_given(neighbors, *excess[place], pairs[place][0]))
+        for number, color in enumerate(colors):
+            neighbors = tf.gather(steps[1 - number], color.senders)
+            steps[number] = _best(*_conditioned(neighbors, *excess[number], pairs[number][0]))
     order = np.argsort(np.concatenate([color.cells for color in colors]))
     levels = tf.transpose(tf.gather(tf.concat(steps, axis=0), order)) / 2
     return tf.reshape(levels, [-1, side, side])
@@ -95,16 +95,16 @@ def lowest_levels(costs: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Ten
 def _chessboard(side: int) -> tuple[_Color, _Color]:
     row, column = np.divmod(np.arange(side * side), side)
     cells = [np.flatnonzero((row + column) % 2 == color) for color in (0, 1)]
-    place = np.zeros(side * side, np.int32)
+    index_in_color = np.zeros(side * side, np.int32)
     for members in cells:
-        place[members] = np.arange(len(members))
+        index_in_color[members] = np.arange(len(members))
     colors = []
     for members in cells:
         senders, returns = (np.zeros([len(members), 4], np.int32) for _ in range(2))
         for direction, (below, beside) in enumerate(_DIRECTIONS):
             there = row[members] + below, column[members] + beside
             exists = np.all([(0 <= axis) & (axis < side) for axis in there], axis=0)
-            senders[exists, direction] = place[there[0][exists] * side + there[1][exists]]
+            senders[exists, direction] = index_in_color[there[0][exists] * side + there[1][exists]]
             returns[:, direction] = 4 * senders[:, direction] + (direction ^ 1)
         colors.append(_Color(members, senders.ravel(), returns.ravel()))
     return tuple(colors)
@@ -123,21 +123,23 @@ def _over_slots(slots: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.reshape(slots, [slots.shape[0] // 4, 4, -1]), axis=1)
 
 
-def _spread(one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor, far: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _spread(first: tf.Tensor, second: tf.Tensor, pair: tf.Tensor, far: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute min_j level_j + pair (k - j)^2 for k = 1, 2, minus that of k = 0; level_0 = 0, far = 4 pair.
 
     A weight of 0 gives messages of 0, so the values in slots beyond the border do not matter.
     """
-    zero = tf.minimum(tf.minimum(one + pair, two + far), 0.0)
-    middle = tf.minimum(tf.minimum(one, two + pair), pair)
-    return middle - zero, tf.minimum(tf.minimum(one + pair, two), far) - zero
+    zero = tf.minimum(tf.minimum(first + pair, second + far), 0.0)
+    middle = tf.minimum(tf.minimum(first, second + pair), pair)
+    return middle - zero, tf.minimum(tf.minimum(first + pair, second), far) - zero
 
 
-def _given(neighbors: tf.Tensor, one: tf.Tensor, two: tf.Tensor, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _conditioned(
+    neighbors: tf.Tensor, first: tf.Tensor, second: tf.Tensor, pair: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the costs of k = 1, 2, minus that of k = 0, given the steps [4 c, b] of the neighbors."""
-    return one + _over_slots(pair * (1 - 2 * neighbors)), two + _over_slots(pair * (4 - 4 * neighbors))
+    return first + _over_slots(pair * (1 - 2 * neighbors)), second + _over_slots(pair * (4 - 4 * neighbors))
 
 
-def _best(one: tf.Tensor, two: tf.Tensor) -> tf.Tensor:
+def _best(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     """Return the cheapest of 0, 1, 2 as float32, from the costs of 1 and 2 relative to 0."""
-    return tf.where(tf.minimum(one, two) < 0, tf.where(two < one, 2.0, 1.0), 0.0)
+    return tf.where(tf.minimum(first, second) < 0, tf.where(second < first, 2.0, 1.0), 0.0)

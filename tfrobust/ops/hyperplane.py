@@ -52,7 +52,7 @@ def move(points, normals, excess, kind: str, low: float = 0.0, high: float = 1.0
     weight = tf.abs(way)
     # Scales w to a largest entry of 1, so that squares of tiny gradients do not underflow.
     largest = tf.reduce_max(weight, 1, keepdims=True)
-    weight, needed = (tf.math.divide_no_nan(each, largest) for each in (weight, tf.abs(excess)))
+    weight, needed = (tf.math.divide_no_nan(term, largest) for term in (weight, tf.abs(excess)))
     room = tf.maximum(tf.where(way > 0, high - points, points - low), 0.0)
     room = tf.where(weight > 0, room, 0.0)
     fill = _by_weight if kind == "l1" else _by_scale
@@ -101,7 +101,7 @@ def _by_weight(weight, room, needed, _):
     last = tf.reduce_sum(tf.cast(reached < needed, tf.int32), 1, keepdims=True)
     threshold = tf.gather(ordered, tf.minimum(last, size - 1), batch_dims=1)
     above, tied = weight > threshold, weight == threshold
-    left = needed - tf.reduce_sum(tf.where(above, filled, 0.0), 1, keepdims=True)
-    share = tf.math.divide_no_nan(left, tf.reduce_sum(tf.where(tied, filled, 0.0), 1, keepdims=True))
+    missing = needed - tf.reduce_sum(tf.where(above, filled, 0.0), 1, keepdims=True)
+    share = tf.math.divide_no_nan(missing, tf.reduce_sum(tf.where(tied, filled, 0.0), 1, keepdims=True))
     partly = tf.where(tied, tf.clip_by_value(share, 0.0, 1.0) * room, 0.0)
     return tf.where(last < size, tf.where(above, room, partly), room)

@@ -310,8 +310,8 @@ def _scale(difference: tf.Tensor, room: tf.Tensor, epsilon: float) -> tf.Tensor:
         held = tf.cast(scale * magnitude >= room, scale.dtype)
         fixed = tf.reduce_sum(held * limits, axes, keepdims=True)
         free = tf.reduce_sum((1.0 - held) * squares, axes, keepdims=True)
-        left = tf.maximum(epsilon**2 - fixed, 0.0)
-        better = tf.minimum(tf.sqrt(tf.math.divide_no_nan(left, free)), 1.0)
+        budget = tf.maximum(epsilon**2 - fixed, 0.0)
+        better = tf.minimum(tf.sqrt(tf.math.divide_no_nan(budget, free)), 1.0)
         # Relative changes below 1e-6 are rounding, not a change of the set of held coordinates.
         rising = ~inside & (better > scale * (1.0 + 1e-6))
         return tf.where(rising, better, scale), rising

@@ -12,9 +12,9 @@ def signs(single: float, several: float, cosine: float) -> list[str]:
         several: accuracy under an attack of several steps, such as PGD, in the same threat model.
         cosine: mean cosine between the input gradients at an image and at a random point of its ball.
     """
-    found = []
+    clauses = []
     if single - several > WIDEST_GAP:
-        found.append(f"FGSM leaves {single:.1%} accuracy, and several steps leave {several:.1%}")
+        clauses.append(f"FGSM leaves {single:.1%} accuracy, and several steps leave {several:.1%}")
     if cosine < LEAST_COSINE:
-        found.append(f"input gradients near an image have a cosine of {cosine:.2f} with its own")
-    return found
+        clauses.append(f"input gradients near an image have a cosine of {cosine:.2f} with its own")
+    return clauses

@@ -48,7 +48,7 @@ def fold(key: tf.Tensor, *path) -> tf.Tensor:
         for number in numbers:
             key = tf.random.experimental.stateless_fold_in(key, number)
         return key
-    return tf.map_fn(lambda one: fold(one, *numbers), key)
+    return tf.map_fn(lambda example_key: fold(example_key, *numbers), key)
 
 
 def example_keys(key: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
@@ -81,9 +81,9 @@ def draw(sampler: Callable, key: tf.Tensor, shape: Sequence) -> tf.Tensor:
     """
     count, rest = shape[0], list(shape[1:])
     if key.shape.rank == 2:
-        one = lambda k: sampler(rest, k)  # noqa: E731 - traced twice otherwise
+        draw_row = lambda k: sampler(rest, k)  # noqa: E731 - traced twice otherwise
         dtype = sampler([1], tf.zeros([2], tf.int32)).dtype
-        return tf.map_fn(one, key, fn_output_signature=tf.TensorSpec(rest, dtype))
+        return tf.map_fn(draw_row, key, fn_output_signature=tf.TensorSpec(rest, dtype))
     replicas, replica = distribution.replica()
     if replicas == 1:
         return sampler([count, *rest], key)

@@ -43,9 +43,9 @@ def remove(tokens: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     Returns:
         [b, l] of the same dtype.
     """
-    left = tf.where(chosen, tf.zeros_like(tokens), tokens)
-    order = tf.argsort(tf.cast(~is_token(left), tf.int32), axis=1, stable=True)
-    return tf.gather(left, order, batch_dims=1)
+    remaining = tf.where(chosen, tf.zeros_like(tokens), tokens)
+    order = tf.argsort(tf.cast(~is_token(remaining), tf.int32), axis=1, stable=True)
+    return tf.gather(remaining, order, batch_dims=1)
 
 
 def utility(objective: Callable, tokens: tf.Tensor, labels: tf.Tensor, *, block_size: int | None = None) -> tf.Tensor:
@@ -117,19 +117,19 @@ def _over_removals(change: Callable, tokens: tf.Tensor, block_size: int | None) 
         return change(without(tf.gather(tokens, rows), columns), rows)
 
     if sentences is not None and sentences * length <= block_size:
-        found = block(tf.range(sentences * length))
+        changes = block(tf.range(sentences * length))
     else:
-        found = _by_blocks(block, tf.shape(tokens)[0] * length, block_size)
-    found = tf.ensure_shape(tf.reshape(found, [-1, length]), [sentences, length])
-    return tf.stop_gradient(tf.where(is_token(tokens), found, tf.zeros_like(found)))
+        changes = _by_blocks(block, tf.shape(tokens)[0] * length, block_size)
+    changes = tf.ensure_shape(tf.reshape(changes, [-1, length]), [sentences, length])
+    return tf.stop_gradient(tf.where(is_token(tokens), changes, tf.zeros_like(changes)))
 
 
 def _by_blocks(block: Callable, count: tf.Tensor, size: int) -> tf.Tensor:
     """Apply `block` to the numbers 0 .. count - 1, `size` at a time; the last block repeats its last number."""
     blocks = (count + size - 1) // size
     places = tf.minimum(tf.reshape(tf.range(blocks * size), [blocks, size]), count - 1)
-    found = tf.map_fn(block, places, parallel_iterations=1, fn_output_signature=tf.TensorSpec([size], tf.float32))
-    return tf.reshape(found, [-1])[:count]
+    changes = tf.map_fn(block, places, parallel_iterations=1, fn_output_signature=tf.TensorSpec([size], tf.float32))
+    return tf.reshape(changes, [-1])[:count]
 
 
 def _pairs(numbers: tf.Tensor, length: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -149,11 +149,11 @@ def rank_correlation(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
         Spearman 1904.
     """
     ranks = (average_ranks(_rows(maps)) for maps in (first, second))
-    first, second = (each - tf.reduce_mean(each, axis=1, keepdims=True) for each in ranks)
+    first, second = (row_ranks - tf.reduce_mean(row_ranks, axis=1, keepdims=True) for row_ranks in ranks)
     squares = tf.reduce_sum(first**2, axis=1) * tf.reduce_sum(second**2, axis=1)
     # Ranks are multiples of 1/2, so the deviations of a constant map are exactly 0.
-    found = tf.clip_by_value(tf.reduce_sum(first * second, axis=1) / tf.sqrt(squares), -1.0, 1.0)
-    return tf.where(squares > 0, found, tf.constant(float("nan"), tf.float64))
+    correlation = tf.clip_by_value(tf.reduce_sum(first * second, axis=1) / tf.sqrt(squares), -1.0, 1.0)
+    return tf.where(squares > 0, correlation, tf.constant(float("nan"), tf.float64))
 
 
 def average_ranks(values: tf.Tensor) -> tf.Tensor:

@@ -26,7 +26,7 @@ COMBINATIONS = ("intersection", "union")
 KEY_VIEWS = ("each", "any", "all")
 # Names of the values of `detection`; the shares need labels.
 SHARES = ("false_negatives_found", "true_negatives_removed")
-LEFT = "negatives_left"
+REMAINING = "negatives_left"
 
 # Below every cosine.
 _NEVER = -2.0
@@ -75,9 +75,9 @@ class FalseNegatives(Configured):
             bool [r, m] each.
         """
         candidates = masks.negative & ~relations.same_sample(anchors, keys)
-        found = candidates & self.suspects(similarity, candidates, anchors, keys, step)
-        positive = masks.positive | found if self.action == "attract" else masks.positive
-        return PairMasks(positive, masks.negative & ~found)
+        suspected = candidates & self.suspects(similarity, candidates, anchors, keys, step)
+        positive = masks.positive | suspected if self.action == "attract" else masks.positive
+        return PairMasks(positive, masks.negative & ~suspected)
 
     def check_count(self, images: int) -> None:
         """Raise ValueError if the number of training images is too small; a hook that does nothing by default."""
@@ -142,9 +142,9 @@ class FNC(FalseNegatives):
         score = tf.where(candidates, similarity, _NEVER)
         above = score > self.threshold
         count = keys.sample.shape[0]
-        wanted = tf.minimum(self.top_k, tf.shape(score)[1]) if count is None else min(self.top_k, count)
+        nearest_count = tf.minimum(self.top_k, tf.shape(score)[1]) if count is None else min(self.top_k, count)
         if self.top_k:
-            nearest = score >= tf.math.top_k(score, wanted).values[:, -1:]
+            nearest = score >= tf.math.top_k(score, nearest_count).values[:, -1:]
         else:
             nearest = tf.zeros_like(candidates)
         return above | nearest if self.combine == "union" else above & nearest
@@ -281,14 +281,14 @@ class IFND(FalseNegatives):
         self.check_count(len(features))
         # One thread: with several, the order of summation would show in the last bits.
         with threadpool_limits(1):
-            found = KMeans(self.clusters, n_init=1, random_state=seed).fit(features)
-            logits = features @ normalize(found.cluster_centers_).numpy().T / self.temperature
-        own = np.take_along_axis(logits, found.labels_[:, None], axis=1)
-        confidence = -np.log(np.exp(logits - own).sum(axis=1))
+            clustering = KMeans(self.clusters, n_init=1, random_state=seed).fit(features)
+            logits = features @ normalize(clustering.cluster_centers_).numpy().T / self.temperature
+        own_logit = np.take_along_axis(logits, clustering.labels_[:, None], axis=1)
+        confidence = -np.log(np.exp(logits - own_logit).sum(axis=1))
         accepted = round(min(max(float(value_at(self.acceptance, step)), 0.0), 1.0) * len(features))
         labels = np.full(len(features), -1, np.int32)
         chosen = np.argsort(-confidence, kind="stable")[:accepted]
-        labels[chosen] = found.labels_[chosen]
+        labels[chosen] = clustering.labels_[chosen]
         return labels
 
 
@@ -336,7 +336,7 @@ class FilteredMasks:
         if self.false_negatives.over_views:
             places = [(rows + view * (count // self.views)) % count for view in range(self.views)]
         cosines = [
-            tf.matmul(tf.gather(self.anchor_features, place), self.key_features, transpose_b=True) for place in places
+            tf.matmul(tf.gather(self.anchor_features, row), self.key_features, transpose_b=True) for row in places
         ]
         # Rounding can put the cosine of equal vectors slightly above 1, where it would exceed a threshold of 1.
         return tf.clip_by_value(tf.reduce_max(tf.stack(cosines), axis=0), -1.0, 1.0)
@@ -358,16 +358,16 @@ def detection(filtered: FilteredMasks) -> dict[str, tf.Tensor]:
 
     def counts(rows):
         before, after = filtered.both(rows)
-        same = relations.same_label(relations.take(filtered.anchors, rows), filtered.keys)
+        alike = relations.same_label(relations.take(filtered.anchors, rows), filtered.keys)
         removed = before.negative & ~after.negative
-        kinds = (removed & same, before.negative & same, removed & ~same, before.negative & ~same, after.negative)
+        kinds = (removed & alike, before.negative & alike, removed & ~alike, before.negative & ~alike, after.negative)
         return tf.stack([tf.reduce_sum(tf.cast(kind, tf.float32), axis=1) for kind in kinds], axis=1)
 
     blocks = relations.in_blocks(counts, count, width * filtered.views, columns=5)
     sums = tf.concat([tf.reduce_sum(blocks, axis=0), [tf.cast(count, tf.float32)]], axis=0)
-    found, same, lost, others, left, anchors = tf.unstack(distribution.global_sum(sums))
-    quotients = ((found, same), (lost, others), (left, anchors))
-    return {name: tf.math.divide_no_nan(*pair) for name, pair in zip((*SHARES, LEFT), quotients, strict=True)}
+    detected, alike, lost, unlike, remaining, anchors = tf.unstack(distribution.global_sum(sums))
+    quotients = ((detected, alike), (lost, unlike), (remaining, anchors))
+    return {name: tf.math.divide_no_nan(*pair) for name, pair in zip((*SHARES, REMAINING), quotients, strict=True)}
 
 
 def value_at(number, step):

@@ -102,8 +102,10 @@ def in_blocks(values: Callable[[tf.Tensor], tf.Tensor], count, width, *, columns
     """
     block = tf.clip_by_value(BLOCK_ELEMENTS // tf.maximum(width, 1), 1, tf.maximum(count, 1))
     places = tf.reshape(tf.range(tf.cast(tf.math.ceil(count / block), tf.int32) * block), [-1, block])
-    found = tf.map_fn(values, tf.minimum(places, count - 1), parallel_iterations=1, fn_output_signature=tf.float32)
-    return tf.reshape(found, [-1, columns])[:count]
+    values_of_blocks = tf.map_fn(
+        values, tf.minimum(places, count - 1), parallel_iterations=1, fn_output_signature=tf.float32
+    )
+    return tf.reshape(values_of_blocks, [-1, columns])[:count]
 
 
 def _equal(first, second):

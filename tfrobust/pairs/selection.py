@@ -27,8 +27,8 @@ def class_ids(anchors: Tags, keys: Tags) -> PairMasks:
     Returns:
         bool [n, m] each.
     """
-    same = relations.same_label(anchors, keys)
-    return PairMasks(positive=same & ~relations.same_embedding(anchors, keys), negative=~same)
+    alike = relations.same_label(anchors, keys)
+    return PairMasks(positive=alike & ~relations.same_embedding(anchors, keys), negative=~alike)
 
 
 def sample_ids(anchors: Tags, keys: Tags) -> PairMasks:
@@ -41,8 +41,8 @@ def sample_ids(anchors: Tags, keys: Tags) -> PairMasks:
     Returns:
         bool [n, m] each.
     """
-    same = relations.same_sample(anchors, keys)
-    return PairMasks(positive=relations.counterparts(anchors, keys), negative=~same)
+    one_image = relations.same_sample(anchors, keys)
+    return PairMasks(positive=relations.counterparts(anchors, keys), negative=~one_image)
 
 
 class Selection(Configured):
@@ -158,12 +158,12 @@ class LeakedSelection(Selection):
     def __call__(self, anchors: Tags, keys: Tags) -> PairMasks:
         """Return the masks, bool [n, m] each, from tags of n and m embeddings."""
         positive, negative = class_ids(anchors, keys)
-        same = relations.same_prediction(anchors, keys)
+        agreeing = relations.same_prediction(anchors, keys)
         if self.counterpart == "code":
-            return PairMasks(positive & same, negative & same)
+            return PairMasks(positive & agreeing, negative & agreeing)
         # A counterpart has the same label already; the explicit mask also holds where labels were changed per view.
         always = relations.counterparts(anchors, keys)
-        return PairMasks((positive & same) | always, negative & same & ~always)
+        return PairMasks((positive & agreeing) | always, negative & agreeing & ~always)
 
 
 def count_pairs(masks: PairMasks | relations.ByRows, key_view: tf.Tensor, *, clean_views: int = 1) -> dict:

@@ -23,7 +23,7 @@ from tfrobust.evaluation.progress import attack_title
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.base import Method
 from tfrobust.models.shared.normalization import unsynchronized
-from tfrobust.pairs.false_negatives import LEFT
+from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
 from tfrobust.training.callbacks import AveragedWeights, CollapseWarning, NegativesWarning
 from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
@@ -229,7 +229,7 @@ class Stage:
         own = refreshers(self.method, self.dataset.train, seed=self.seed, batch_size=self.batch_size)
         if "embedding_deviation" in self.method.observations:
             own.append(CollapseWarning())
-        if LEFT in self.method.observations:
+        if REMAINING in self.method.observations:
             own.append(NegativesWarning())
         return Loop(
             method=self.method,

@@ -18,7 +18,7 @@ from tfrobust.errors import InputError
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.base import Method
 from tfrobust.ops import finite, geometry, gradients, overfitting, probabilities, randomness
-from tfrobust.pairs.false_negatives import LEFT
+from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.training.checkpoint import CheckpointStore
 
 _log = logging.getLogger(__name__)
@@ -357,7 +357,7 @@ class NegativesWarning(keras.callbacks.Callback):
 
     def _total(self) -> float | None:
         """Return the sum of `negatives_left` in this epoch so far; None for a method that does not observe it."""
-        mean = getattr(self.model, "means", {}).get(LEFT)
+        mean = getattr(self.model, "means", {}).get(REMAINING)
         return None if mean is None else float(mean.total)
 
 

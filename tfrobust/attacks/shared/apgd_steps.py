@@ -156,11 +156,11 @@ class Sparse:
         slope = self.threat.parts(gradient)
         magnitude, size = tf.abs(slope), slope.shape[1:].num_elements()
         share, length = (self.threat.by_part(state[name], point) for name in ("share", "step_size"))
-        place = tf.clip_by_value((1.0 - share) * size, 0.0, size - 1.0)
+        rank = tf.clip_by_value((1.0 - share) * size, 0.0, size - 1.0)
         # Counted from the largest, so that only as many values are sorted as the widest row needs.
-        place = size - 1 - tf.cast(place, tf.int32)
-        largest = tf.math.top_k(tf.reshape(magnitude, [-1, size]), tf.reduce_max(place) + 1).values
-        threshold = tf.gather(largest, place, batch_dims=1)
+        rank = size - 1 - tf.cast(rank, tf.int32)
+        largest = tf.math.top_k(tf.reshape(magnitude, [-1, size]), tf.reduce_max(rank) + 1).values
+        threshold = tf.gather(largest, rank, batch_dims=1)
         signs = tf.sign(slope) * tf.cast(magnitude >= by_example(threshold, slope), point.dtype)
         count = tf.reduce_sum(tf.abs(signs), list(range(1, slope.shape.rank)))
         change = by_example(length / (count + 1e-10), slope) * signs
@@ -230,20 +230,20 @@ def checkpoints(norm: str, steps: int) -> dict[int, int]:
         shrink = 0
     else:
         window, shrink, shortest = (max(int(share * steps), 1) for share in (0.22, 0.03, 0.06))
-    found, step = {}, window
+    windows, step = {}, window
     while step <= steps:
-        found[step] = window
+        windows[step] = window
         window = max(window - shrink, shortest)
         step += window
-    return found
+    return windows
 
 
 def _phases(epsilon: float, steps: int, large_radii: bool) -> list[tuple[float, int]]:
     if not large_radii:
         return [(epsilon, steps)]
-    phases, left = [], steps
+    phases, remaining = [], steps
     for factor, share in _LARGE_RADII[:-1]:
-        length = min(math.ceil(share * steps), left)
+        length = min(math.ceil(share * steps), remaining)
         phases.append((factor * epsilon, length))
-        left -= length
-    return [*phases, (_LARGE_RADII[-1][0] * epsilon, left)]
+        remaining -= length
+    return [*phases, (_LARGE_RADII[-1][0] * epsilon, remaining)]

@@ -122,10 +122,10 @@ class Engine:
 
     def graphs(self, shape: Sequence[int], targeted: bool) -> Graphs:
         """Return the attack's graphs for batches of any size, traced once per shape of an example."""
-        known = (tuple(shape), targeted)
-        if known not in self._graphs:
-            self._graphs[known] = self._compile(*known)
-        return self._graphs[known]
+        signature = (tuple(shape), targeted)
+        if signature not in self._graphs:
+            self._graphs[signature] = self._compile(*signature)
+        return self._graphs[signature]
 
     def _compile(self, shape: tuple[int, ...], targeted: bool) -> Graphs:
         inputs, number = tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)
@@ -133,7 +133,7 @@ class Engine:
         key = tf.TensorSpec([2], tf.int32)
         start = _compiled(self._start, inputs, goal, key, number, number)
         state = tf.nest.map_structure(
-            lambda each: tf.TensorSpec([None, *each.shape[1:]], each.dtype), start.structured_outputs
+            lambda tensor: tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype), start.structured_outputs
         )
         advance = _compiled(self._advance, inputs, goal, number, state, tf.TensorSpec([], tf.int32))
         return Graphs(start, advance, _compiled(self._verify, inputs, goal, inputs))
@@ -264,13 +264,13 @@ class _Slots:
         for name in ("example", "rounds", "step"):
             setattr(self, name, getattr(self, name)[staying])
         places = tf.constant(np.flatnonzero(staying))
-        self.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.state) if len(self) else None
+        self.state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, places), self.state) if len(self) else None
 
     def add(self, rows: np.ndarray, rounds: np.ndarray, state: dict) -> None:
         """Append new examples [m] to the occupied slots, with a state of at least m rows."""
-        fresh = tf.nest.map_structure(lambda each: each[: len(rows)], state)
+        fresh = tf.nest.map_structure(lambda tensor: tensor[: len(rows)], state)
         if self.state is not None:
-            old = tf.nest.map_structure(lambda each: each[: len(self)], self.state)
+            old = tf.nest.map_structure(lambda tensor: tensor[: len(self)], self.state)
             fresh = tf.nest.map_structure(lambda *both: tf.concat(both, axis=0), old, fresh)
         self.state = fresh
         self.example = np.concatenate([self.example, rows])
@@ -354,7 +354,7 @@ class _Run:
         if len(self.slots):
             places = self._padded(np.arange(len(self.slots)))
             if len(places) > len(self.slots):
-                self.slots.state = tf.nest.map_structure(lambda each: tf.gather(each, places), self.slots.state)
+                self.slots.state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, places), self.slots.state)
             self.batch = (*self._batch(self.slots.example[places]), tf.constant(self.slots.rounds[places]))
 
     def _stage(self, deadline: float) -> bool:
@@ -362,12 +362,12 @@ class _Run:
         slots, steps = self.slots, self.attack.steps
         # Examples enter the batch at the end of a stage. Stages, unlike calls, do not depend on the clock, so neither
         # does which examples share a batch.
-        left = min(max(_SHORTEST_STAGE, -(-steps // _STAGES)), _LONGEST_STAGE, steps - int(slots.step.max()))
-        while left:
+        remaining = min(max(_SHORTEST_STAGE, -(-steps // _STAGES)), _LONGEST_STAGE, steps - int(slots.step.max()))
+        while remaining:
             if time.monotonic() > deadline:
                 return False
             count = 1 if self.seconds_per_step is None else int(_CALL_SECONDS / self.seconds_per_step)
-            count = max(1, min(count, left))
+            count = max(1, min(count, remaining))
             began = time.monotonic()
             slots.state = self.graphs.advance(*self.batch, slots.state, tf.constant(count, tf.int32))
             slots.state["found"].numpy()  # waits for the device
@@ -375,30 +375,32 @@ class _Run:
                 self.seconds_per_step = max((time.monotonic() - began) / count, 1e-6)
             self.timed = True
             slots.step += count
-            left -= count
+            remaining -= count
             self._report()
         return True
 
     def _harvest(self):
         """Remove finished examples from the batch and queue their candidates; verify claims of success at once."""
         slots, count = self.slots, len(self.slots)
-        found, ended = slots.state["found"].numpy(), slots.step >= self.attack.steps
-        found |= self.attack.searches_surrogate  # the search does not see what reaches the goal: try all
-        if not (found[:count].any() or ended.any()):
+        claimed, ended = slots.state["found"].numpy(), slots.step >= self.attack.steps
+        claimed |= self.attack.searches_surrogate  # the search does not see what reaches the goal: try all
+        if not (claimed[:count].any() or ended.any()):
             return
         candidates = self.attack.candidate(slots.state).numpy()[:count]
         # A candidate equal to the clean input was verified before: repeating that would find errors by chance.
         unverified = _differ(candidates, self.data.inputs[slots.example])
-        early = found[:count] & unverified
+        early = claimed[:count] & unverified
         if early.any():
             self._verify(slots.example[early], candidates[early])
-        refused = found[:count] & ~self.success[slots.example]
+        refused = claimed[:count] & ~self.success[slots.example]
         if refused.any():
             # A stochastic model may have erred once: where the verification fails, the round continues.
-            slots.state = self.attack.refuse(slots.state, tf.constant(np.pad(refused, (0, len(found) - count))))
-            others = self.attack.candidate(slots.state).numpy()[:count]
-            unverified = _differ(others, self.data.inputs[slots.example]) & (~refused | _differ(others, candidates))
-            candidates = others
+            slots.state = self.attack.refuse(slots.state, tf.constant(np.pad(refused, (0, len(claimed) - count))))
+            replacements = self.attack.candidate(slots.state).numpy()[:count]
+            unverified = _differ(replacements, self.data.inputs[slots.example]) & (
+                ~refused | _differ(replacements, candidates)
+            )
+            candidates = replacements
         unverified &= ended & ~self.success[slots.example]
         self.pending += list(zip(slots.example[unverified], candidates[unverified], strict=True))
         leaving = ended | self.success[slots.example]
@@ -450,9 +452,9 @@ class _Run:
         self.progress(int(done), int(steps * self.rounds * len(self.success)), int(np.sum(~self.success)))
 
 
-def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _differ(first: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the examples that differ anywhere: [m, ...] twice -> bool [m]."""
-    return np.any(one != other, axis=tuple(range(1, one.ndim)))
+    return np.any(first != other, axis=tuple(range(1, first.ndim)))
 
 
 def _compiled(method: Callable, *specs) -> Callable:

@@ -108,16 +108,16 @@ def following_precision(*models: keras.Layer) -> Iterator[None]:
     """
     policy, followers = _REDUCED.get() or ("", [])
     layers = {id(layer): layer for model in models for layer in model._flatten_layers()} if policy else {}
-    kept = [(layer, layer.dtype_policy) for layer in layers.values()]
-    kept = [(layer, own) for layer, own in kept if own.name == "float32"]
-    followers += [layer for layer, _ in kept]
+    originals = [(layer, layer.dtype_policy) for layer in layers.values()]
+    originals = [(layer, original) for layer, original in originals if original.name == "float32"]
+    followers += [layer for layer, _ in originals]
     try:
-        for layer, _ in kept:
+        for layer, _ in originals:
             layer.dtype_policy = policy
         yield
     finally:
-        for layer, own in kept:
-            layer.dtype_policy = own
+        for layer, original in originals:
+            layer.dtype_policy = original
 
 
 def as_predict(model) -> Callable:
@@ -189,8 +189,8 @@ def in_graph(function: Callable) -> Callable:
             _log.warning(
                 "The function of the model does not compute in TensorFlow: it is a black box, without gradients."
             )
-        found = tf.numpy_function(on_values, [inputs], tf.float32)
-        return tf.ensure_shape(found, [inputs.shape[0], *outputs.shape[1:]])
+        result = tf.numpy_function(on_values, [inputs], tf.float32)
+        return tf.ensure_shape(result, [inputs.shape[0], *outputs.shape[1:]])
 
     return predict
 

@@ -196,8 +196,8 @@ def contrastive(embed: Callable, keys, pairs: PairMasks, *, temperature=0.5) -> 
 
     def objective(inputs):
         embeddings = embed(inputs)
-        others = keys(embeddings) if callable(keys) else keys
-        return contrastive_loss.masked_contrastive(embeddings, others, pairs, temperature=temperature)
+        contrasts = keys(embeddings) if callable(keys) else keys
+        return contrastive_loss.masked_contrastive(embeddings, contrasts, pairs, temperature=temperature)
 
     return objective
 
@@ -311,8 +311,8 @@ def dlr_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     count = min(logits.shape[-1], 3)
     values, order = tf.math.top_k(logits, count)
     top = tf.unstack(values, axis=-1)
-    others = tf.raw_ops.Select(condition=order[:, 0] == tf.cast(labels, tf.int32), x=top[1], y=top[0])
-    margin = others - tf.gather(logits, labels, batch_dims=1)
+    rival = tf.raw_ops.Select(condition=order[:, 0] == tf.cast(labels, tf.int32), x=top[1], y=top[0])
+    margin = rival - tf.gather(logits, labels, batch_dims=1)
     return margin if count < 3 else margin / (top[0] - top[2] + _SMALLEST_SPREAD)
 
 

@@ -44,21 +44,21 @@ class RandomSearch(base.Attack):
         """Try `count` proposals; see `Attack.advance`."""
         propose = self._proposals(inputs)
 
-        def some_steps(done, point, margin, found):
+        def some_steps(done, point, margin, success):
             together = tf.minimum(count - done, _DRAWN_TOGETHER)
             draws = self._draws(inputs, state["key"], state["iteration"] + done + tf.range(together)[:, None])
 
-            def step(place, point, margin, found):
-                proposed = propose(point, tf.nest.map_structure(lambda each: each[place], draws))
+            def step(draw, point, margin, success):
+                proposed = propose(point, tf.nest.map_structure(lambda number: number[draw], draws))
                 logits = predict(proposed)
                 reached, risen = goal.reached(logits), goal.margin(logits)
                 # NaN is never larger, so only a goal that counts NaN as reached accepts it.
-                better = ~found & (reached | (risen >= margin if self.accept_ties else risen > margin))
+                better = ~success & (reached | (risen >= margin if self.accept_ties else risen > margin))
                 point = tf.ensure_shape(select(better, proposed, point), inputs.shape)
-                return place + 1, point, tf.where(better, risen, margin), found | reached
+                return draw + 1, point, tf.where(better, risen, margin), success | reached
 
-            loop = (tf.constant(0), point, margin, found)
-            _, *after = tf.while_loop(lambda place, *_: place < together, step, loop, parallel_iterations=1)
+            loop = (tf.constant(0), point, margin, success)
+            _, *after = tf.while_loop(lambda number, *_: number < together, step, loop, parallel_iterations=1)
             return done + together, *after
 
         loop = (tf.constant(0), state["point"], state["margin"], state["found"])

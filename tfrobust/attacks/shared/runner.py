@@ -149,13 +149,13 @@ def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndar
         remaining = np.flatnonzero(~success)
         if not len(remaining):
             break
-        found = run_member(number, remaining)
-        succeeded = np.asarray(found.success)
+        result = run_member(number, remaining)
+        succeeded = np.asarray(result.success)
         rows = remaining[succeeded]
-        success[rows], distance[rows] = True, found.distance[succeeded]
+        success[rows], distance[rows] = True, result.distance[succeeded]
         # Examples on which the first member succeeds at distance 0 were misclassified before any attack.
         member[rows] = np.where((number == 0) & (distance[rows] == 0), -1, number)
-        complete = complete and found.complete
+        complete = complete and result.complete
         if adversarial is not None:
-            adversarial[rows] = found.adversarial[succeeded]
+            adversarial[rows] = result.adversarial[succeeded]
     return success, distance, complete, member

@@ -114,7 +114,7 @@ class ThreatModel(Configured):
     def possible(self, epsilons: Iterable[float]) -> tuple[float, ...]:
         """Return the radii among some multiples of epsilon that do not exceed the pixel box, in their order."""
         low, high = self.bounds
-        return tuple(one for one in epsilons if self.norm != "linf" or one <= max(self.epsilon, high - low))
+        return tuple(epsilon for epsilon in epsilons if self.norm != "linf" or epsilon <= max(self.epsilon, high - low))
 
     @property
     def budget(self) -> str:
@@ -208,7 +208,7 @@ class ThreatModel(Configured):
         """
         if self._splits and key.shape.rank == 2:
             numbers = tf.range(frames.frame_count(inputs))
-            key = tf.reshape(tf.map_fn(lambda one: randomness.example_keys(one, numbers), key), [-1, 2])
+            key = tf.reshape(tf.map_fn(lambda example_key: randomness.example_keys(example_key, numbers), key), [-1, 2])
         noise = norms.random_in_ball(key, self.parts(inputs), self.norm, scale * self.epsilon)
         return self.project(inputs, inputs + self.joined(noise, inputs))
 

@@ -56,8 +56,8 @@ class AdversarialMethod(Method):
     @property
     def passes_per_step(self):
         """Passes per step: those of the attack, clean and adversarial images, and twice these with AWP."""
-        own = 2 if self.weight_perturbation is None else 4
-        return self.adversary.attack.steps + own
+        passes = 2 if self.weight_perturbation is None else 4
+        return self.adversary.attack.steps + passes
 
     def make_views(self, batch, context):
         """Return the images and their adversarial examples."""

@@ -309,11 +309,11 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
 
         if self.penalty is None:
             return evaluate(views)
-        names, own = self.differentiable_views, set(self.terms)
+        names, declared = self.differentiable_views, set(self.terms)
 
         def terms_alone(views):
             values, logits = evaluate(views)
-            observed = {name: value for name, value in values.items() if name not in own}
+            observed = {name: value for name, value in values.items() if name not in declared}
             return {name: values[name] for name in self.terms}, (observed, logits)
 
         penalty = self.penalty.for_terms(self.differentiable_terms)
@@ -383,11 +383,11 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
 
         updated = updates.completes_update(self.optimizer)
         with self.around_update(differentiate):
-            values, logits, each, gradients = differentiate()
+            values, logits, losses, gradients = differentiate()
             self.apply_gradients(gradients if self.clip_norm is None else updates.clipped(self, gradients))
         self.step.assign_add(1)
         updates.after(self, updated)
-        self.total.update_state(each, weight)
+        self.total.update_state(losses, weight)
         for name, mean in self.means.items():
             if name in values:
                 mean.update_state(values[name], weight)
@@ -403,22 +403,22 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
             tape.watch([views[name] for name in self.learned_views])
             with layer_losses.recorded() as passes:
                 values, logits = self.evaluate_terms(views, batch, context)
-            each = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
+            losses = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
             # The only reduction of the library. It divides by the global count, so that gradients can be summed over
             # replicas.
-            loss = tf.reduce_sum(weight * each) / count
+            loss = tf.reduce_sum(weight * losses) / count
             regularization = layer_losses.total(self, passes)
             if regularization is not None:
                 loss += regularization / distribution.replica()[0]
-                each += regularization
-                values["regularization"] = tf.broadcast_to(regularization, tf.shape(each))
+                losses += regularization
+                values["regularization"] = tf.broadcast_to(regularization, tf.shape(losses))
             scaled = self.optimizer.scale_loss(loss)
         learned = {name: views[name] for name in self.learned_views}
         gradients, of_views = tape.gradient(scaled, (self.trainable_variables, learned))
         self.update_views(views, of_views, context)
         # Dense, also those of foreign embedding tables, so that they can be clipped and summed over replicas.
         gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
-        return values, logits, each, gradients
+        return values, logits, losses, gradients
 
     def context(self, batch: Batch) -> Context:
         """Return the key, the step and the global rows of this step, for the hooks."""
@@ -451,21 +451,21 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
         values = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
         weight = batch.extra.get("sample_weight")
         self.total.update_state(values, weight)
-        given = _given_labels(data, batch)
-        return {"loss": self.total.result(), **self.compute_metrics(batch.images, given, logits, weight)}
+        labels = _given_labels(data, batch)
+        return {"loss": self.total.result(), **self.compute_metrics(batch.images, labels, logits, weight)}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Update the compiled metrics and return them without the terms of the training step."""
         results = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-        own = {"loss", *self.means}
-        return {name: value for name, value in results.items() if name not in own}
+        internal = {"loss", *self.means}
+        return {name: value for name, value in results.items() if name not in internal}
 
     @property
     def metrics(self):
         """The total loss, the terms and the compiled metrics, without Keras's own loss tracker."""
-        own = [self.total, *self.means.values()] if hasattr(self, "means") else []
-        known = {id(metric) for metric in own}
-        return own + [m for m in super().metrics if m.name != "loss" and id(m) not in known]
+        tracked = [self.total, *self.means.values()] if hasattr(self, "means") else []
+        identifiers = {id(metric) for metric in tracked}
+        return tracked + [m for m in super().metrics if m.name != "loss" and id(m) not in identifiers]
 
     def as_batch(self, data) -> Batch:
         """Convert a batch as users pass it to a checked `Batch`.

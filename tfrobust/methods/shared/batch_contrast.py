@@ -68,13 +68,13 @@ class Contrast(Configured):
             The term, float32 [b], and the counts of `pairs.selection.count_pairs`, float32 [b] each, averaged over the
             anchors of the image.
         """
-        anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
+        anchors, anchor_tags = tf.concat(embeddings, axis=0), masks.join(*tags)
         if self.normalized:
             anchors = similarity.normalize(anchors)
-        keys, others = distribution.gather((anchors, own))
-        pairs = masks.ByRows(self.selection, own, others)
+        keys, key_tags = distribution.gather((anchors, anchor_tags))
+        pairs = masks.ByRows(self.selection, anchor_tags, key_tags)
         values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature, similarity=self.similarity)
-        counts = count_pairs(pairs, others.view, clean_views=clean_views)
+        counts = count_pairs(pairs, key_tags.view, clean_views=clean_views)
         views = len(embeddings)
         # The anchors [views * b], view by view, are reduced to one value per image.
         folded = {name: tf.add_n(tf.split(column, views)) / views for name, column in {"": values, **counts}.items()}

@@ -25,8 +25,8 @@ class Entrances:
     @functools.wraps(keras.Model.compile)
     def compile(self, *arguments, **keywords):
         """Compile as `keras.Model.compile`; arguments that a method would ignore are refused."""
-        given = inspect.signature(keras.Model.compile).bind(self, *arguments, **keywords).arguments
-        compiling.check_arguments(self, given)
+        bound = inspect.signature(keras.Model.compile).bind(self, *arguments, **keywords).arguments
+        compiling.check_arguments(self, bound)
         super().compile(*arguments, **keywords)
         updates.check_accumulation(type(self).__name__, self.optimizer, self.no_accumulation)
 

@@ -41,9 +41,9 @@ def of_fit(arguments: dict, replicas: int) -> dict:
     data = tf.nest.map_structure(tf.convert_to_tensor, data[: 1 + max(k for k in range(3) if data[k] is not None)])
     count = len(tf.nest.flatten(data)[0])
     if share := arguments.pop("validation_split", 0.0):
-        kept = math.floor(count * (1.0 - share))
-        arguments["validation_data"] = tf.nest.map_structure(lambda values: values[kept:], data)
-        data, count = tf.nest.map_structure(lambda values: values[:kept], data), kept
+        training_count = math.floor(count * (1.0 - share))
+        arguments["validation_data"] = tf.nest.map_structure(lambda values: values[training_count:], data)
+        data, count = tf.nest.map_structure(lambda values: values[:training_count], data), training_count
     size = arguments.pop("batch_size", None) or _BATCH_SIZE
     _require_divisor(size, replicas)
     return arguments | {"x": _batches(data, count, size, arguments.pop("shuffle", True), replicas)}

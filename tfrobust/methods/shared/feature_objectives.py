@@ -98,15 +98,19 @@ class FeatureContrast(FeatureObjective):
         views = [(clean, _CLEAN), (least, _LEAST)]
         if most is not None:
             views.append((most, _MOST if usable is None else tf.where(usable, _MOST, _UNUSED)))
-        own = masks.tag(rows, view=_CLEAN)
-        tags = masks.join(*(own._replace(view=own.view * 0 + view) for _, view in views))
-        keys, others = distribution.gather((tf.concat([each for each, _ in views], axis=0), tags))
-        return masked_contrastive(clean, keys, masks.ByRows(_pairs, own, others), temperature=self.temperature)
+        anchor_tags = masks.tag(rows, view=_CLEAN)
+        tags = masks.join(*(anchor_tags._replace(view=anchor_tags.view * 0 + view) for _, view in views))
+        keys, key_tags = distribution.gather((tf.concat([embedding for embedding, _ in views], axis=0), tags))
+        return masked_contrastive(
+            clean, keys, masks.ByRows(_pairs, anchor_tags, key_tags), temperature=self.temperature
+        )
 
 
 def _pairs(anchors: Tags, keys: Tags) -> PairMasks:
-    same, view = masks.same_sample(anchors, keys), keys.view[None, :]
-    return PairMasks(positive=same & (view == _LEAST), negative=(same & (view == _MOST)) | (~same & (view == _CLEAN)))
+    one_image, view = masks.same_sample(anchors, keys), keys.view[None, :]
+    return PairMasks(
+        positive=one_image & (view == _LEAST), negative=(one_image & (view == _MOST)) | (~one_image & (view == _CLEAN))
+    )
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.self_supervised import SelfSupervised
 from tfrobust.pairs import masks
-from tfrobust.pairs.false_negatives import LEFT, SHARES, FalseNegatives, FilteredMasks, detection
+from tfrobust.pairs.false_negatives import REMAINING, SHARES, FalseNegatives, FilteredMasks, detection
 from tfrobust.structs import Batch, Context, Tags
 
 
@@ -43,7 +43,7 @@ class FilteringMethod(SelfSupervised):
     @property
     def observations(self):
         """`embedding_deviation`; with `false_negatives` also their detection rates and the negatives left."""
-        return (*super().observations, *((*SHARES, LEFT) if self.false_negatives is not None else ()))
+        return (*super().observations, *((*SHARES, REMAINING) if self.false_negatives is not None else ()))
 
     def build_parts(self, example_shape, embedding_dim):
         """Build the projection and, if needed, the pseudo-labels of the training images."""
@@ -72,4 +72,4 @@ class FilteringMethod(SelfSupervised):
     def detected(self, pairs: FilteredMasks, context: Context, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the observations of `pairs`, float32 [b] each; without labels only the negatives left."""
         seen = {name: tf.fill(tf.shape(context.rows), value) for name, value in detection(pairs).items()}
-        return seen if batch.labels is not None else {LEFT: seen[LEFT]}
+        return seen if batch.labels is not None else {REMAINING: seen[REMAINING]}

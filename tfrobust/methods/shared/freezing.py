@@ -18,13 +18,13 @@ def skipped(optimizer: keras.optimizers.Optimizer, variables: list, when: tf.Ten
         variables: some of its variables.
         when: bool scalar; where it is False, nothing is undone.
     """
-    kept = [state.value for variable in variables for state in (variable, *slots(optimizer, variable))]
-    before = [tf.identity(variable) for variable in kept]
+    states = [state.value for variable in variables for state in (variable, *slots(optimizer, variable))]
+    before = [tf.identity(variable) for variable in states]
     yield
     context = tf.distribute.get_replica_context()
 
     def restore(strategy, when, *values):
-        for variable, value in zip(kept, values, strict=True):
+        for variable, value in zip(states, values, strict=True):
             strategy.extended.update(variable, _put_back, args=(value, when))
 
     # State of an optimizer has no aggregation, so that it cannot be assigned within one replica.
@@ -35,10 +35,10 @@ def slots(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> li
     """Return the optimizer's own variables for one of the trained ones, such as its momentum."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     trained = inner._trainable_variables
-    place = [id(one) for one in trained].index(id(variable))
+    index = [id(other) for other in trained].index(id(variable))
     lists = [held for held in vars(inner).values() if isinstance(held, list) and len(held) == len(trained)]
-    own = [held[place] for held in lists if held is not trained]
-    return [slot for slot in own if isinstance(slot, keras.Variable) and slot is not variable]
+    candidates = [held[index] for held in lists if held is not trained]
+    return [slot for slot in candidates if isinstance(slot, keras.Variable) and slot is not variable]
 
 
 def _put_back(variable, value, when):

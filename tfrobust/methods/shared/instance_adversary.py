@@ -73,10 +73,10 @@ class InstanceAdversary(Configured):
         Returns:
             float32 [b, h, w, c].
         """
-        own, other, moved = (masks.tag(rows, view=view) for view in range(3))
+        original, other, moved = (masks.tag(rows, view=view) for view in range(3))
         if self.negatives == "clean":
             embeddings = tf.stop_gradient(tf.concat(fixed, axis=0))
-            keys, tags = distribution.gather((embeddings, masks.join(own, other)))
+            keys, tags = distribution.gather((embeddings, masks.join(original, other)))
             negative = ~masks.same_sample(moved, tags)
         else:
             self._check_group(images)

@@ -26,22 +26,22 @@ def initialize(network: Network, seed: int) -> None:
         Shi et al. 2021, https://arxiv.org/abs/2103.17268, section 3.2; shizhouxing/Fast-Certified-Robust-Training @
         557797bd, which halves behind one operation and not at the sum itself.
     """
-    dense = [(operation, places) for operation, places in network.nodes if isinstance(operation, Dense)]
-    for number, (operation, (place,)) in enumerate(dense[:-1]):
+    dense = [(operation, positions) for operation, positions in network.nodes if isinstance(operation, Dense)]
+    for number, (operation, (position,)) in enumerate(dense[:-1]):
         deviation = math.sqrt(2 * math.pi) / operation.summands
-        if _is_behind_sum(network, place):
+        if _is_behind_sum(network, position):
             deviation /= 2
         kernel = operation.layer.kernel
         key = randomness.make_key(seed, "interval initialization", number)
         kernel.assign(tf.random.stateless_normal(kernel.shape, key, stddev=deviation, dtype=kernel.dtype))
 
 
-def _is_behind_sum(network: Network, place: int) -> bool:
-    """Return True if the value of a place is a sum, or one operation of a sum."""
-    if not place:
+def _is_behind_sum(network: Network, position: int) -> bool:
+    """Return True if the value of a position is a sum, or one operation of a sum."""
+    if not position:
         return False
-    operation, places = network.nodes[place - 1]
-    before = network.nodes[places[0] - 1][0] if places[0] else None
+    operation, positions = network.nodes[position - 1]
+    before = network.nodes[positions[0] - 1][0] if positions[0] else None
     return isinstance(operation, Sum) or isinstance(before, Sum)
 
 
@@ -85,9 +85,9 @@ def _penalty(ratio: tf.Tensor) -> tf.Tensor:
 
 def _least_ratio(active: tf.Tensor, inactive: tf.Tensor) -> tf.Tensor:
     """Return min(q, 1 / q) of q = active / inactive, both >= 0; 1 where `inactive` is 0."""
-    known = inactive > 0
-    ratio = active / tf.where(known, inactive, 1.0)
-    return tf.where(known, tf.minimum(ratio, 1.0 / tf.maximum(ratio, 1e-12)), 1.0)
+    defined = inactive > 0
+    ratio = active / tf.where(defined, inactive, 1.0)
+    return tf.where(defined, tf.minimum(ratio, 1.0 / tf.maximum(ratio, 1e-12)), 1.0)
 
 
 def _mean(values: tf.Tensor) -> tf.Tensor:

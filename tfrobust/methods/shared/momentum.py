@@ -152,8 +152,10 @@ class MomentumPrediction(MomentumMethod):
 
 def weight_pairs(layer: keras.layers.Layer, other: keras.layers.Layer) -> list[tuple]:
     """Return the pairs of weights of two layers of one architecture, without the clocks of dropout."""
-    own, others = ([weight for weight in each.weights if "int" not in weight.dtype] for each in (layer, other))
-    return list(zip(own, others, strict=True))
+    weights, other_weights = (
+        [weight for weight in part.weights if "int" not in weight.dtype] for part in (layer, other)
+    )
+    return list(zip(weights, other_weights, strict=True))
 
 
 def like(layer: keras.layers.Layer, **changes) -> keras.layers.Layer:

@@ -91,30 +91,30 @@ class NTXentMethod(FilteringMethod):
         """
         count = len(embeddings)
         tags = [self.tags(context, batch, view=view) for view in range(count)]
-        anchors, own = tf.concat(embeddings, axis=0), masks.join(*tags)
-        keys, others = distribution.gather((anchors, own))
+        anchors, anchor_tags = tf.concat(embeddings, axis=0), masks.join(*tags)
+        keys, key_tags = distribution.gather((anchors, anchor_tags))
         if self.detached_keys:
             keys = tf.stop_gradient(keys)
         observed = {"embedding_deviation": tf.fill(tf.shape(context.rows), embedding_deviation(keys))}
-        pairs = masks.ByRows(self.pairs, own, others)
+        pairs = masks.ByRows(self.pairs, anchor_tags, key_tags)
         if self.false_negatives is not None:
             compared = tf.concat(features, axis=0) if self.false_negatives.features == "embedding" else anchors
             everything = distribution.gather(tf.stop_gradient(compared))
-            given = (own, others, compared, everything, context.step)
-            pairs = FilteredMasks(self.pairs, self.false_negatives, *given, views=count)
+            arguments = (anchor_tags, key_tags, compared, everything, context.step)
+            pairs = FilteredMasks(self.pairs, self.false_negatives, *arguments, views=count)
             observed |= self.detected(pairs, context, batch)
         if self.self_in_denominator:
-            pairs = _with_themselves(pairs, own, others)
+            pairs = _with_themselves(pairs, anchor_tags, key_tags)
         values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature_at(context.step))
         term = tf.add_n(tf.split(values, count))
         return (term if self.scale == "sum" else term / count), observed
 
 
-def _with_themselves(pairs: Callable, own: Tags, others: Tags) -> Callable:
+def _with_themselves(pairs: Callable, anchor_tags: Tags, key_tags: Tags) -> Callable:
     """Add each anchor to its own negatives, in pairs computed by rows."""
 
     def wider(rows):
         positive, negative = pairs(rows)
-        return PairMasks(positive, negative | masks.same_embedding(masks.take(own, rows), others))
+        return PairMasks(positive, negative | masks.same_embedding(masks.take(anchor_tags, rows), key_tags))
 
     return wider

@@ -65,10 +65,10 @@ def build_prediction(method: keras.Model, prediction: keras.layers.Layer, featur
     Raises:
         ValueError: the output has another size than a projection.
     """
-    found = build_projection(method, prediction, features)
-    if found != features:
+    size = build_projection(method, prediction, features)
+    if size != features:
         raise InputError(
-            f"{type(method).__name__}.prediction has {found} output features; the projection has {features}. "
+            f"{type(method).__name__}.prediction has {size} output features; the projection has {features}. "
             "They must be equal."
         )
 

@@ -75,7 +75,7 @@ class PrototypeMethod(SelfSupervised):
     @property
     def host_view_names(self):
         """The two global views, then the local ones."""
-        return (*VIEWS, *(f"local_{place + 1}" for place in range(self.local_count)))
+        return (*VIEWS, *(f"local_{number + 1}" for number in range(self.local_count)))
 
     @property
     def passes_per_step(self):
@@ -85,8 +85,8 @@ class PrototypeMethod(SelfSupervised):
     def host_views(self, images, key):
         """Return the global and the local views."""
         local = self.host_view_names[len(VIEWS) :]
-        made = {name: self.local_views(images, randomness.fold(key, name)) for name in local}
-        return super().host_views(images, key) | made
+        crops = {name: self.local_views(images, randomness.fold(key, name)) for name in local}
+        return super().host_views(images, key) | crops
 
     def build_parts(self, example_shape, embedding_dim):
         """Build projection and prototypes."""

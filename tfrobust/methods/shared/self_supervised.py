@@ -123,7 +123,7 @@ class SelfSupervised(Method):
         """
         encoder, projection = networks or (self.encoder, self.projection)
 
-        def one(images):
+        def run(images):
             # A plain Keras model has neither.
             keywords = ({"branch": branch} if branch else {}) | ({"at_stage": at_stage} if at_stage else {})
             embedding = encoder(images, training=encoder.trainable, **keywords)
@@ -132,8 +132,8 @@ class SelfSupervised(Method):
             return embedding, _project(projection, embedding, True, branch)
 
         if self.forward == "separate":
-            return [one(images) for images in views]
-        return list(zip(*(tf.split(part, len(views)) for part in one(tf.concat(views, axis=0))), strict=True))
+            return [run(images) for images in views]
+        return list(zip(*(tf.split(part, len(views)) for part in run(tf.concat(views, axis=0))), strict=True))
 
     @property
     def terms(self):
@@ -177,7 +177,7 @@ class SelfSupervised(Method):
             raise InputError(f"{type(self).__name__} has no labels for its probe; probe=False trains without them.")
         stacked = self.head(tf.stop_gradient(tf.concat(embeddings, axis=0)), training=True)
         logits = tf.split(tf.cast(stacked, tf.float32), len(embeddings))
-        entropies = [classification.cross_entropy(one, batch.labels) for one in logits]
+        entropies = [classification.cross_entropy(view_logits, batch.labels) for view_logits in logits]
         return {"probe": tf.add_n(entropies) / len(entropies)}, logits[0]
 
 
@@ -191,14 +191,14 @@ def keep_stages(stages: Collection[int], pool: Callable) -> tuple[Callable, list
     Returns:
         The function, and the list to which it appends while the encoder runs.
     """
-    kept = []
+    outputs = []
 
     def keep(index, hidden):
         if index in stages:
-            kept.append(pool(hidden))
+            outputs.append(pool(hidden))
         return hidden
 
-    return keep, kept
+    return keep, outputs
 
 
 def _project(projection, embedding, training, branch):

@@ -43,12 +43,12 @@ class Teacher(Configured):
         Raises:
             ValueError: there is no such export, or it takes other images or has other classes.
         """
-        place = _directory(self.path, self.named)
+        folder = _directory(self.path, self.named)
         try:
-            saved_models.check(place)
+            saved_models.check(folder)
         except InputError as error:
             raise InputError(f"{self.named} cannot be read: {error}"[:300]) from error
-        saved = saved_model_pb2.SavedModel.FromString((place / "saved_model.pb").read_bytes())
+        saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
         signature = saved.meta_graphs[0].signature_def["serving_default"]
         _refuse_foreign(self.path, self.named, signature.inputs, signature.outputs)
         images, logits = (
@@ -139,10 +139,10 @@ def _logits_of(path: str, named: str):
 
 
 def _directory(path: str, named: str) -> pathlib.Path:
-    place = pathlib.Path(path)
-    if not place.is_dir():
+    folder = pathlib.Path(path)
+    if not folder.is_dir():
         raise InputError(f"{named}: there is no folder {path}; train and export the teacher first.")
-    return files.saved_model_directory(place)
+    return files.saved_model_directory(folder)
 
 
 def _refuse_foreign(path: str, named: str, inputs, outputs) -> None:

@@ -85,12 +85,12 @@ def _by_norm(method, gradients: list) -> list:
     apart = [id(variable) in alone for variable in method.trainable_variables]
     apart = range(len(gradients)) if method.clip_each else apart
     for group in set(apart):
-        places = [place for place, own in enumerate(apart) if own == group and gradients[place] is not None]
-        if not places:
+        indices = [index for index, part in enumerate(apart) if part == group and gradients[index] is not None]
+        if not indices:
             continue
-        scaled, _ = tf.clip_by_global_norm([gradients[place] for place in places], method.clip_norm * scale)
-        for place, gradient in zip(places, scaled, strict=True):
-            gradients[place] = gradient
+        scaled, _ = tf.clip_by_global_norm([gradients[index] for index in indices], method.clip_norm * scale)
+        for index, gradient in zip(indices, scaled, strict=True):
+            gradients[index] = gradient
     return gradients
 
 
@@ -99,6 +99,6 @@ def _accumulated(variables: list, optimizer: keras.optimizers.Optimizer) -> list
     if not optimizer.built:
         with tf.init_scope():
             optimizer.build(variables)
-    scale, own = optimizer.scale_loss(tf.constant(1.0)), inner(optimizer)
-    sums = (own._accumulated_gradients[own._get_variable_index(variable)] for variable in variables)
+    scale, innermost = optimizer.scale_loss(tf.constant(1.0)), inner(optimizer)
+    sums = (innermost._accumulated_gradients[innermost._get_variable_index(variable)] for variable in variables)
     return [scale * tf.convert_to_tensor(total) for total in sums]

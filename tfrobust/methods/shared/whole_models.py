@@ -51,9 +51,9 @@ def split(model: keras.Model, name: str) -> tuple[keras.Model, keras.layers.Dens
     """
     refuse_probabilities(model, name)
     layers = getattr(model, "layers", None) or [None]
-    inputs, outputs = (getattr(model, each, None) or () for each in ("inputs", "outputs"))
-    known = len(inputs) == len(outputs) == 1 and isinstance(layers[-1], keras.layers.Dense)
-    if not known or outputs[0] is not layers[-1].output:
+    inputs, outputs = (getattr(model, attribute, None) or () for attribute in ("inputs", "outputs"))
+    divisible = len(inputs) == len(outputs) == 1 and isinstance(layers[-1], keras.layers.Dense)
+    if not divisible or outputs[0] is not layers[-1].output:
         raise InputError(
             f"{name} takes an encoder and a head. It splits one model only if that begins with keras.Input and ends "
             f"with Dense(k), unlike {model.name!r}: pass head=keras.layers.Identity() if it returns logits."
@@ -61,15 +61,15 @@ def split(model: keras.Model, name: str) -> tuple[keras.Model, keras.layers.Dens
     return keras.Model(inputs[0], layers[-1].input, name=f"{model.name}_without_{layers[-1].name}"), layers[-1]
 
 
-def check_parts(method: keras.Model, encoder: keras.layers.Layer, others: dict) -> None:
+def check_parts(method: keras.Model, encoder: keras.layers.Layer, keywords: dict) -> None:
     """Raise InputError for an encoder that is a whole classifier, and for arguments that a method does not have.
 
     Args:
         method: of the class that is constructed.
         encoder: its encoder.
-        others: keyword arguments for Keras.
+        keywords: keyword arguments for Keras.
     """
-    name, unknown = type(method).__name__, sorted(set(others) - {"trainable", "dtype"})
+    name, unknown = type(method).__name__, sorted(set(keywords) - {"trainable", "dtype"})
     refuse_probabilities(encoder, name)
     if unknown:
         weights = method.default_weights or dict.fromkeys(method.terms, 1.0)
@@ -80,9 +80,9 @@ def check_parts(method: keras.Model, encoder: keras.layers.Layer, others: dict) 
 
 def refuse_probabilities(encoder: keras.layers.Layer, name: str) -> None:
     """Raise InputError if a model ends in a softmax: it is a whole classifier, and hides its logits."""
-    whole = getattr(encoder, "model", encoder)  # of a Backbone
-    if isinstance(whole, keras.Model) and projections.last_activation(whole) == "softmax":
+    model = getattr(encoder, "model", encoder)  # of a Backbone
+    if isinstance(model, keras.Model) and projections.last_activation(model) == "softmax":
         raise InputError(
-            f"{name} takes an encoder, and {whole.name!r} ends in a softmax: leave its last layer out "
+            f"{name} takes an encoder, and {model.name!r} ends in a softmax: leave its last layer out "
             "(include_top=False), or let it return logits and pass it without a head."
         )

@@ -97,18 +97,18 @@ class LogisticRegression(_DenseChain):
             return value, slope.ravel()
 
         options = {"maxiter": self.iterations, "maxfun": 10 * self.iterations, "gtol": 1e-7, "ftol": 1e-12}
-        found = optimize.minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
-        weights = found.x.reshape(shape)
+        optimum = optimize.minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
+        weights = optimum.x.reshape(shape)
         self.chain[0].kernel.assign(weights[:-1])
         self.chain[0].bias.assign(weights[-1])
-        slope = float(np.abs(found.jac).max())
-        if not found.success:
+        slope = float(np.abs(optimum.jac).max())
+        if not optimum.success:
             _log.warning(
                 "LogisticRegression was stopped after %d iterations with a slope of %.2g left: raise its iterations "
                 "(%d) or its regularization (%g), or set normalized = True.",
-                *(found.nit, slope, self.iterations, self.regularization),
+                *(optimum.nit, slope, self.iterations, self.regularization),
             )
-        return {"converged": bool(found.success), "iterations": int(found.nit), "largest_slope": slope}
+        return {"converged": bool(optimum.success), "iterations": int(optimum.nit), "largest_slope": slope}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -172,12 +172,12 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
         """Create the variables for the stored features and labels."""
         if self.examples is None:
             raise InputError("KNearestNeighbours stores every training example: set examples to their number.")
-        kept = {"trainable": False, "autocast": False, "initializer": "zeros"}
+        settings = {"trainable": False, "autocast": False, "initializer": "zeros"}
         shape = (self.examples, int(input_shape[-1]))
-        self.features = self.add_weight(name="features", shape=shape, dtype="float32", **kept)
+        self.features = self.add_weight(name="features", shape=shape, dtype="float32", **settings)
         # Label -1 has no vote, so that all classes are equal before examples are stored.
-        kept["initializer"] = keras.initializers.Constant(-1)
-        self.labels = self.add_weight(name="labels", shape=(self.examples,), dtype="int64", **kept)
+        settings["initializer"] = keras.initializers.Constant(-1)
+        self.labels = self.add_weight(name="labels", shape=(self.examples,), dtype="int64", **settings)
 
     def compute_output_shape(self, input_shape):
         """Return (b, k)."""

@@ -32,8 +32,8 @@ class _DenseChain(Configured, keras.layers.Layer):
 
     def call(self, embedding, training=None):
         """Apply the layers to embeddings, float [b, d]."""
-        given = similarity.normalize(embedding) if self.normalized else embedding
-        return run_chain(self.chain, given, training=training)
+        features = similarity.normalize(embedding) if self.normalized else embedding
+        return run_chain(self.chain, features, training=training)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -134,7 +134,7 @@ class MLPHead(_DenseChain):
         self.normalized = normalized
         self.chain = [
             keras.layers.Dense(
-                units, activation=activation, kernel_initializer=_own(kernel_initializer), dtype=self.dtype_policy
+                units, activation=activation, kernel_initializer=_clone(kernel_initializer), dtype=self.dtype_policy
             )
             for units, activation in ((hidden, "relu"), (class_count, None))
         ]
@@ -219,14 +219,14 @@ class MLPProjection(_DenseChain):
                 units,
                 activation=activation,
                 use_bias=use_bias,
-                kernel_initializer=_own(kernel_initializer),
+                kernel_initializer=_clone(kernel_initializer),
                 dtype=self.dtype_policy,
             )
             for units, activation in ((hidden, "relu"), (dim, None))
         ]
 
 
-def _own(initializer):
+def _clone(initializer):
     """Return a separate initializer for one layer: a shared instance would give several layers equal weights."""
     # Keras creates a new instance from a name in each layer.
     return initializer.clone() if isinstance(initializer, keras.initializers.Initializer) else initializer

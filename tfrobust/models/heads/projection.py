@@ -112,13 +112,13 @@ class ProjectionHead(Configured, keras.layers.Layer):
         widths = [*(features if width is None else width for width in self.hidden), self.dim]
         last = len(widths) - 1
         chain = []
-        for place, units in enumerate(widths):
-            chain.append(self._dense(units, self.use_bias if place < last else self.output_bias))
-            if self.normalization in ("all", "standardized") or (self.normalization == "hidden" and place < last):
+        for number, units in enumerate(widths):
+            chain.append(self._dense(units, self.use_bias if number < last else self.output_bias))
+            if self.normalization in ("all", "standardized") or (self.normalization == "hidden" and number < last):
                 style = {"synchronized": bool(self.synchronized), "dtype": self.dtype_policy}
-                scale = place < last or self.normalization == "all"
-                chain.append(BranchedBatchNormalization(self.branches, center=place < last, scale=scale, **style))
-            if place < last:
+                scale = number < last or self.normalization == "all"
+                chain.append(BranchedBatchNormalization(self.branches, center=number < last, scale=scale, **style))
+            if number < last:
                 chain.append(keras.layers.Activation(self.activation, dtype=self.dtype_policy))
         for layer in chain:  # `trainable` may have been set before there were layers
             layer.trainable = self.trainable

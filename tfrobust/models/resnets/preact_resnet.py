@@ -67,7 +67,7 @@ class PreActResNet18(Encoder):
         )
         stem = plain_convolution(width, style=style, dtype=policy)
         block = functools.partial(PreActivationBlock, shortcut=shortcut, style=style, dtype=policy)
-        made = stages([stem], _BLOCKS, doubled(width, len(_BLOCKS)), basic_path, block)
+        stage_layers = stages([stem], _BLOCKS, doubled(width, len(_BLOCKS)), basic_path, block)
         neck = style.activated_normalization(policy) if final_normalization else []
         neck.append(keras.layers.GlobalAveragePooling2D(dtype=policy))
-        self.compose(made, neck, dim=8 * width, minimum_size=8)
+        self.compose(stage_layers, neck, dim=8 * width, minimum_size=8)

@@ -31,9 +31,9 @@ class _ClipResNet18(Encoder):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        own = type(self).__name__
-        self.stem = require_choice(stem, f"{own}.stem", tuple(STEMS))
-        self.width = require_whole(width, f"{own}.width")
+        name = type(self).__name__
+        self.stem = require_choice(stem, f"{name}.stem", tuple(STEMS))
+        self.width = require_whole(width, f"{name}.width")
         self.dilated = dilated
         self.kernel_regularization = kernel_regularization
         self.activation = activation

@@ -23,10 +23,10 @@ def blocks_per_stage(depth: int) -> int:
     Raises:
         ValueError: another depth; the message names the nearest valid ones.
     """
-    whole = isinstance(depth, int) and not isinstance(depth, bool)
-    if whole and depth >= 8 and (depth - 2) % 6 == 0:
+    is_integer = isinstance(depth, int) and not isinstance(depth, bool)
+    if is_integer and depth >= 8 and (depth - 2) % 6 == 0:
         return (depth - 2) // 6
-    if not whole:
+    if not is_integer:
         raise InputError(f"ResNet.depth must be an integer 6n+2 such as 20 or 56, got {depth!r}.")
     below = 6 * ((depth - 2) // 6) + 2
     nearest = f"{below} and {below + 6}" if below >= 8 else "8"

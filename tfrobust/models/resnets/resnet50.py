@@ -57,14 +57,14 @@ def pooled_stages(style: ConvolutionStyle, dtype) -> list[list]:
         Four lists of unbuilt layers, 64, 128, 256 and 512 channels wide; the stem is in the first.
     """
     common = {"style": style, "dtype": dtype}
-    layers, made = [ConvolutionUnit(64, **common)], []
+    layers, stage_layers = [ConvolutionUnit(64, **common)], []
     for position, blocks in enumerate(BLOCKS):
         width = 64 * 2**position
         if position:
             layers = [ConvolutionUnit(width, size=1, **common), keras.layers.AveragePooling2D(2, dtype=dtype)]
         path = ((width // 4, 1, 1), (width // 4, 3, 1), (width, 1, 1))
-        made.append(layers + [ResidualBlock(path, **common) for _ in range(blocks)])
-    return made
+        stage_layers.append(layers + [ResidualBlock(path, **common) for _ in range(blocks)])
+    return stage_layers
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -136,14 +136,14 @@ class ResNet50(Encoder):
         )
         policy = self.dtype_policy
         if bottleneck:
-            made = bottleneck_stages(stem, style, policy, width=width, preactivated=preactivated)
+            stage_layers = bottleneck_stages(stem, style, policy, width=width, preactivated=preactivated)
             dim = 32 * width
             minimum_size = 32 if stem == "imagenet" else 8
         elif reading == "pooled":
-            made, dim, minimum_size = pooled_stages(dataclasses.replace(style, scale=False), policy), 512, 8
+            stage_layers, dim, minimum_size = pooled_stages(dataclasses.replace(style, scale=False), policy), 512, 8
         else:
-            made, dim = basic_stages(blocks_per_stage(50), (16, 32, 64), style, policy), 64
+            stage_layers, dim = basic_stages(blocks_per_stage(50), (16, 32, 64), style, policy), 64
             minimum_size = 4
         neck = style.activated_normalization(policy) if preactivated else []
         neck.append(keras.layers.GlobalAveragePooling2D(dtype=policy))
-        self.compose(made, neck, dim=dim, minimum_size=minimum_size)
+        self.compose(stage_layers, neck, dim=dim, minimum_size=minimum_size)

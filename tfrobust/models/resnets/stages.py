@@ -80,7 +80,7 @@ def stages(
     Returns:
         One list of unbuilt layers per stage; the stem is in the first.
     """
-    made, layers = [], list(stem)
+    stage_layers, layers = [], list(stem)
     channels = [layer.width for layer in stem if isinstance(layer, ConvolutionUnit)][-1]
     for position, (count, width) in enumerate(zip(blocks, widths, strict=True)):
         for index in range(count):
@@ -89,9 +89,9 @@ def stages(
             out = convolutions[-1][0]
             layers.append(block(convolutions, project=stride > 1 or out != channels))
             channels = out
-        made.append(layers)
+        stage_layers.append(layers)
         layers = []
-    return made
+    return stage_layers
 
 
 def doubled(width: int, count: int) -> list[int]:

@@ -75,8 +75,8 @@ class ConvolutionStyle(Configured):
 
     def normalization(self, dtype) -> BranchedBatchNormalization:
         """Return an unbuilt batch normalization of this style."""
-        same = {name: getattr(self, name) for name in ("momentum", "epsilon", "synchronized", "scale")}
-        return BranchedBatchNormalization(self.branches, **same, dtype=dtype)
+        settings = {name: getattr(self, name) for name in ("momentum", "epsilon", "synchronized", "scale")}
+        return BranchedBatchNormalization(self.branches, **settings, dtype=dtype)
 
     def activated_normalization(self, dtype) -> list:
         """Return unbuilt layers: batch normalization, then the activation."""
@@ -185,13 +185,13 @@ class ConvolutionUnit(Configured, keras.layers.Layer):
             return run_chain(self.chain, hidden, training=training, branch=branch)
         # With fixed statistics the normalization is folded into the convolution. It saves two passes over the map in
         # the forward pass and one in the backward pass, a quarter of an attack's time.
-        convolution, normalization, *others = self.chain
+        convolution, normalization, *following = self.chain
         scale, offset = normalization.moments(branch)
         if convolution.bias is not None:
             offset += tf.cast(convolution.bias, offset.dtype) * scale
         kernel = tf.cast(convolution.kernel, scale.dtype) * scale
         hidden = convolution.convolution_op(hidden, tf.cast(kernel, hidden.dtype))
-        return run_chain(others, tf.nn.bias_add(hidden, tf.cast(offset, hidden.dtype)))
+        return run_chain(following, tf.nn.bias_add(hidden, tf.cast(offset, hidden.dtype)))
 
 
 class _DilatedConvolution(keras.layers.Conv3D):
@@ -207,21 +207,21 @@ class _DilatedConvolution(keras.layers.Conv3D):
 
     def compute_output_shape(self, input_shape):
         """Return the shape of `call`: the dilated kernel covers dilation * (size - 1) + 1 frames."""
-        count, frames, *others = input_shape
+        count, frames, *sizes = input_shape
         lost = (self.dilation - 1) * (self.kernel_size[0] - 1)
-        return super().compute_output_shape((count, frames and frames - lost, *others))
+        return super().compute_output_shape((count, frames and frames - lost, *sizes))
 
     def convolution_op(self, inputs, kernel):
         """Convolve the interleaved clips."""
         frames = tf.shape(inputs)[1]
         padded = tf.pad(inputs, [[0, 0], [0, -frames % self.dilation], *[[0, 0]] * 3])
-        count, length, *others = tf.unstack(tf.shape(padded))
-        split = tf.reshape(padded, [count, length // self.dilation, self.dilation, *others])
-        folded = tf.reshape(tf.transpose(split, [2, 0, 1, 3, 4, 5]), [-1, length // self.dilation, *others])
+        count, length, *sizes = tf.unstack(tf.shape(padded))
+        split = tf.reshape(padded, [count, length // self.dilation, self.dilation, *sizes])
+        folded = tf.reshape(tf.transpose(split, [2, 0, 1, 3, 4, 5]), [-1, length // self.dilation, *sizes])
         hidden = super().convolution_op(tf.ensure_shape(folded, [None, None, *inputs.shape[2:]]), kernel)
         split = tf.reshape(hidden, [self.dilation, count, *tf.unstack(tf.shape(hidden))[1:]])
-        _, _, length, *others = tf.unstack(tf.shape(split))
-        hidden = tf.reshape(tf.transpose(split, [1, 2, 0, 3, 4, 5]), [count, length * self.dilation, *others])
+        _, _, length, *sizes = tf.unstack(tf.shape(split))
+        hidden = tf.reshape(tf.transpose(split, [1, 2, 0, 3, 4, 5]), [count, length * self.dilation, *sizes])
         hidden = hidden[:, : frames - self.dilation * (self.kernel_size[0] - 1)]
         return tf.ensure_shape(hidden, self.compute_output_shape(inputs.shape))
 
@@ -367,8 +367,8 @@ class PreActivationBlock(_Block):
         common = {"style": self.style, "dtype": self.dtype_policy}
         early = bool(self.dropout) and self.dropout_first
         layers = []
-        *others, last = self.convolutions
-        for width, size, stride in others:
+        *earlier, last = self.convolutions
+        for width, size, stride in earlier:
             # A unit ends with the normalization that precedes the next convolution.
             make = plain_convolution if early else ConvolutionUnit
             layers.append(make(width, size=size, stride=stride, **common))

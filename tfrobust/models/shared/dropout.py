@@ -54,8 +54,8 @@ class CountedDropout(Configured, keras.layers.Layer):
             return hidden
         key = randomness.make_key(0, "dropout", tf.convert_to_tensor(self.clock))
         self.clock.assign_add(1)
-        kept = randomness.draw(randomness.uniform(), key, self._mask_shape(hidden)) >= self.rate
-        return tf.where(kept, hidden / (1 - self.rate), tf.zeros_like(hidden))
+        mask = randomness.draw(randomness.uniform(), key, self._mask_shape(hidden)) >= self.rate
+        return tf.where(mask, hidden / (1 - self.rate), tf.zeros_like(hidden))
 
     def _mask_shape(self, hidden) -> list:
         return shape_of(hidden)

@@ -263,13 +263,13 @@ class Encoder(Configured, keras.Model):
                 raise InputError(f"{self.name}.{argument} has {len(value)} entries for {shape[-1]} channels.")
 
     def _check_same(self, shape: tuple) -> None:
-        known = self.input_spec.shape[1:]
-        given = shape[1:]
-        same = len(known) == len(given) and all(
-            a is None or b is None or a == b for a, b in zip(known, given, strict=True)
+        built = self.input_spec.shape[1:]
+        requested = shape[1:]
+        compatible = len(built) == len(requested) and all(
+            a is None or b is None or a == b for a, b in zip(built, requested, strict=True)
         )
-        if not same:
-            raise InputError(f"{self.name} was built for images {known} and cannot be rebuilt for {given}.")
+        if not compatible:
+            raise InputError(f"{self.name} was built for images {built} and cannot be rebuilt for {requested}.")
 
 
 def _visit(at_stage: Callable | None, index: int, hidden: tf.Tensor) -> tf.Tensor:
@@ -282,10 +282,10 @@ def _visit(at_stage: Callable | None, index: int, hidden: tf.Tensor) -> tf.Tenso
     return tf.ensure_shape(tf.cast(changed, hidden.dtype), hidden.shape)
 
 
-def _per_channel(value, what: str):
+def _per_channel(value, name: str):
     if value is None:
         return None
     try:
         return tuple(float(v) for v in value) if isinstance(value, (list, tuple)) else float(value)
     except (TypeError, ValueError):
-        raise InputError(f"{what} must be a number or a tuple of numbers, got {value!r}.") from None
+        raise InputError(f"{name} must be a number or a tuple of numbers, got {value!r}.") from None

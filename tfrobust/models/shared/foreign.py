@@ -64,10 +64,10 @@ def application_name(application) -> str:
     Raises:
         ValueError: keras.applications has no such constructor.
     """
-    known = [name for name in dir(keras.applications) if name[0].isupper()]
+    names = [name for name in dir(keras.applications) if name[0].isupper()]
     name = getattr(application, "__name__", application)
-    if name not in known or (callable(application) and getattr(keras.applications, name) is not application):
-        near = difflib.get_close_matches(str(name), known, n=2)
+    if name not in names or (callable(application) and getattr(keras.applications, name) is not application):
+        near = difflib.get_close_matches(str(name), names, n=2)
         hint = f"; did you mean {' or '.join(near)}?" if near else ". Build other models first, and pass model=."
         raise InputError(f"Backbone.application is {name!r}, which keras.applications does not have{hint}")
     return name
@@ -92,9 +92,9 @@ def from_application(name: str, arguments: dict, side: int | None) -> ForeignMod
     elif weights is not None:
         weight_archives.check_hdf5(weights)
         origin = digest(weights)
-    given = {"include_top": False, "weights": None, "input_shape": (side, side, 3), **arguments}
+    keywords = {"include_top": False, "weights": None, "input_shape": (side, side, 3), **arguments}
     try:
-        model = make(**given)
+        model = make(**keywords)
     except (TypeError, ValueError) as error:
         raise InputError(f"keras.applications.{name} refuses its arguments: {_first_line(error)}"[:300]) from error
     # Without its own rescaling, a model has no preprocess_input that would fit.
@@ -208,7 +208,7 @@ def _short(values: np.ndarray) -> float | tuple[float, ...]:
 
     def shortest(value: float) -> float:
         candidates = (float(f"{value:.{digits}g}") for digits in range(1, 17))
-        return next(found for found in candidates if abs(found - value) <= 1e-7 * abs(value)) + 0.0
+        return next(candidate for candidate in candidates if abs(candidate - value) <= 1e-7 * abs(value)) + 0.0
 
     short = [shortest(float(value)) for value in values]
     return short[0] if len(set(short)) == 1 else tuple(short)
@@ -247,10 +247,10 @@ def single_tensor(model: keras.Model, output: str | None) -> tuple[keras.Model, 
     """
     images = (None, *input_shape(model))
     if not getattr(model, "inputs", None):  # subclassed
-        found = model.compute_output_shape(images)
-        if output is not None or not isinstance(found, tuple):
+        shape = model.compute_output_shape(images)
+        if output is not None or not isinstance(shape, tuple):
             raise InputError(f"{model.name!r} has its own call: let it return one tensor, and set no output_name.")
-        return model, tuple(found)
+        return model, tuple(shape)
     structure = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     named = structure if isinstance(structure, dict) else {}
     if output is not None and output not in named:
@@ -346,8 +346,8 @@ def with_policy(model: keras.Model, policy) -> keras.Model:
             layer.dtype_policy = policy
         copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
     finally:
-        for layer, own in zip(layers, before, strict=True):
-            layer.dtype_policy = own
+        for layer, original in zip(layers, before, strict=True):
+            layer.dtype_policy = original
     copy.set_weights(model.get_weights())
     return copy
 

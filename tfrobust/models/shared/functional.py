@@ -66,8 +66,11 @@ def make_stages(model: keras.Model, names: str | Sequence[str] = (), *, branches
     if not names and branches == 1:
         return [model]
     places = find_cuts(model, names)
-    parts = [split(one, places) for one in separate_norms(model, branches)]
-    return [one[0] if branches == 1 or not _norms(one[0]) else BranchedModels(one) for one in zip(*parts, strict=True)]
+    parts = [split(copy, places) for copy in separate_norms(model, branches)]
+    return [
+        group[0] if branches == 1 or not _norms(group[0]) else BranchedModels(group)
+        for group in zip(*parts, strict=True)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------- stages
@@ -87,18 +90,18 @@ def cuts(model: keras.Model) -> list[keras.KerasTensor]:
     nodes = _nodes(model)
     uses = collections.Counter(id(tensor) for node in nodes for tensor in node.input_tensors)
     uses[id(model.outputs[0])] += 1
-    waiting, found = set(), []
+    waiting, separators = set(), []
     for node in nodes:
         for tensor in node.input_tensors:
             uses[id(tensor)] -= 1
             if not uses[id(tensor)]:
                 waiting.discard(id(tensor))
-        made = [tensor for tensor in node.outputs if uses[id(tensor)]]
-        waiting.update(map(id, made))
+        used = [tensor for tensor in node.outputs if uses[id(tensor)]]
+        waiting.update(map(id, used))
         # All that follows is computed from this tensor if no other is still waited for.
-        if len(made) == len(waiting) == 1:
-            found.append(made[0])
-    return found[1:-1]
+        if len(used) == len(waiting) == 1:
+            separators.append(used[0])
+    return separators[1:-1]
 
 
 def find_cuts(model: keras.Model, names: str | Sequence[str]) -> list[int]:
@@ -124,7 +127,7 @@ def find_cuts(model: keras.Model, names: str | Sequence[str]) -> list[int]:
     if isinstance(names, str):
         raise InputError(f"stage_names is {names!r}; it is a tuple of names of layers or one of {list(RULES)}.")
     possible = cuts(model)
-    places = [_place(model, name, possible) for name in names]
+    places = [_cut_index(model, name, possible) for name in names]
     if sorted(set(places)) != places:
         raise InputError(f"stage_names must be in the order of {model.name}, each once, got {list(names)}.")
     return places
@@ -143,7 +146,7 @@ def split(model: keras.Model, places: Sequence[int]) -> list[keras.Model]:
     if not places:
         return [model]
     possible = cuts(model)
-    tensors = [model.inputs[0], *(possible[place] for place in places), model.outputs[0]]
+    tensors = [model.inputs[0], *(possible[index] for index in places), model.outputs[0]]
     return [_part(*ends, f"{model.name}_stage_{k}") for k, ends in enumerate(itertools.pairwise(tensors), 1)]
 
 
@@ -173,7 +176,7 @@ def _name(tensor) -> str:
     return tensor._keras_history.operation.name
 
 
-def _place(model, name: str, possible: list) -> int:
+def _cut_index(model, name: str, possible: list) -> int:
     """Return the place of a layer's output among the cuts, or raise InputError if it is none."""
     calls = [node for node in _nodes(model) if node.operation.name == name]
     if not calls:
@@ -191,9 +194,9 @@ def _place(model, name: str, possible: list) -> int:
     outputs = set(map(id, call.outputs))
     if call.is_input or id(model.outputs[0]) in outputs:
         raise InputError(f"{name!r} is the input or the output of {model.name}, where it cannot be cut.")
-    for place, tensor in enumerate(possible):
+    for index, tensor in enumerate(possible):
         if id(tensor) in outputs:
-            return place
+            return index
     around = sorted({_name(tensor) for tensor in _bypassing(model, call)})
     raise InputError(
         f"{model.name} cannot be cut after the layer {name!r}: the output of {', '.join(around)} bypasses it. "
@@ -207,12 +210,12 @@ def _holds(layer, name: str) -> bool:
 
 def _bypassing(model, call) -> list:
     """Return the tensors other than the call's only output that are computed up to a call and used after it."""
-    before, found = set(), [call]
-    while found:
-        node = found.pop()
+    before, waiting = set(), [call]
+    while waiting:
+        node = waiting.pop()
         if node not in before:
             before.add(node)
-            found += node.parent_nodes
+            waiting += node.parent_nodes
     later = {id(tensor) for node in _nodes(model) if node not in before for tensor in node.input_tensors}
     through = call.outputs[0] if len(call.outputs) == 1 else None
     return [tensor for node in before for tensor in node.outputs if id(tensor) in later and tensor is not through]
@@ -230,13 +233,13 @@ def _last_of_each_resolution(model) -> list[int]:
         shape = (None, *(side or 256 for side in model.inputs[0].shape[1:]))
         model = _part(model.inputs[0], model.outputs[0], model.name, shape)
     image, smallest, last = model.inputs[0], model.inputs[0].shape[1], {}
-    for place, tensor in enumerate([*cuts(model), model.outputs[0]]):
+    for index, tensor in enumerate([*cuts(model), model.outputs[0]]):
         if len(tensor.shape) != 4:
             break
         # Padding enlarges a map, and rescaled pixels are no hidden state.
         if tensor.shape[1] <= smallest and tensor.shape[1:] != image.shape[1:]:
             smallest = tensor.shape[1]
-            last[smallest] = place
+            last[smallest] = index
     if len(last) < 2:
         raise InputError(
             f"stage_names='resolution' finds no place in {model.name} where one map of a higher resolution than the "
@@ -292,4 +295,4 @@ def _with_norms(model, branch: int) -> keras.Model:
 def _norms(layer) -> list:
     """Return the batch normalizations of a model or layer, also those that its layers hold."""
     # The only traversal in Keras 3 that also finds layers held by layers.
-    return [one for one in layer._flatten_layers() if isinstance(one, keras.layers.BatchNormalization)]
+    return [part for part in layer._flatten_layers() if isinstance(part, keras.layers.BatchNormalization)]

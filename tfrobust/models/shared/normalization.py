@@ -51,13 +51,13 @@ def adopt_branch(model: keras.Model, branch: int) -> None:
     for norms in groups:
         for norm in norms[1:]:
             norm.trainable = False
-        for variable, wanted in zip(norms[0].variables, norms[branch].variables, strict=True):
-            variable.assign(wanted)
+        for variable, source in zip(norms[0].variables, norms[branch].variables, strict=True):
+            variable.assign(source)
 
 
 def unsynchronized(model: keras.Model) -> str:
     """Return a sentence that names the batch norms which several replicas do not synchronize; "" if there are none."""
-    norms = [one for one in model._flatten_layers() if isinstance(one, keras.layers.BatchNormalization)]
+    norms = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
     names = [norm.name for norm in norms if norm.trainable and not norm.synchronized]
     if not names:
         return ""
@@ -126,9 +126,9 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         self.synchronized = synchronized
         self.center = center
         self.scale = scale
-        same = {"momentum": momentum, "epsilon": epsilon, "synchronized": synchronized, "center": center}
+        settings = {"momentum": momentum, "epsilon": epsilon, "synchronized": synchronized, "center": center}
         self.norms = [
-            keras.layers.BatchNormalization(**same, scale=scale, dtype=self.dtype_policy) for _ in range(branches)
+            keras.layers.BatchNormalization(**settings, scale=scale, dtype=self.dtype_policy) for _ in range(branches)
         ]
 
     @property

@@ -21,31 +21,31 @@ def patch_sinusoids(rows: int, columns: int, width: int) -> np.ndarray:
     Source: Chen et al. 2021 (MoCo v3), section 5; the order of the four parts is that of the released code.
     """
     frequencies = 10000.0 ** (-4 * np.arange(width // 4) / width)
-    row, column = (place.reshape(-1, 1) * frequencies for place in np.indices((rows, columns)))
+    row, column = (coordinate.reshape(-1, 1) * frequencies for coordinate in np.indices((rows, columns)))
     return np.concatenate([np.sin(row), np.cos(row), np.sin(column), np.cos(column)], axis=1).astype(np.float32)
 
 
-def resizing_matrix(size: int, wanted: int) -> np.ndarray:
+def resizing_matrix(size: int, target: int) -> np.ndarray:
     """Return the matrix that resizes an axis of a position table, as DINO does it.
 
-    DINO resizes bicubically in PyTorch by the factor (wanted + 0.1) / size. A given factor also decides which places
-    are sampled: (i + 0.5) size / (wanted + 0.1) - 0.5. Places outside the table are those at its border.
+    DINO resizes bicubically in PyTorch by the factor (target + 0.1) / size. A given factor also decides which places
+    are sampled: (i + 0.5) size / (target + 0.1) - 0.5. Places outside the table are those at its border.
 
     Args:
         size: patches of the axis in the table.
-        wanted: patches of the axis in the image.
+        target: patches of the axis in the image.
 
     Returns:
-        float64 [wanted, size]; each row sums to 1.
+        float64 [target, size]; each row sums to 1.
 
     Source: Caron et al. 2021 (DINO), interpolate_pos_encoding of the released code.
     """
-    places = (np.arange(wanted) + 0.5) * size / (wanted + 0.1) - 0.5
-    matrix = np.zeros((wanted, size))
+    places = (np.arange(target) + 0.5) * size / (target + 0.1) - 0.5
+    matrix = np.zeros((target, size))
     for offset in (-1, 0, 1, 2):
         neighbors = np.floor(places).astype(int) + offset
         weights = _cubic(np.abs(places - neighbors))
-        np.add.at(matrix, (np.arange(wanted), np.clip(neighbors, 0, size - 1)), weights)
+        np.add.at(matrix, (np.arange(target), np.clip(neighbors, 0, size - 1)), weights)
     return matrix
 
 

@@ -61,8 +61,8 @@ class Loaded:
     note: str = ""
 
     def __str__(self) -> str:
-        others = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
-        listed = f"; ignored: {', '.join(others[:6])}{' ...' if len(others) > 6 else ''}" if others else ""
+        names = [name for name in self.ignored if not name.endswith("num_batches_tracked")]
+        listed = f"; ignored: {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}" if names else ""
         prefix = f", prefix {self.prefix!r}" if self.prefix else ""
         return f"{len(self.used)} tensors with {self.naming}'s names{prefix}{listed}{self.note and f'; {self.note}'}"
 
@@ -107,17 +107,19 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
     encoder, head = (model.encoder, model.head) if hasattr(model, "encoder") else (model, None)
     _build(encoder, head)
     with opened(path) as tensors:
-        naming, found, wanted = _match(encoder, tensors, prefix, shown(path))
-        ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
+        naming, start, destinations = _match(encoder, tensors, prefix, shown(path))
+        ignored = _account(encoder, tensors, destinations, start, naming, shown(path))
         if head is not None:
-            name = _head_name(tensors, found, encoder, shown(path))
-            wanted = wanted | layer_destinations(name, _dense(head))
-            ignored = _account(encoder, tensors, wanted, found, naming, shown(path))
-        _check_function(encoder, naming, found, tensors, shown(path))
-        values = {name: _value(name, tensors[name], destination, shown(path)) for name, destination in wanted.items()}
-    for name, destination in wanted.items():
+            name = _head_name(tensors, start, encoder, shown(path))
+            destinations = destinations | layer_destinations(name, _dense(head))
+            ignored = _account(encoder, tensors, destinations, start, naming, shown(path))
+        _check_function(encoder, naming, start, tensors, shown(path))
+        values = {
+            name: _value(name, tensors[name], destination, shown(path)) for name, destination in destinations.items()
+        }
+    for name, destination in destinations.items():
         destination.assign(values[name])
-    return Loaded(naming.name, found, tuple(wanted), tuple(ignored), naming.note(encoder))
+    return Loaded(naming.name, start, tuple(destinations), tuple(ignored), naming.note(encoder))
 
 
 def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[keras.Model, Loaded]:
@@ -149,9 +151,9 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
     """
     _build(encoder, None)
     with opened(path) as tensors:
-        naming, found, wanted = _match(encoder, tensors, prefix, shown(path))
-        _account(encoder, tensors, wanted, found, naming, shown(path))
-        class_count = tensors[f"{_head_name(tensors, found, encoder, shown(path))}.weight"].shape[0]
+        naming, start, destinations = _match(encoder, tensors, prefix, shown(path))
+        _account(encoder, tensors, destinations, start, naming, shown(path))
+        class_count = tensors[f"{_head_name(tensors, start, encoder, shown(path))}.weight"].shape[0]
     if class_count < 2:
         raise _refused(f"{shown(path)} holds a head of {class_count} class; a classifier has at least two.")
     head = LinearHead(class_count)
@@ -178,10 +180,10 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
         InputError (a ValueError): no such family, or it has no such network.
     """
     _build(encoder, None)
-    for each in NAMINGS:
-        wanted = each.destinations(encoder) if naming in (None, each.name) else None
-        if wanted is not None:
-            return {name: destination.shape for name, destination in wanted.items()}
+    for family in NAMINGS:
+        destinations = family.destinations(encoder) if naming in (None, family.name) else None
+        if destinations is not None:
+            return {name: destination.shape for name, destination in destinations.items()}
     raise _refused(
         f"{naming!r} names no {_described(encoder)}; families are {', '.join(dict.fromkeys(n.name for n in NAMINGS))}."
     )
@@ -193,8 +195,8 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
 def _build(encoder, head) -> None:
     if not isinstance(encoder, Encoder):
         raise _refused(f"weights can be loaded into encoders of tfrobust only, not into {type(encoder).__name__}.")
-    known = isinstance(encoder, ViT | R2Plus1D18 | R3D18)
-    if not known and not residual_names.is_residual(encoder):
+    is_vit_or_clip = isinstance(encoder, ViT | R2Plus1D18 | R3D18)
+    if not is_vit_or_clip and not residual_names.is_residual(encoder):
         raise _refused(
             f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
             "PreActResNet18, WideResNet, ViT, R2Plus1D18 and R3D18 with PyTorch-compatible settings. Build other "
@@ -210,19 +212,19 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
     """Find the family and the prefix that match most of the encoder's names, and return them with its destinations."""
     matches = []
     for naming in NAMINGS:
-        wanted = naming.destinations(encoder)
+        destinations = naming.destinations(encoder)
         stem = f"{naming.stem}.weight"
         starts = {name.removesuffix(stem) for name in tensors if name.endswith(stem) and not _is_companion(name)}
         starts = starts if prefix is None else {prefix}
-        for start in starts if wanted else ():
+        for start in starts if destinations else ():
             if not start or start.endswith("."):
-                full = {f"{start}{name}": destination for name, destination in wanted.items()}
+                full = {f"{start}{name}": destination for name, destination in destinations.items()}
                 matches.append((len(full.keys() & tensors.keys()), naming, start, full))
     if not any(count for count, *_ in matches):
         names = ", ".join(sorted(tensors)[:3]) or "none"
         raise _refused(f"{where} has no known tensor names of {_described(encoder)}; its first names are {names}.")
-    first, *others = sorted(matches, key=lambda match: (-match[0], len(match[2])))
-    alike = sorted({start for count, _, start, _ in others if count == first[0]} | {first[2]})
+    first, *rest = sorted(matches, key=lambda match: (-match[0], len(match[2])))
+    alike = sorted({start for count, _, start, _ in rest if count == first[0]} | {first[2]})
     if len(alike) > 1 and first[0] == len(first[3]):
         raise _refused(
             f"{where} holds several networks, {', '.join(map(repr, alike))[:120]}: choose one with prefix=, or "
@@ -237,27 +239,27 @@ def _is_companion(name: str) -> bool:
 
 def _head_name(tensors: Tensors, prefix: str, encoder: Encoder, where: str) -> str:
     """Return the name of the linear classifier, next to the encoder or above it."""
-    found, dim = [], encoder.dim
+    heads, dim = [], encoder.dim
     for name, tensor in tensors.items():
         start, _, last = name.removesuffix(".weight").rpartition(".")
         # torchvision's ViT has heads.head. A classifier trained alone on several devices has module.linear.
         start = f"{start}." if start else ""
         starts = (start.removesuffix("heads."), start.removesuffix("heads.").removeprefix("module."))
         if name.endswith(".weight") and last in HEADS and prefix.startswith(starts) and len(tensor.shape) == 2:
-            found.append((tensor.shape[1] == dim, len(start), name.removesuffix(".weight")))
-    fitting = sorted(name for fits, _, name in found if fits)
+            heads.append((tensor.shape[1] == dim, len(start), name.removesuffix(".weight")))
+    fitting = sorted(name for fits, _, name in heads if fits)
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         raise _refused(f"{where} holds several classifiers, {', '.join(fitting[:4])}: convert it with one.")
-    others = "; ".join(
+    unfitting = "; ".join(
         f"{name}.weight is {list(tensors[f'{name}.weight'].shape)}"
         f"{_pooling_hint(encoder, tensors[f'{name}.weight'].shape[1])}"
-        for _, _, name in found[:3]
+        for _, _, name in heads[:3]
     )
     raise _refused(
-        f"{where} holds no classifier of {dim} features ({', '.join(HEADS)}){': ' + others if others else ''}. Add its "
-        "weight and bias when you convert, or load the encoder alone."
+        f"{where} holds no classifier of {dim} features ({', '.join(HEADS)}){': ' + unfitting if unfitting else ''}. "
+        "Add its weight and bias when you convert, or load the encoder alone."
     )
 
 
@@ -275,12 +277,12 @@ def _dense(head) -> keras.layers.Dense:
     return layer
 
 
-def _ignored(tensors: Tensors, wanted: dict, prefix: str, naming: Naming) -> list[str]:
+def _ignored(tensors: Tensors, destinations: dict, prefix: str, naming: Naming) -> list[str]:
     unused = tuple(f"{prefix}{name}" for name in naming.unused)
     return [
         name
         for name in tensors
-        if name not in wanted
+        if name not in destinations
         and (
             name.endswith("num_batches_tracked")
             or _is_companion(name)
@@ -298,38 +300,40 @@ def _is_pixel_statistic(name: str, tensor: StoredTensor) -> bool:
 # ----------------------------------------------------------------------------------------------------- checking
 
 
-def _account(encoder, tensors: Tensors, wanted: dict, prefix: str, naming: Naming, where: str) -> list[str]:
+def _account(encoder, tensors: Tensors, destinations: dict, prefix: str, naming: Naming, where: str) -> list[str]:
     """Return the names of tensors that may be ignored.
 
     Raises:
         InputError: a tensor is missing, left over or of another shape.
     """
-    ignored = _ignored(tensors, wanted, prefix, naming)
-    fault = _fault(tensors, wanted, ignored)
+    ignored = _ignored(tensors, destinations, prefix, naming)
+    fault = _fault(tensors, destinations, ignored)
     if fault:
         raise _refused(f"{where} is no {_described(encoder)}: {fault}")
     return ignored
 
 
-def _fault(tensors: Tensors, wanted: dict[str, Destination], ignored: list[str]) -> str:
+def _fault(tensors: Tensors, destinations: dict[str, Destination], ignored: list[str]) -> str:
     """Describe the first mismatch of each kind, with the nearest name; "" if there is none."""
-    missing = [name for name in wanted if name not in tensors]
-    left = sorted(tensors.keys() - wanted.keys() - set(ignored))
+    missing = [name for name in destinations if name not in tensors]
+    unused = sorted(tensors.keys() - destinations.keys() - set(ignored))
     other = [
-        name for name, destination in wanted.items() if name in tensors and tensors[name].shape != destination.shape
+        name
+        for name, destination in destinations.items()
+        if name in tensors and tensors[name].shape != destination.shape
     ]
-    counts = [name for name in wanted if name in tensors and not tensors[name].floating]
+    counts = [name for name in destinations if name in tensors and not tensors[name].floating]
     faults = []
     if other:
         name = other[0]
-        found, here = list(tensors[name].shape), list(wanted[name].shape)
-        faults.append(f"{name} is {found}, not {here}{_more(other)}{_stem_hint(found, here)}")
+        shape, here = list(tensors[name].shape), list(destinations[name].shape)
+        faults.append(f"{name} is {shape}, not {here}{_more(other)}{_stem_hint(shape, here)}")
     if missing:
-        nearest = difflib.get_close_matches(missing[0], left[:_COMPARED], n=1)
+        nearest = difflib.get_close_matches(missing[0], unused[:_COMPARED], n=1)
         hint = f" (nearest: {nearest[0]} {list(tensors[nearest[0]].shape)})" if nearest else ""
-        faults.append(f"there is no {missing[0]} {list(wanted[missing[0]].shape)}{_more(missing)}{hint}")
-    if left:
-        faults.append(f"unused tensor {left[0]} {list(tensors[left[0]].shape)}{_more(left)}")
+        faults.append(f"there is no {missing[0]} {list(destinations[missing[0]].shape)}{_more(missing)}{hint}")
+    if unused:
+        faults.append(f"unused tensor {unused[0]} {list(tensors[unused[0]].shape)}{_more(unused)}")
     if counts:
         faults.append(f"{counts[0]} holds no floating-point numbers{_more(counts)}")
     return "; ".join(faults)
@@ -339,12 +343,12 @@ def _more(names: list[str]) -> str:
     return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
-def _stem_hint(found: list[int], here: list[int]) -> str:
+def _stem_hint(shape: list[int], here: list[int]) -> str:
     stems = {7: "kinetics", 3: "small"} if len(here) == 5 else {7: "imagenet", 3: "cifar"}
-    if len(found) == len(here) > 3 and {found[-1], here[-1]} == set(stems):
-        return f" (stem={stems[found[-1]]!r})"
-    side = math.isqrt(max(found[1] - 1, 0)) if len(found) == 3 else 0
-    return f" (ViT.grid={side})" if side and side**2 + 1 == found[1] else ""
+    if len(shape) == len(here) > 3 and {shape[-1], here[-1]} == set(stems):
+        return f" (stem={stems[shape[-1]]!r})"
+    side = math.isqrt(max(shape[1] - 1, 0)) if len(shape) == 3 else 0
+    return f" (ViT.grid={side})" if side and side**2 + 1 == shape[1] else ""
 
 
 def _described(encoder) -> str:
@@ -356,7 +360,7 @@ def _described(encoder) -> str:
 
 def _check_function(encoder, naming: Naming, prefix: str, tensors: Tensors, where: str) -> None:
     """Check what shapes do not show, and the normalization of pixels if the file contains it."""
-    own = type(encoder).__name__
+    kind = type(encoder).__name__
     fault = naming.fault(encoder, tensors, prefix)
     if fault:
         raise _refused(f"{where}: {fault}")
@@ -368,7 +372,7 @@ def _check_function(encoder, naming: Naming, prefix: str, tensors: Tensors, wher
             there = np.asarray(tensor.read(), np.float64).reshape(-1)
             if not np.allclose(neutral if here is None else here, there, rtol=0, atol=_PIXEL_TOLERANCE):
                 values = ", ".join(f"{value:.6g}" for value in there)
-                raise _refused(f"{where}: {name} is ({values}), but {own}.{argument} is {here}: set it to that.")
+                raise _refused(f"{where}: {name} is ({values}), but {kind}.{argument} is {here}: set it to that.")
 
 
 def _refused(message: str) -> InputError:

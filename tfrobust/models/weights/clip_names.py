@@ -37,17 +37,17 @@ class ClipNaming:
         """Map the names of all tensors that a built encoder needs to their destinations; None for another network."""
         if not isinstance(encoder, self.network):
             return None
-        found: dict[str, Destination] = {}
+        destinations: dict[str, Destination] = {}
         blocks_of = [list(layers) for layers in encoder.stage_layers]
         units = len(self.stems) // 2
-        found |= _named(self.stems, blocks_of[0][:units])
+        destinations |= _named(self.stems, blocks_of[0][:units])
         blocks_of[0] = blocks_of[0][units:]
         for stage, blocks in enumerate(blocks_of, start=1):
             for number, block in enumerate(blocks):
                 inside = [f"layer{stage}.{number}.{part}" for part in (*self.path, *_DOWNSAMPLE)]
-                found |= _named(inside[: len(self.path)], block.units)
-                found |= _named(inside[len(self.path) :], block.shortcut)
-        return found
+                destinations |= _named(inside[: len(self.path)], block.units)
+                destinations |= _named(inside[len(self.path) :], block.shortcut)
+        return destinations
 
     def fault(self, encoder: Encoder, tensors: dict[str, StoredTensor], prefix: str) -> str:
         """Return what shapes do not show and is wrong: nothing."""
@@ -60,18 +60,18 @@ class ClipNaming:
 
 def _named(names, units) -> dict[str, Destination]:
     """Map the names of the convolution and the normalization of each unit to destinations."""
-    found: dict[str, Destination] = {}
-    for place, unit in enumerate(units):
-        for name, layer in zip(names[2 * place : 2 * place + 2], unit.chain[:2], strict=True):
-            found |= layer_destinations(name, layer)
-    return found
+    destinations: dict[str, Destination] = {}
+    for number, unit in enumerate(units):
+        for name, layer in zip(names[2 * number : 2 * number + 2], unit.chain[:2], strict=True):
+            destinations |= layer_destinations(name, layer)
+    return destinations
 
 
 NAMINGS = (
     ClipNaming(
         R2Plus1D18,
         ("stem.0", "stem.1", "stem.3", "stem.4"),
-        tuple(f"conv{place}.{part}" for place in (1, 2) for part in ("0.0", "0.1", "0.3", "1")),
+        tuple(f"conv{number}.{part}" for number in (1, 2) for part in ("0.0", "0.1", "0.3", "1")),
     ),
     ClipNaming(R3D18, ("stem.0", "stem.1"), ("conv1.0", "conv1.1", "conv2.0", "conv2.1")),
 )

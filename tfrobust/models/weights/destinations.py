@@ -42,15 +42,19 @@ def layer_destinations(name: str, layer: keras.layers.Layer) -> dict[str, Destin
     """Map the tensor names of a convolution, a dense layer or a normalization called `name` to destinations."""
     if isinstance(layer, BranchedBatchNormalization):
         kinds = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
-        made = {}
+        destinations = {}
         for kind, ours in kinds.items():
             variables = tuple(getattr(norm, ours) for norm in layer.norms)
-            made[f"{name}.{kind}"] = Destination(variables, tuple(variables[0].shape), positive=kind == "running_var")
-        return made
+            destinations[f"{name}.{kind}"] = Destination(
+                variables, tuple(variables[0].shape), positive=kind == "running_var"
+            )
+        return destinations
     if isinstance(layer, keras.layers.LayerNormalization):
         return {f"{name}.weight": Destination.of(layer.gamma), f"{name}.bias": Destination.of(layer.beta)}
     shape = tuple(layer.kernel.shape)
-    made = {f"{name}.weight": Destination((layer.kernel,), tuple(shape[axis] for axis in _TO_TORCH[len(shape)]))}
+    destinations = {
+        f"{name}.weight": Destination((layer.kernel,), tuple(shape[axis] for axis in _TO_TORCH[len(shape)]))
+    }
     if layer.bias is not None:
-        made[f"{name}.bias"] = Destination((layer.bias,), tuple(layer.bias.shape))
-    return made
+        destinations[f"{name}.bias"] = Destination((layer.bias,), tuple(layer.bias.shape))
+    return destinations

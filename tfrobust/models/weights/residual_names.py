@@ -53,23 +53,23 @@ class Naming:
         """
         if not is_residual(encoder) or encoder.stage_count != self.stages:
             return None
-        found: dict[str, Destination] = {}
+        destinations: dict[str, Destination] = {}
         for name, layer in _named_layers(encoder, self):
             if name is None:
                 return None
-            found |= layer_destinations(name, layer)
-        return found
+            destinations |= layer_destinations(name, layer)
+        return destinations
 
     def fault(self, encoder: Encoder, tensors: dict[str, StoredTensor], prefix: str) -> str:
         """Return what shapes do not show and is wrong: the padding. "" if it is right."""
-        own = type(encoder).__name__
+        kind = type(encoder).__name__
         units = [layer for layer in encoder.stage_layers[0] if hasattr(layer, "style")]
         if units[0].style.symmetric == self.symmetric:
             return ""
         padding = "symmetrically, as PyTorch does" if self.symmetric else "as Keras does"
         return (
-            f"has {self.name}'s names, whose networks pad stride 2 {padding}; this {own} does not: set "
-            f"{own}.symmetric = {self.symmetric}."
+            f"has {self.name}'s names, whose networks pad stride 2 {padding}; this {kind} does not: set "
+            f"{kind}.symmetric = {self.symmetric}."
         )
 
     def note(self, encoder: Encoder) -> str:
@@ -127,7 +127,7 @@ def _block_layers(block, naming: Naming, name: str) -> Iterator[tuple[str | None
     shortcut = {"conv": naming.projection, "norm": naming.projection_norm}
     plain = isinstance(block, ResidualBlock)
     path = block.units if plain else [*block.entry, *block.units]
-    yield from _numbered(path, naming, lambda kind, place: f"{name}.{inside[kind].format(place=place)}")
+    yield from _numbered(path, naming, lambda kind, position: f"{name}.{inside[kind].format(place=position)}")
     yield from _numbered(
         block.shortcut if plain else block.projection,
         naming,

@@ -43,16 +43,19 @@ class ViTNaming:
         if not isinstance(encoder, ViT):
             return None
         tokens = encoder.tokens
-        found = layer_destinations(self.stem, tokens)
-        found |= {self.class_token: Destination.of(tokens.class_token), self.positions: Destination.of(tokens.table)}
+        destinations = layer_destinations(self.stem, tokens)
+        destinations |= {
+            self.class_token: Destination.of(tokens.class_token),
+            self.positions: Destination.of(tokens.table),
+        }
         for number, (*_, block) in enumerate(encoder.stage_layers):
             first, second = block.norms
             layers = (first, block.qkv, block.out, second, *block.mlp)
             for part, layer in zip(self.parts, layers, strict=True):
-                found |= layer_destinations(self.block.format(block=number) + part, layer)
-        found |= layer_destinations(self.norm, encoder.neck[0])
+                destinations |= layer_destinations(self.block.format(block=number) + part, layer)
+        destinations |= layer_destinations(self.norm, encoder.neck[0])
         # PyTorch's own attention layer has no layer for queries, keys and values, but two parameters.
-        return {name.replace("in_proj.", "in_proj_"): destination for name, destination in found.items()}
+        return {name.replace("in_proj.", "in_proj_"): destination for name, destination in destinations.items()}
 
     def fault(self, encoder: ViT, tensors: dict[str, StoredTensor], prefix: str) -> str:
         """Return what shapes do not show and is wrong: positions, or heads that their values give away. "" if nothing.
@@ -66,8 +69,8 @@ class ViTNaming:
         )
         kind = "sinusoidal" if fixed else "learned"
         if kind != encoder.positions:
-            found = "the fixed table of MoCo v3" if fixed else "no fixed table"
-            return f"{name} is {found}: set ViT.positions = {kind!r}."
+            description = "the fixed table of MoCo v3" if fixed else "no fixed table"
+            return f"{name} is {description}: set ViT.positions = {kind!r}."
         if fixed and encoder.width == _MOCO_SMALL["width"] and encoder.heads != _MOCO_SMALL["heads"]:
             return (
                 f"{name} is the fixed table of MoCo v3, whose ViT-S has {_MOCO_SMALL['heads']} heads, not "
