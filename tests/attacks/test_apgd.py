@@ -30,7 +30,7 @@ class Network:
         self.weights = [np.asarray(weights[name], np.float64) * scale for name in names]
 
     def __call__(self, images):
-        kernel, bias, head, offset = (tf.constant(each, tf.float32) for each in self.weights)
+        kernel, bias, head, offset = (tf.constant(part, tf.float32) for part in self.weights)
         return tf.tanh(images @ kernel + bias) @ head + offset
 
     def cross_entropy(self, images, labels):
@@ -241,15 +241,15 @@ def test_a_batch_of_mixed_steps_is_advanced_row_by_row():
     keys = randomness.example_keys(tf.constant([1, 2]), tf.range(4))
     images = tf.constant(images)
     fresh = attack.start(network, images, goal, keys, rounds)
-    whole = attack.advance(network, images, goal, rounds, fresh, 20)
+    full_run = attack.advance(network, images, goal, rounds, fresh, 20)
     early = attack.advance(network, images, goal, rounds, fresh, 8)
     half = tf.constant([True, False, True, False])
     mixed = {name: shapes.select(half, early[name], fresh[name]) for name in fresh}
     mixed = attack.advance(network, images, goal, rounds, mixed, 12)  # ends the round of every other row
     for row in (0, 2):
-        np.testing.assert_allclose(mixed["point"][row], whole["point"][row], atol=1e-5)
+        np.testing.assert_allclose(mixed["point"][row], full_run["point"][row], atol=1e-5)
     mixed = attack.advance(network, images, goal, rounds, mixed, 8)
-    np.testing.assert_allclose(mixed["point"], whole["point"], atol=1e-5)  # the ended rows have stayed
+    np.testing.assert_allclose(mixed["point"], full_run["point"], atol=1e-5)  # the ended rows have stayed
 
 
 def test_expectation_averages_gradients_and_tests_the_last_logits():
@@ -299,8 +299,8 @@ def test_given_targets_are_reached(kind):
 
 
 def test_losses_of_few_classes_have_fallbacks():
-    found = [[bool(kind(ThreatModel(epsilon=0.2)).fallback(classes)) for kind in ATTACKS] for classes in (2, 3, 4)]
-    assert found == [[False, True, True], [False, False, True], [False, False, False]]
+    fallbacks = [[bool(kind(ThreatModel(epsilon=0.2)).fallback(classes)) for kind in ATTACKS] for classes in (2, 3, 4)]
+    assert fallbacks == [[False, True, True], [False, False, True], [False, False, False]]
 
 
 @pytest.mark.parametrize("kind", ATTACKS[1:])

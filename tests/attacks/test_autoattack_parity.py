@@ -149,7 +149,7 @@ def test_fab_projections(golden, norm):
         np.sum(normals * moves, 1), np.sum(normals * expected, 1), atol=2e-5, err_msg="another plane is reached"
     )
     orders = {"linf": np.inf, "l2": 2, "l1": 1}
-    lengths, theirs = (np.linalg.norm(one, orders[norm], axis=1) for one in (moves, expected))
+    lengths, theirs = (np.linalg.norm(vectors, orders[norm], axis=1) for vectors in (moves, expected))
     np.testing.assert_allclose(lengths, theirs, atol=2e-5)
     # Where normals tie, the L1 move may be any of many.
     unique = kinds != "equal normals" if norm == "l1" else kinds != ""
@@ -173,10 +173,10 @@ def test_fab_takes_the_same_steps(golden, norm, targeted):
     # Asked at every point, and at every point it moves to.
     off = np.abs(np.stack(predict.points[::2]) - golden[f"{name}/iterates"]).max(axis=(2, 3, 4)) > 5e-5
     # FAB steps onto decision boundaries, where rounding chooses the side: there one of the three paths may part.
-    same = ~off.any(axis=0)
-    assert not off[:4].any() and same.sum() >= len(images) - 1
-    np.testing.assert_allclose(state["distance"].numpy()[same], golden[f"{name}/distance"][same], rtol=1e-4)
-    np.testing.assert_allclose(state["nearest"].numpy()[same], golden[f"{name}/adversarial"][same], atol=5e-5)
+    agreeing = ~off.any(axis=0)
+    assert not off[:4].any() and agreeing.sum() >= len(images) - 1
+    np.testing.assert_allclose(state["distance"].numpy()[agreeing], golden[f"{name}/distance"][agreeing], rtol=1e-4)
+    np.testing.assert_allclose(state["nearest"].numpy()[agreeing], golden[f"{name}/adversarial"][agreeing], atol=5e-5)
 
 
 @pytest.mark.parametrize("norm", EPSILONS)
@@ -223,8 +223,8 @@ def test_square_starts_from_the_same_tiles(golden, norm, side):
         for column in range(across):
             number, pattern = row * per_row + column, square.window_pattern(tile, norm)
             pattern = pattern.T if transposed[number] else pattern
-            place = np.s_[:, before + row * tile : before + (row + 1) * tile]
-            change[place][:, :, before + column * tile : before + (column + 1) * tile] += (
+            tile_rows = np.s_[:, before + row * tile : before + (row + 1) * tile]
+            change[tile_rows][:, :, before + column * tile : before + (column + 1) * tile] += (
                 pattern[None, :, :, None] * signs[number][:, None, None, :, 0, 0]
             )
     order = 2 if norm == "l2" else 1
@@ -239,8 +239,8 @@ def test_square_starts_from_the_same_tiles(golden, norm, side):
 
 
 def window(start, side, size):
-    place = np.arange(size)
-    return (place >= start) & (place < start + side)
+    pixels = np.arange(size)
+    return (pixels >= start) & (pixels < start + side)
 
 
 @pytest.mark.parametrize("norm", EPSILONS)
@@ -249,7 +249,7 @@ def test_square_makes_the_same_proposals(golden, norm):
     images, queries, margins = (golden[f"{name}/{entry}"] for entry in ("images", "proposals", "margins"))
     count, height, width, channels = images.shape
     attack = square.Square(ThreatModel(norm=norm, epsilon=EPSILONS[norm]))
-    propose, known = attack._proposals(tf.constant(images)), np.unique(attack._sides(tf.constant(images)))
+    propose, sides = attack._proposals(tf.constant(images)), np.unique(attack._sides(tf.constant(images)))
     best = queries[0]
     for step, share in enumerate(golden[f"{name}/shares"]):
         side = max(round(np.sqrt(share * height * width)), 1 if norm == "linf" else 3)
@@ -260,8 +260,8 @@ def test_square_makes_the_same_proposals(golden, norm):
         columns = np.broadcast_to(window(column, side, width)[None, None, :, None], [count, 1, width, 1])
         extra = ()
         if norm != "linf":
-            table = 2 * int(np.searchsorted(known, side)) + int(golden[f"{name}/transposed"][step])
-            assert known[table // 2] == side
+            table = 2 * int(np.searchsorted(sides, side)) + int(golden[f"{name}/transposed"][step])
+            assert sides[table // 2] == side
             corner = (table * 2 * height + height - row) * 2 * width + width - column
             extra = (
                 tf.fill([count, 1], tf.constant(corner, tf.int32)),

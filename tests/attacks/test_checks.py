@@ -82,8 +82,8 @@ def test_an_attack_says_what_is_wrong_with_labels_and_outputs():
     attack = FGSM(ThreatModel(epsilon=0.2))
     images = np.random.default_rng(1).random((3, 2, 2, 1)).astype(np.float32)
     ids = np.array([0, 2, 1])
-    found = [run_attack(attack, predict, images, labels).adversarial for labels in (ids, np.eye(3)[ids])]
-    np.testing.assert_array_equal(*found)
+    adversarial = [run_attack(attack, predict, images, labels).adversarial for labels in (ids, np.eye(3)[ids])]
+    np.testing.assert_array_equal(*adversarial)
     with pytest.raises(ValueError, match="one-hot"):
         run_attack(attack, predict, images, np.full((3, 3), 1 / 3))
     with pytest.raises(ValueError, match="k >= 2"):
@@ -102,6 +102,6 @@ def test_an_attack_converts_probabilities(squash):
     labels = np.asarray(logits(images)).argmax(-1)
     attack = FGSM(threat=ThreatModel(epsilon=0.1))
     expected = run_attack(attack, logits, images, labels)
-    found = run_attack(attack, lambda inputs: squash(logits(inputs)), images, labels)
+    result = run_attack(attack, lambda inputs: squash(logits(inputs)), images, labels)
     assert 0 < expected.success.sum() < 30
-    np.testing.assert_array_equal(found.success, expected.success)
+    np.testing.assert_array_equal(result.success, expected.success)

@@ -135,11 +135,11 @@ def test_a_window_with_a_range_of_frames_changes_these_only():
     seen = set()
     for step, share in ((0, 0.8), (30, 0.4), (60, 0.2), (250, 0.1)):
         draw = attack._draws(tf.constant(clips), keys, tf.fill([1, 6], step))
-        proposed = propose(tf.constant(clips), tf.nest.map_structure(lambda each: each[0], draw)).numpy()
+        proposed = propose(tf.constant(clips), tf.nest.map_structure(lambda array: array[0], draw)).numpy()
         np.testing.assert_allclose(np.abs(proposed - clips)[proposed != clips], 0.1, atol=1e-6)
         side, length = round(share ** (1 / 3) * 8), max(round(share ** (1 / 3) * 5), 1)
         for clip, old in zip(proposed, clips, strict=True):
-            frames, rows, columns = (np.unique(place) for place in np.nonzero(clip != old)[:3])
+            frames, rows, columns = (np.unique(indices) for indices in np.nonzero(clip != old)[:3])
             assert (len(frames), len(rows), len(columns)) == (length, side, side)
             assert all(np.ptp(places) == len(places) - 1 for places in (frames, rows, columns))
             # One sign for each frame and channel.
@@ -156,12 +156,12 @@ def test_a_window_with_a_range_of_frames_stays_in_the_ball(kind):
     clips, keys = tf.constant(examples(5)), tf.constant([[step, 7] for step in range(5)])
     point, propose = attack._first_point(clips, keys), attack._proposals(clips)
     for step in range(0, 60, 12):
-        draw = tf.nest.map_structure(lambda each: each[0], attack._draws(clips, keys, tf.fill([1, 5], step)))
+        draw = tf.nest.map_structure(lambda array: array[0], attack._draws(clips, keys, tf.fill([1, 5], step)))
         moved = propose(point, draw)
         assert np.all(threat.contains(clips, moved)) and np.any(moved != point, axis=(1, 2, 3, 4)).all()
         point = moved
     change = (moved - clips).numpy()
-    sizes = [projections.measure(one.ravel(), kind) for one in change]
+    sizes = [projections.measure(difference.ravel(), kind) for difference in change]
     assert min(sizes) > 0.5 * threat.epsilon
 
 
@@ -195,10 +195,10 @@ ATTACKS = {
     "momentum": lambda threat: gradient.MomentumPGD(threat, steps=25),
 }
 FIRST = [("pgd", 0), ("apgd_ce", 5)]
-OTHERS = [*itertools.product(("fgsm", "pgd", "apgd_ce"), range(6)), ("apgd_t", 2), ("apgd_t", 4), ("momentum", 5)]
+CASES = [*itertools.product(("fgsm", "pgd", "apgd_ce"), range(6)), ("apgd_t", 2), ("apgd_t", 4), ("momentum", 5)]
 
 
-@pytest.mark.parametrize("name,number", FIRST + [rest(*case) for case in OTHERS if case not in FIRST])
+@pytest.mark.parametrize("name,number", FIRST + [rest(*case) for case in CASES if case not in FIRST])
 def test_succeeds_where_the_best_attack_within_the_budget_does(name, number):
     threat, clips = ThreatModel(**BUDGETS[number]), examples(24)
     worst, labels = worst_margins(clips, threat), labels_of(clips)
@@ -263,8 +263,8 @@ def test_adversaries_that_know_whole_clips_only_refuse_a_budget_for_frames():
 
 def test_members_of_autoattack_support_a_budget_for_frames_where_their_attacks_do():
     threat = ThreatModel(max_frames=2, epsilon=0.2)
-    found = [standard_member(threat, name=name) for name in ("apgd_ce", "apgd_t")]
-    assert [one.threat for one in found] == [threat] * 2
+    members = [standard_member(threat, name=name) for name in ("apgd_ce", "apgd_t")]
+    assert [member.threat for member in members] == [threat] * 2
     with pytest.raises(ValueError, match="FAB bounds the norm"):
         standard_member(threat, name="fab_t")
 

@@ -92,8 +92,8 @@ def test_each_member_attacks_the_examples_that_remain():
     adversarial_images = first.adversarial.copy()
     adversarial_images[rest] = second.adversarial
     np.testing.assert_allclose(result.adversarial, adversarial_images, atol=1e-6)
-    one = Ensemble(members).attack(model, images, labels, tf.constant([1, 2]))
-    np.testing.assert_array_equal(one.success, result.success)
+    direct = Ensemble(members).attack(model, images, labels, tf.constant([1, 2]))
+    np.testing.assert_array_equal(direct.success, result.success)
 
 
 def test_autoattack_beats_its_parts_and_targets():
@@ -102,7 +102,7 @@ def test_autoattack_beats_its_parts_and_targets():
     attack = AutoAttack(ThreatModel(norm="l2", epsilon=0.4))
     setting = Setting(predictor=from_keras(model), images=images, labels=labels)
     outcome = adversarial.AttackAccuracy(attack=attack).run(setting)
-    by_id = {one.id: one.value for one in outcome.measurements}
+    by_id = {measurement.id: measurement.value for measurement in outcome.measurements}
     name = "attack.autoattack_l2_0.4"
     steps = [by_id[f"{name}.{member}.accuracy"] for member in ("apgd_ce", "apgd_t", "fab_t", "square")]
     assert steps == sorted(steps, reverse=True) and by_id[f"{name}.accuracy"] == steps[-1] < 1

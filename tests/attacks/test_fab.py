@@ -34,12 +34,12 @@ def states(attack, predict, images, goal, rounds=0, steps=10):
     """The state at the start and after each step."""
     images, rounds = tf.constant(images), tf.fill([len(images)], rounds)
     keys = randomness.example_keys(tf.constant([3, 4]), tf.range(len(images)))
-    goal = Goal(*(each if each is None else tf.constant(each, tf.int32) for each in goal))
-    made = [attack.start(predict, images, goal, keys, rounds)]
+    goal = Goal(*(classes if classes is None else tf.constant(classes, tf.int32) for classes in goal))
+    history = [attack.start(predict, images, goal, keys, rounds)]
     advance = tf.function(lambda state: attack.advance(predict, images, goal, rounds, state, 1), autograph=False)
     for _ in range(steps):
-        made.append(advance(made[-1]))
-    return [{name: value.numpy() for name, value in state.items()} for state in made]
+        history.append(advance(history[-1]))
+    return [{name: value.numpy() for name, value in state.items()} for state in history]
 
 
 def literal(parts, image, label, aim, kind, steps=10, targeted=False):
@@ -55,14 +55,14 @@ def literal(parts, image, label, aim, kind, steps=10, targeted=False):
         hidden, logits = tiny_network.forward(parts, point[None])[0][0], logits_at(point)
         gradients = (head.T * (1 - hidden**2)) @ kernel.T
         plane = lambda c, d, z=logits, g=gradients: (z[c] - z[d], g[c] - g[d])  # noqa: E731
-        others = [c for c in range(3) if c != label]
+        rivals = [c for c in range(3) if c != label]
         if targeted:
             f, w = plane(aim, max((c for c in range(3) if c != aim), key=lambda c, z=logits: z[c]))
         elif aim is not None:
             f, w = plane(aim, label)
         else:
             f, w = min(
-                (plane(c, label) for c in others), key=lambda fw: abs(fw[0]) / projections.measure(fw[1], DUAL[kind])
+                (plane(c, label) for c in rivals), key=lambda fw: abs(fw[0]) / projections.measure(fw[1], DUAL[kind])
             )
         point = oracle.fab_step(x, point, f, w, kind, alpha_max=0.1, eta=1.05)
         winner = np.argmax(logits_at(point))
@@ -89,34 +89,34 @@ def test_equals_the_literal_loop(kind, case):
     else:
         attack, rounds = fab.FAB(threat), int(case[-1])
         aims = ranked[:, 1 + rounds]
-    made = states(attack, predict, images, goal, rounds)
+    history = states(attack, predict, images, goal, rounds)
     successes = 0
     for row in range(7):
         points, nearest, distance = literal(
             parts, images[row], labels[row], aims[row], kind, targeted=case == "targeted"
         )
-        np.testing.assert_allclose([state["point"][row].ravel() for state in made], points, atol=2e-4)
-        np.testing.assert_allclose(made[-1]["nearest"][row].ravel(), nearest, atol=2e-4)
-        np.testing.assert_allclose(made[-1]["distance"][row], distance, rtol=1e-3)
+        np.testing.assert_allclose([state["point"][row].ravel() for state in history], points, atol=2e-4)
+        np.testing.assert_allclose(history[-1]["nearest"][row].ravel(), nearest, atol=2e-4)
+        np.testing.assert_allclose(history[-1]["distance"][row], distance, rtol=1e-3)
         successes += np.isfinite(distance)
     assert successes >= 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kept", [fab.FAB, fab.FABUntargeted])
-def test_finds_the_distance_to_the_plane_of_a_linear_model(kind, kept):
+@pytest.mark.parametrize("attack", [fab.FAB, fab.FABUntargeted])
+def test_finds_the_distance_to_the_plane_of_a_linear_model(kind, attack):
     model, images = Linear(), examples()
     labels = model.labels(images)
     closed = np.abs(model.margins(images, labels)) / projections.measure(model.weights, DUAL[kind])
-    made = states(kept(ThreatModel(norm=kind, epsilon=1e-3)), model, images, (labels, None), steps=20)
-    distances = np.array([state["distance"] for state in made])
+    history = states(attack(ThreatModel(norm=kind, epsilon=1e-3)), model, images, (labels, None), steps=20)
+    distances = np.array([state["distance"] for state in history])
     # From each new start at 0.9 of the way it comes back to about 1.01 of it: eta overshoots what is left.
     assert np.all(distances[-1] <= 1.015 * closed) and np.all(distances[-1] >= closed * (1 - 1e-5))
     assert np.all(distances[1:] <= distances[:-1])
-    last = made[-1]
+    last = history[-1]
     np.testing.assert_array_equal(last["found"], last["distance"] <= 1e-3)
     assert np.all(np.argmax(model(last["nearest"]), axis=1) != labels)
-    reached = [projections.measure(one, kind) for one in (last["nearest"] - images).reshape(-1, SIZE)]
+    reached = [projections.measure(change, kind) for change in (last["nearest"] - images).reshape(-1, SIZE)]
     np.testing.assert_allclose(reached, last["distance"], rtol=1e-5)
 
 
@@ -148,9 +148,9 @@ def test_restarts_begin_at_half_of_epsilon(kind):
     ):
         begun = [states(attack, model, images, goal, rounds, steps=0)[0]["point"] for rounds in (0, first)]
         np.testing.assert_array_equal(begun[0], images)
-        lengths = [projections.measure(one, kind) for one in (begun[1] - images).reshape(6, SIZE)]
+        lengths = [projections.measure(change, kind) for change in (begun[1] - images).reshape(6, SIZE)]
         np.testing.assert_allclose(lengths, 0.1, rtol=1e-4)
-        assert len({tuple(np.sign(one).ravel()) for one in begun[1] - images}) == 6  # each its own draw
+        assert len({tuple(np.sign(change).ravel()) for change in begun[1] - images}) == 6  # each its own draw
     edge = fab.FAB(threat)._shifted(tf.zeros([2, 4]), tf.constant([[1.0, -1, 1, -1]] * 2)).numpy()
     assert edge.min() == 0 and edge.max() > 0
 
@@ -191,8 +191,8 @@ def test_nothing_of_a_broken_model_gets_into_the_point():
 
     images = np.full([2, 3], 0.5, np.float32)
     for attack in (fab.FAB(ThreatModel(epsilon=0.3)), fab.FABUntargeted(ThreatModel(epsilon=0.3))):
-        made = states(attack, predict, images, ([0, 0], None), steps=5)
-        assert all(np.all(np.isfinite(state["point"])) and np.all(np.isfinite(state["nearest"])) for state in made)
+        history = states(attack, predict, images, ([0, 0], None), steps=5)
+        assert all(np.all(np.isfinite(state["point"])) and np.all(np.isfinite(state["nearest"])) for state in history)
     flat = lambda images: tf.constant([[1.0, 0.0]]) + 0.0 * images[:, :2]  # noqa: E731
     last = states(fab.FAB(ThreatModel(epsilon=0.3)), flat, images, ([0, 0], None), steps=5)[-1]
     np.testing.assert_array_equal(last["nearest"], images)
@@ -203,7 +203,7 @@ def test_a_refused_point_is_forgotten():
     """Otherwise the same point would be verified until it is misclassified by chance."""
     attack, images = fab.FAB(ThreatModel(epsilon=0.1)), tf.fill([2, 1, 1, 2], 0.5)
     near = images + 0.05
-    right = lambda points: 1.0 + tf.reshape(points, [-1, 2]) * [1.0, -1.0] + [9.0, 0.0]  # noqa: E731
+    model = lambda points: 1.0 + tf.reshape(points, [-1, 2]) * [1.0, -1.0] + [9.0, 0.0]  # noqa: E731
     state = {
         "image": images,
         "nearest": near,
@@ -215,5 +215,5 @@ def test_a_refused_point_is_forgotten():
     state = attack.refuse(state, tf.constant([True, False]))
     np.testing.assert_array_equal(attack.candidate(state), [images[0], near[1]])
     goal, rounds = Goal(tf.zeros(2, tf.int32)), tf.zeros(2, tf.int32)
-    after = attack.advance(right, images, goal, rounds, state, tf.constant(3))
+    after = attack.advance(model, images, goal, rounds, state, tf.constant(3))
     np.testing.assert_array_equal(after["found"], [False, True])

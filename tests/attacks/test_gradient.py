@@ -152,8 +152,8 @@ def test_momentum_without_decay_is_pgd():
     class Named(gradient.MomentumPGD):
         name = "pgd"  # so that the draws are the same
 
-    same = runner.run_attack(Named(threat, steps=8, decay=0.0), linear, images, labels, seed=1)
-    np.testing.assert_allclose(plain.adversarial, same.adversarial, atol=1e-6)
+    without_decay = runner.run_attack(Named(threat, steps=8, decay=0.0), linear, images, labels, seed=1)
+    np.testing.assert_allclose(plain.adversarial, without_decay.adversarial, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [gradient.PGD, gradient.MomentumPGD])

@@ -87,11 +87,11 @@ def test_a_reduced_network_is_one_built_in_16_bits(encoder):
     images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype(np.float32)
     plain = exact(images, training=False).numpy()
     with modes.reduced_precision("mixed_bfloat16") as layers:
-        found = modes.as_predict(exact)(images)
+        reduced = modes.as_predict(exact)(images)
     encoded = coarse.layers[-2](images, training=False)
     with modes.reduced_precision("mixed_bfloat16"), modes.following_precision(exact.layers[-2]):
         np.testing.assert_array_equal(tf.cast(exact.layers[-2](images, training=False), tf.float32), encoded)
-    assert len(layers) > 5 and 0 < np.abs(found - plain).max() < 0.2 * np.abs(plain).max()
+    assert len(layers) > 5 and 0 < np.abs(reduced - plain).max() < 0.2 * np.abs(plain).max()
     np.testing.assert_array_equal(exact(images, training=False), plain)
     assert {layer.dtype_policy.name for layer in exact._flatten_layers()} == {"float32"}
 
@@ -126,9 +126,9 @@ def test_evaluation_verifies_in_float32():
     # All steps in 16 bits go the wrong way: success is what float32 says of the last points.
     images = np.array([[0.6, 0.4], [0.47, 0.53]], np.float32).reshape(2, 2, 1, 1)
     attack = AttackAccuracy(attack=pgd(10))
-    found = evaluate(turned(), images, np.array([0, 1]), epsilon=0.4, evaluators=(attack,))
-    assert found["mixed_precision_pgd"].value == 1.0
-    assert found["mixed_precision_pgd"].settings["precision"] == "mixed_bfloat16"
+    measurements = evaluate(turned(), images, np.array([0, 1]), epsilon=0.4, evaluators=(attack,))
+    assert measurements["mixed_precision_pgd"].value == 1.0
+    assert measurements["mixed_precision_pgd"].settings["precision"] == "mixed_bfloat16"
     result = run_attack(pgd(10, precision="mixed_float16"), turned(), images, np.array([1, 0]))
     assert result.success.all()  # misclassified without an attack
 

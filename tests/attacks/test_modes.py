@@ -26,10 +26,10 @@ def _attack_in(mode, model):
 
 
 def test_what_moves_and_what_batch_norm_sees():
-    (inference, still), (batch, kept), (train, moved) = (
+    (inference, still), (batch, frozen), (train, moved) = (
         _attack_in(mode, smooth_model()) for mode in ("inference", "batch", "train")
     )
-    assert still == 0 and kept == 0 and moved > 0
+    assert still == 0 and frozen == 0 and moved > 0
     np.testing.assert_array_equal(batch, train)
     assert np.any(batch != inference)
 

@@ -63,8 +63,8 @@ def test_the_best_of_the_draws_counts(make):
     images += 0.5 - deviation / np.sqrt(SIZE)
     result = runner.run_attack(attack, brighter, images, np.zeros(400, int), seed=1)
     assert abs(np.mean(result.success) - (1 - 0.8413**10)) < 0.08
-    one = make(ThreatModel(epsilon=0.1), draws=1)
-    assert abs(np.mean(runner.run_attack(one, brighter, images, np.zeros(400, int)).success) - 0.1587) < 0.08
+    single = make(ThreatModel(epsilon=0.1), draws=1)
+    assert abs(np.mean(runner.run_attack(single, brighter, images, np.zeros(400, int)).success) - 0.1587) < 0.08
     assert attack.rounds(10) == 1 and attack.steps == 10
 
 

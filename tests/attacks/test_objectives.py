@@ -102,20 +102,20 @@ def test_dlr_does_not_see_the_scale_of_logits():
 def test_the_contrastive_objective_is_the_loss_of_each_image_against_keys_that_stay():
     generator = np.random.default_rng(0)
     images, target, other = (generator.normal(size=(4, 3)) for _ in range(3))
-    own = np.concatenate([np.eye(4), np.zeros((4, 4))], axis=1) > 0
-    pairs = PairMasks(tf.constant(own), tf.constant(np.tile(np.eye(4) == 0, (1, 2))))
+    positive = np.concatenate([np.eye(4), np.zeros((4, 4))], axis=1) > 0
+    pairs = PairMasks(tf.constant(positive), tf.constant(np.tile(np.eye(4) == 0, (1, 2))))
     keys = tf.constant(np.concatenate([target, other]), tf.float32)
     expected = instances.anchor_losses(images, target, [target, other], 0.3)
-    for given in (keys, lambda embeddings: keys + 0 * tf.tile(embeddings, [2, 1])):
-        objective = objectives.contrastive(tf.identity, given, pairs, temperature=0.3)
+    for source in (keys, lambda embeddings: keys + 0 * tf.tile(embeddings, [2, 1])):
+        objective = objectives.contrastive(tf.identity, source, pairs, temperature=0.3)
         np.testing.assert_allclose(objective(tf.constant(images, tf.float32)), expected, rtol=1e-5)
 
 
 def test_the_joint_objective_is_the_released_loss_of_both_views():
     first, second = np.random.default_rng(0).normal(size=(2, 4, 3))
-    own = np.eye(8) > 0
-    partner = np.roll(own, 4, axis=1)
-    pairs = PairMasks(tf.constant(partner), tf.constant(~own & ~partner))
+    identity = np.eye(8) > 0
+    partner = np.roll(identity, 4, axis=1)
+    pairs = PairMasks(tf.constant(partner), tf.constant(~identity & ~partner))
     views = tuple(tf.constant(view, tf.float32) for view in (first, second))
     values = objectives.joint_contrastive(tf.identity, pairs, temperature=0.3)(views)
     assert values.shape == [4] and float(tf.reduce_mean(values)) == pytest.approx(

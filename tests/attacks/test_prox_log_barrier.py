@@ -85,10 +85,10 @@ def trained():
 @pytest.mark.parametrize("kind", ["linf", "l2"])
 def test_as_near_as_fab_on_a_trained_network(trained, kind):
     model, images, labels = trained
-    found = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind, epsilon=0.2)), model, images, labels)
+    result = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind, epsilon=0.2)), model, images, labels)
     reference = _distances(fab.FAB(ThreatModel(norm=kind, epsilon=0.2)), model, images, labels)
-    assert found.success.all() and np.all(np.isfinite(reference))
-    assert np.median(found.distance) < 1.25 * np.median(reference)
+    assert result.success.all() and np.all(np.isfinite(reference))
+    assert np.median(result.distance) < 1.25 * np.median(reference)
 
 
 def _distances(attack, model, images, labels):
@@ -115,10 +115,10 @@ def test_targets_are_reached_and_nothing_else_counts(kind):
     predicted = np.argmax(model(aimed.adversarial), axis=-1)
     np.testing.assert_array_equal(predicted[aimed.success], targets[aimed.success])
     # Where the untargeted search ended in that class too, it has gone the same way.
-    same = aimed.success & (np.argmax(model(free.adversarial), axis=-1) == targets)
-    assert same.any()
+    agreeing = aimed.success & (np.argmax(model(free.adversarial), axis=-1) == targets)
+    assert agreeing.any()
     if kind == "linf":
-        np.testing.assert_allclose(aimed.distance[same], free.distance[same], rtol=0.02)
+        np.testing.assert_allclose(aimed.distance[agreeing], free.distance[agreeing], rtol=0.02)
 
 
 def test_wrong_from_the_start_counts_with_distance_0_and_unreachable_as_not_found():

@@ -103,11 +103,11 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("attack", "labels", "given", "message"), RUNS)
-def test_a_run_that_makes_no_sense_is_named(attack, labels, given, message):
-    given = {"inputs": IMAGES, **given}
+@pytest.mark.parametrize(("attack", "labels", "arguments", "message"), RUNS)
+def test_a_run_that_makes_no_sense_is_named(attack, labels, arguments, message):
+    arguments = {"inputs": IMAGES, **arguments}
     with pytest.raises(ValueError, match=message):
-        runner.run_attack(attack, MODEL, labels=labels, **given)
+        runner.run_attack(attack, MODEL, labels=labels, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -192,11 +192,11 @@ def test_targeted_runs_succeed_where_the_target_is_reached():
     assert 3 < result.success.sum() < 24  # the case tells both apart
     np.testing.assert_array_equal(result.success, predicted == targets)
     np.testing.assert_array_equal(result.adversarial[~result.success], images[~result.success])
-    one = attack.attack(model, images, labels, randomness.make_key(0, "attack", "pgd"), targets=targets)
-    np.testing.assert_array_equal(one.success, result.success)
-    np.testing.assert_allclose(one.adversarial, result.adversarial, atol=1e-5)
+    first = attack.attack(model, images, labels, randomness.make_key(0, "attack", "pgd"), targets=targets)
+    np.testing.assert_array_equal(first.success, result.success)
+    np.testing.assert_allclose(first.adversarial, result.adversarial, atol=1e-5)
     other = attack.attack(model, images, labels, tf.constant([5, 5]), targets=targets)
-    assert np.any(other.adversarial != one.adversarial)
+    assert np.any(other.adversarial != first.adversarial)
     # A wrong class that is not the target is no success, and a clean image that is taken for it is one.
     other = runner.run_attack(attack, model, images, targets, targets=labels)
     assert other.success.all() and not other.distance.any()

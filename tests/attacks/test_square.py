@@ -61,18 +61,18 @@ def test_steps_agree_with_the_plain_ones(shape, kind):
         corners = np.stack([rng.integers(0, max(limit - side, 1), 5) for limit in [height, width] * 2], axis=-1)
         signs, transposed = rng.random([5, channels]) < 0.5, rng.random(5) < 0.5
         draws = [
-            tf.constant(each)[None]
-            for each in (np.full(5, side, np.int32), corners.astype(np.int32), signs, transposed)
+            tf.constant(values)[None]
+            for values in (np.full(5, side, np.int32), corners.astype(np.int32), signs, transposed)
         ]
-        draw = tf.nest.map_structure(lambda each: each[0], attack._windows(tf.constant(centres), *draws))
+        draw = tf.nest.map_structure(lambda array: array[0], attack._windows(tf.constant(centres), *draws))
         proposed = propose(tf.constant(best), draw).numpy()
         for i in range(5):
             plus_minus = np.where(signs[i], 1.0, -1.0)
-            one = centres[i].astype(np.float64), best[i].astype(np.float64), epsilon, side
+            arguments = centres[i].astype(np.float64), best[i].astype(np.float64), epsilon, side
             if kind == "linf":
-                expected = oracle.linf_step(*one, corners[i, :2], plus_minus)
+                expected = oracle.linf_step(*arguments, corners[i, :2], plus_minus)
             else:
-                expected = oracle.window_step(*one, corners[i].reshape(2, 2), plus_minus, transposed[i], kind)
+                expected = oracle.window_step(*arguments, corners[i].reshape(2, 2), plus_minus, transposed[i], kind)
             np.testing.assert_allclose(proposed[i], expected, atol=1e-5)
         best = proposed
 
@@ -91,8 +91,8 @@ def test_starts_agree_with_the_plain_ones(shape, kind):
     signs, transposed = rng.random([3, down, across, shape[2]]) < 0.5, rng.random([3, down, across]) < 0.5
     points = attack._tiled(*map(tf.constant, (centres, signs, transposed))).numpy()
     for i in range(3):
-        one = centres[i].astype(np.float64), epsilon, np.where(signs[i], 1.0, -1.0), transposed[i]
-        np.testing.assert_allclose(points[i], oracle.tiled(*one, kind), atol=1e-5)
+        arguments = centres[i].astype(np.float64), epsilon, np.where(signs[i], 1.0, -1.0), transposed[i]
+        np.testing.assert_allclose(points[i], oracle.tiled(*arguments, kind), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,9 +116,9 @@ def test_reaches_the_optimum_of_a_linear_model_where_it_can_go():
     weights[-1] = weights[:, -1] = 0
     best = [projections.linear_maximiser(-weights.ravel(), x.ravel(), "linf", epsilon, 0, 1) for x in centres]
     margins = np.array(best) @ weights.ravel()
-    for left, succeeds in ((1e-3, False), (-1e-3, True)):
+    for final_margin, succeeds in ((1e-3, False), (-1e-3, True)):
         # Each image's own bias: the best attack just fails, or just succeeds.
-        bias = tf.constant(left - margins, tf.float32)
+        bias = tf.constant(final_margin - margins, tf.float32)
         attack = Square(ThreatModel(epsilon=epsilon), steps=1500)
 
         def predict(points, bias=bias):
@@ -165,12 +165,12 @@ def test_windows_are_drawn_evenly_and_apart_for_each_example():
     iterations = tf.tile(tf.range(2001, 4001)[:, None], [1, 2])  # side 1, seven places
     draws = attack._draws(centres, tf.constant([[5, 0], [5, 1]]), iterations)
     places = np.argmax(draws.rows.numpy()[..., 0, 0], axis=-1), np.argmax(draws.columns.numpy()[:, :, 0, :, 0], axis=-1)
-    for place in places:
+    for axis in places:
         for example in (0, 1):
-            counts = np.bincount(place[:, example], minlength=8)
+            counts = np.bincount(axis[:, example], minlength=8)
             assert counts[7] == 0  # as in the official code
             assert np.all(np.abs(counts[:7] - 2000 / 7) < 5 * np.sqrt(2000 / 7))
-        assert np.mean(place[:, 0] == place[:, 1]) < 0.2
+        assert np.mean(axis[:, 0] == axis[:, 1]) < 0.2
     assert abs(np.mean(draws.signs) - 0.5) < 0.05
     assert abs(np.mean(places[0][:, 0] == places[1][:, 0]) - 1 / 7) < 0.05
 

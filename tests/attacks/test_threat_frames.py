@@ -83,8 +83,10 @@ def test_in_linf_the_budget_per_frame_is_that_of_the_clip_and_all_frames_are_no_
         plain = ThreatModel(norm=kind, epsilon=EPSILONS[kind])
         limited = ThreatModel(norm=kind, epsilon=EPSILONS[kind], max_frames=4)
         np.testing.assert_array_equal(limited.project(inputs, candidate), plain.project(inputs, candidate))
-    each, key = ThreatModel(per_frame=True, epsilon=0.2), tf.constant([1, 2])
-    np.testing.assert_array_equal(each.random_start(inputs, key), ThreatModel(epsilon=0.2).random_start(inputs, key))
+    per_frame, key = ThreatModel(per_frame=True, epsilon=0.2), tf.constant([1, 2])
+    np.testing.assert_array_equal(
+        per_frame.random_start(inputs, key), ThreatModel(epsilon=0.2).random_start(inputs, key)
+    )
 
 
 def test_radii_of_examples_are_those_of_their_frames():

@@ -45,10 +45,10 @@ def test_the_surrogates_gradients_reach_a_model_without_any(search):
     assert 0.2 < WITHIN_REACH.mean() < 1
     alone = run_attack(search, _stepped, IMAGES, LABELS)
     assert alone.success.mean() < 0.5 * WITHIN_REACH.mean()
-    found = run_attack(Transfer(search), _stepped, IMAGES, LABELS, surrogate=_linear)
-    np.testing.assert_array_equal(found.success, WITHIN_REACH)
-    np.testing.assert_array_equal(np.argmax(_stepped(found.adversarial), axis=1) != LABELS, WITHIN_REACH)
-    assert found.distance.max() <= 0.1 + 1e-6
+    result = run_attack(Transfer(search), _stepped, IMAGES, LABELS, surrogate=_linear)
+    np.testing.assert_array_equal(result.success, WITHIN_REACH)
+    np.testing.assert_array_equal(np.argmax(_stepped(result.adversarial), axis=1) != LABELS, WITHIN_REACH)
+    assert result.distance.max() <= 0.1 + 1e-6
 
 
 def test_the_model_decides_where_the_surrogate_is_misclassified_elsewhere():

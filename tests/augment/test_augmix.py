@@ -41,10 +41,10 @@ def expected_of(pixels, draw, row):
 def test_it_is_the_pillow_procedure_with_the_same_draws(augmix, shape):
     pixels = pixels_of(shape)
     draw = augmix.draw(randomness.make_key(3, "augmix"), shape)
-    found = augmix.apply(tf.constant(pixels / np.float32(255)), draw).numpy()
+    images = augmix.apply(tf.constant(pixels / np.float32(255)), draw).numpy()
     draw = {name: value.numpy() for name, value in draw.items()}
     expected = np.stack([expected_of(image, draw, row) for row, image in enumerate(pixels)])
-    difference = 255 * np.abs(found - expected)
+    difference = 255 * np.abs(images - expected)
     # A level off in one step may be stretched by the next, by autocontrast most of all.
     assert difference.max() < 4 and np.mean(difference > 0.01) < 1e-3
 
@@ -79,9 +79,9 @@ def test_draws_have_the_distributions_they_name(augmix):
 
 def test_one_key_stands_for_keys_of_the_rows():
     key = randomness.make_key(7)
-    one = AugMix().draw(key, (5, 8, 8, 3))
+    shared = AugMix().draw(key, (5, 8, 8, 3))
     many = AugMix().draw(randomness.example_keys(key, tf.range(5)), (5, 8, 8, 3))
-    tf.nest.map_structure(np.testing.assert_array_equal, one, many)
+    tf.nest.map_structure(np.testing.assert_array_equal, shared, many)
 
 
 def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_index():
@@ -89,7 +89,7 @@ def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_ind
 
     def epoch(number, batch_size, seed=1):
         steps = 12 // batch_size
-        found = {}
+        images = {}
         stream = training_batches(
             examples,
             batch_size=batch_size,
@@ -99,8 +99,8 @@ def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_ind
             steps=steps,
         )
         for batch in stream:
-            found |= dict(zip(batch.index.numpy().tolist(), batch.images.numpy(), strict=True))
-        return np.stack([found[index] for index in range(12)])
+            images |= dict(zip(batch.index.numpy().tolist(), batch.images.numpy(), strict=True))
+        return np.stack([images[index] for index in range(12)])
 
     first = epoch(0, 4)
     assert np.array_equal(first, epoch(0, 6))

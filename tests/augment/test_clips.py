@@ -34,11 +34,11 @@ def test_all_frames_change_alike_and_one_frame_as_an_image(name):
 
 def test_frames_keep_their_order_and_clips_their_own_draws():
     clips = np.random.default_rng(1).random((20, 3, 4, 4, 1)).astype(np.float32)
-    found = AUGMENTATIONS["composed"].augmentation.augmentations[0]
-    flipped = EveryFrame(augmentation=found)(clips, KEY).numpy()
+    flip = AUGMENTATIONS["composed"].augmentation.augmentations[0]
+    flipped = EveryFrame(augmentation=flip)(clips, KEY).numpy()
     kinds = {
-        (np.array_equal(one, clip), np.array_equal(one, clip[:, :, ::-1]))
-        for one, clip in zip(flipped, clips, strict=True)
+        (np.array_equal(flipped_clip, clip), np.array_equal(flipped_clip, clip[:, :, ::-1]))
+        for flipped_clip, clip in zip(flipped, clips, strict=True)
     }
     assert kinds == {(True, False), (False, True)}
 
@@ -52,14 +52,14 @@ def test_contrast_is_about_the_mean_of_the_clip():
         "amount": tf.constant([[1.0, 0.5, 1.0, 0.0]]),
         "sigma": tf.zeros([1]),
     }
-    found = views.apply(tf.constant(clips), draw | dict.fromkeys(("flip", "grey", "solarize"), tf.constant([False])))
-    np.testing.assert_allclose(found[0, :, 0, 0, 0], [0.3, 0.5], atol=1e-6)
+    result = views.apply(tf.constant(clips), draw | dict.fromkeys(("flip", "grey", "solarize"), tf.constant([False])))
+    np.testing.assert_allclose(result[0, :, 0, 0, 0], [0.3, 0.5], atol=1e-6)
 
 
 def test_frames_at_repeats_a_short_clip():
     clips = tf.reshape(tf.range(10.0), [2, 5, 1, 1, 1])
-    found = frames_at(clips, tf.constant([0, 3]), 4, stride=2)[..., 0, 0, 0]
-    np.testing.assert_array_equal(found, [[0, 2, 4, 1], [8, 5, 7, 9]])
+    frames = frames_at(clips, tf.constant([0, 3]), 4, stride=2)[..., 0, 0, 0]
+    np.testing.assert_array_equal(frames, [[0, 2, 4, 1], [8, 5, 7, 9]])
 
 
 def test_dense_clips_tile_the_span_of_the_sparse_one():

@@ -14,10 +14,10 @@ from tfrobust.ops.shapes import batch_size
 KEY = randomness.make_key(3, "mixing")
 
 
-def over_keys(count, one, signature=tf.float32):
-    """Return `one` of each of many keys."""
+def over_keys(count, sample, signature=tf.float32):
+    """Return `sample` of each of many keys."""
     keys = randomness.example_keys(KEY, tf.range(count))
-    return tf.function(lambda: tf.map_fn(one, keys, fn_output_signature=signature))()
+    return tf.function(lambda: tf.map_fn(sample, keys, fn_output_signature=signature))()
 
 
 # ----------------------------------------------------------------------------------------------- distributions
@@ -77,12 +77,12 @@ def test_partners_of_an_unknown_count_are_the_same():
 
 
 def test_a_replica_has_the_partners_of_its_rows_of_the_global_batch(monkeypatch):
-    whole = mixing.partners(KEY, 12, 3).numpy()
+    partners = mixing.partners(KEY, 12, 3).numpy()
     parts = []
     for position in (0, 1):
         monkeypatch.setattr(mixing.distribution, "replica", lambda position=position: (2, position))
         parts.append(mixing.partners(KEY, 6, 3).numpy() + 6 * position)
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(np.concatenate(parts), partners)
     with pytest.raises(ValueError, match=r"groups of 4.* the 6 rows .*Mixing\.group to a divisor of 6"):
         mixing.partners(KEY, 6, 4)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"Mixing\.group 4"):
@@ -93,8 +93,8 @@ def test_a_replica_has_the_partners_of_its_rows_of_the_global_batch(monkeypatch)
 
 
 def test_a_step_draws_one_weight_or_one_for_each_example():
-    one, many = (Mixing(per_example=per_example).draw(KEY, 50).weight.numpy() for per_example in (False, True))
-    assert one.shape == () and many.shape == (50,)
+    single, many = (Mixing(per_example=per_example).draw(KEY, 50).weight.numpy() for per_example in (False, True))
+    assert single.shape == () and many.shape == (50,)
     assert len(np.unique(many)) == 50 and 0 <= many.min() < 0.2 and 0.8 < many.max() <= 1
     np.testing.assert_array_equal(Mixing(alpha=0).draw(KEY, 3).weight, 1.0)
     np.testing.assert_array_equal(Mixing(alpha=0, per_example=True).draw(KEY, 3).weight, [1, 1, 1])
@@ -139,10 +139,10 @@ def test_boxes_are_the_released_routine_s():
     weights, centres = (generator.uniform(size=size).astype(np.float32) for size in ((60,), (60, 2)))
     # Nothing, everything, a side of one pixel, which has no half; boxes that the borders cut off.
     weights[:6], centres[:3], centres[3:6] = (0, 1, 0.98, 0.75, 0.75, 0), 0.5, [(0, 0.5), (0.999, 0.999), (0, 0)]
-    boxes, left = mixing.cut_box(tf.constant(weights), tf.constant(centres), 9, 14)
-    for box, share, weight, centre in zip(boxes.numpy(), left.numpy(), weights, centres, strict=True):
+    boxes, shares = mixing.cut_box(tf.constant(weights), tf.constant(centres), 9, 14)
+    for box, share, weight, centre in zip(boxes.numpy(), shares.numpy(), weights, centres, strict=True):
         pixels, expected = literal_box(weight, centre, 9, 14)
-        assert {tuple(place) for place in np.argwhere(box).tolist()} == pixels
+        assert {tuple(pixel) for pixel in np.argwhere(box).tolist()} == pixels
         assert share == pytest.approx(expected, abs=1e-6)
     alone, share = mixing.cut_box(tf.constant(weights[0]), tf.constant(centres[0]), 9, 14)
     np.testing.assert_array_equal(alone, boxes[0])
@@ -178,16 +178,16 @@ def test_the_scale_is_one_beta_draw_for_each_noise_and_step():
         return tf.math.reduce_std(draw["offset"]), tf.reduce_max(tf.abs(draw["factor"] - 1.0))
 
     added, factors = over_keys(300, scales, (tf.float32, tf.float32))
-    for found in (added.numpy(), factors.numpy()):  # of 400 entries: each a little off
-        assert stats.kstest(found, stats.beta(2, 5).cdf).pvalue > 1e-3
+    for values in (added.numpy(), factors.numpy()):  # of 400 entries: each a little off
+        assert stats.kstest(values, stats.beta(2, 5).cdf).pvalue > 1e-3
     assert abs(np.corrcoef(added, factors)[0, 1]) < 0.2
 
 
 def test_sparse_noise_leaves_entries_alone_independently():
     draw = FeatureNoise(sparsity=0.65).draw(KEY, (10, 1000))
     still = [draw["factor"].numpy() == 1.0, draw["offset"].numpy() == 0.0]
-    for found in still:
-        assert found.mean() == pytest.approx(0.65, abs=0.02)
+    for entries in still:
+        assert entries.mean() == pytest.approx(0.65, abs=0.02)
     assert np.mean(still[0] & still[1]) == pytest.approx(0.65**2, abs=0.02)
 
 
@@ -215,10 +215,10 @@ def test_one_stage_is_changed_each_as_often_as_it_is_named():
         at_stage = mixing.at_one_stage(key, stages, lambda hidden: hidden + 1.0)
         return tf.stack([at_stage(index, tf.constant(0.0)) for index in range(5)])
 
-    found = over_keys(400, visited).numpy()
-    np.testing.assert_array_equal(found.sum(axis=1), 1.0)
-    np.testing.assert_allclose(found.mean(axis=0), [0.25, 0, 0.5, 0.25, 0], atol=0.1)
-    assert found[:, [1, 4]].max() == 0
+    visits = over_keys(400, visited).numpy()
+    np.testing.assert_array_equal(visits.sum(axis=1), 1.0)
+    np.testing.assert_allclose(visits.mean(axis=0), [0.25, 0, 0.5, 0.25, 0], atol=0.1)
+    assert visits[:, [1, 4]].max() == 0
 
 
 def test_stages_may_be_a_list_or_one_number():

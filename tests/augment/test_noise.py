@@ -15,8 +15,8 @@ KEY = randomness.make_key(4, "noise")
 def test_noise_is_added_and_clipped():
     images = tf.reshape([0.0, 0.25, 0.5, 1.0], [1, 2, 2, 1])
     noise = tf.reshape([-0.5, 0.25, -0.125, 0.5], [1, 2, 2, 1])
-    found = AddGaussian().apply(images, {"noise": noise})
-    np.testing.assert_array_equal(tf.reshape(found, [-1]), [0.0, 0.5, 0.375, 1.0])
+    noisy = AddGaussian().apply(images, {"noise": noise})
+    np.testing.assert_array_equal(tf.reshape(noisy, [-1]), [0.0, 0.5, 0.375, 1.0])
 
 
 def test_the_noise_of_one_level_is_gaussian():

@@ -53,15 +53,15 @@ def test_every_operation_is_pillow_s(name, shape):
     # What is computed in single precision is one level off where Pillow, in double, meets a whole number: rarely.
     allowed = 3e-4 if name in ("rotate", "shear_x", "shear_y") else 0
     parameters = PARAMETERS[name]
-    same = [value if not isinstance(value, float) else float(np.float32(value)) for value in parameters]
+    rounded = [value if not isinstance(value, float) else float(np.float32(value)) for value in parameters]
     for pixels in contents(shape):
-        found = run(name, pixels, parameters).numpy()
-        pairs = zip(pixels, same, strict=True)
+        result = run(name, pixels, parameters).numpy()
+        pairs = zip(pixels, rounded, strict=True)
         expected = np.stack(
             [pillow.pixels_of(pillow.OPERATIONS[name](pillow.picture(image), value)) for image, value in pairs]
         )
-        assert found.dtype == np.uint8 and found.shape == pixels.shape
-        difference = np.abs(found.astype(int) - expected)
+        assert result.dtype == np.uint8 and result.shape == pixels.shape
+        difference = np.abs(result.astype(int) - expected)
         assert difference.max() <= 1 and np.mean(difference > 0) <= allowed
 
 

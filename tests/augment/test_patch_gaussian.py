@@ -36,8 +36,8 @@ def test_widths_and_centres_are_uniform():
     width, centre = draw["patch"].numpy(), draw["centre"].numpy()
     assert stats.binomtest(int(np.sum(width > 0)), len(width), 0.75).pvalue > 1e-3
     for values, expected in ((width[width > 0], range(3, 9)), (centre[:, 0], range(5)), (centre[:, 1], range(7))):
-        found, counts = np.unique(values, return_counts=True)
-        assert list(found) == list(expected) and stats.chisquare(counts).pvalue > 1e-3
+        occurring, counts = np.unique(values, return_counts=True)
+        assert list(occurring) == list(expected) and stats.chisquare(counts).pvalue > 1e-3
     assert np.abs(np.corrcoef([width, *centre.T]) - np.eye(3)).max() < 0.06
 
 

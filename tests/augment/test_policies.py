@@ -47,11 +47,11 @@ LISTED = {
 def listed(policy):
     """[[(name, probability, magnitude or None), (...)], ...]"""
     rows = [row for line in LISTED[policy].strip().splitlines() for row in line.split(";")]
-    found = []
+    sub_policies = []
     for row in rows:
         words = [part.split() for part in row.split(",")]
-        found.append([(word[0], float(word[1]), int(word[2]) if len(word) > 2 else None) for word in words])
-    return found
+        sub_policies.append([(word[0], float(word[1]), int(word[2]) if len(word) > 2 else None) for word in words])
+    return sub_policies
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -100,12 +100,14 @@ def test_every_pair_is_what_pillow_makes_of_it(policy, ranges):
     assert len(first) > 100
     pixels = IMAGES[np.arange(len(first)) % len(IMAGES)]
     images = tf.constant(pixels, tf.float32) / 255.0
-    found = augmentation.apply(images, {name: tf.constant(value[first]) for name, value in draw.items()}).numpy()
-    for image, result, places, sizes in zip(pixels, found, draw["operation"][first], draw["level"][first], strict=True):
+    results = augmentation.apply(images, {name: tf.constant(value[first]) for name, value in draw.items()}).numpy()
+    for image, result, places, sizes in zip(
+        pixels, results, draw["operation"][first], draw["level"][first], strict=True
+    ):
         chain = [
-            (names[place], parameter(names[place], abs(level) / 10, level < 0, ranges, (16, 12)))
-            for place, level in zip(places, sizes, strict=True)
-            if place < len(names)
+            (names[index], parameter(names[index], abs(level) / 10, level < 0, ranges, (16, 12)))
+            for index, level in zip(places, sizes, strict=True)
+            if index < len(names)
         ]
         off = np.abs(result - by_pillow(image, chain)) * 255 > 1.01
         # Of what may be one level off here and there, the second operation can make more.
@@ -153,16 +155,16 @@ def test_pairs_are_equally_likely_and_their_operations_as_likely_as_they_say(ran
         for row in POLICIES["cifar10"]:
             name, probability, magnitude = row[step]
             for sign in (-1, 1):
-                place = (names.index(name), sign * round(10 * magnitude / full, 3) + 0.0)
-                expected[place] = expected.get(place, 0) + count * probability / 50
+                cell = (names.index(name), sign * round(10 * magnitude / full, 3) + 0.0)
+                expected[cell] = expected.get(cell, 0) + count * probability / 50
         operation, level = (draw[name][:, step].numpy() for name in ("operation", "level"))
         done = operation < len(names)
         pairs = zip(operation[done], np.round(level[done], 3) + 0.0, strict=True)
-        found, counts = np.unique([f"{place} {size:.3f}" for place, size in pairs], return_counts=True)
-        wanted = {f"{place} {size:.3f}": number for (place, size), number in expected.items() if number}
-        assert set(found) == set(wanted)
-        wanted = np.array([wanted[name] for name in found])
-        assert stats.chisquare(counts, wanted * counts.sum() / wanted.sum()).pvalue > 1e-3
+        cells, counts = np.unique([f"{index} {size:.3f}" for index, size in pairs], return_counts=True)
+        expected_counts = {f"{index} {size:.3f}": number for (index, size), number in expected.items() if number}
+        assert set(cells) == set(expected_counts)
+        expected_counts = np.array([expected_counts[name] for name in cells])
+        assert stats.chisquare(counts, expected_counts * counts.sum() / expected_counts.sum()).pvalue > 1e-3
         assert stats.binomtest(int(counts.sum()), count, sum(expected.values()) / count).pvalue > 1e-3
 
 
@@ -170,8 +172,8 @@ def test_rand_augment_draws_each_operation_and_direction_alike():
     draw = RandAugment(count=3, magnitude=7.0).draw(KEY, (5000, 4, 4, 3))
     assert draw["operation"].shape == (5000, 3)
     for step in range(3):
-        found, counts = np.unique(draw["operation"][:, step], return_counts=True)
-        assert list(found) == list(range(14)) and RandAugment().names == RAND_AUGMENT_OPERATIONS
+        chosen, counts = np.unique(draw["operation"][:, step], return_counts=True)
+        assert list(chosen) == list(range(14)) and RandAugment().names == RAND_AUGMENT_OPERATIONS
         assert stats.chisquare(counts).pvalue > 1e-3
     levels = draw["level"].numpy()
     assert set(np.unique(levels)) == {-7.0, 7.0} and stats.binomtest(int(np.sum(levels > 0)), levels.size).pvalue > 1e-3

@@ -28,7 +28,7 @@ def drawn(side, weight=None, channels=2, seed=1):
 
 # Constants that differ from the defaults and from each other; parts that divide the blocks, or do not.
 @pytest.mark.parametrize(
-    ("side", "blocks", "own"),
+    ("side", "blocks", "settings"),
     [
         (8, 2, {"neighbourhood": 2}),
         (12, 2, {"smoothness": 3.0, "contrast": 0.9}),
@@ -37,20 +37,20 @@ def drawn(side, weight=None, channels=2, seed=1):
     ],
 )
 @pytest.mark.parametrize("weight", [None, 0.3])
-def test_the_energy_is_that_of_its_definition(side, blocks, own, weight):
+def test_the_energy_is_that_of_its_definition(side, blocks, settings, weight):
     images, saliency, mix, pairs = drawn(side, weight)
-    puzzle = Puzzle(**own)
+    puzzle = Puzzle(**settings)
     constants = {name: getattr(puzzle, name) for name in ("prior", "smoothness", "contrast", "neighbourhood")}
     terms = [part.numpy() for part in puzzle.terms(images, saliency, mix, blocks)]
     masks = np.random.default_rng(0).choice(oracle.LEVELS, (5, blocks, blocks))
     for row, pair in enumerate(pairs[:3]):
         expected = np.array([oracle.energy(mask, *pair, **constants) for mask in masks])
-        found = np.array([oracle.value(*(part[row] for part in terms), mask) for mask in masks])
-        np.testing.assert_allclose(found - found[0], expected - expected[0], rtol=1e-5, atol=2e-6)
+        energies = np.array([oracle.value(*(part[row] for part in terms), mask) for mask in masks])
+        np.testing.assert_allclose(energies - energies[0], expected - expected[0], rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(
-    ("side", "blocks", "own"),
+    ("side", "blocks", "settings"),
     [
         (8, 4, {}),
         (8, 2, {"transport_side": 2, "transport_cost": 0.1}),
@@ -58,29 +58,29 @@ def test_the_energy_is_that_of_its_definition(side, blocks, own, weight):
         (12, 3, {"transport_side": 2, "transport_cost": 0.02}),
     ],
 )
-def test_images_are_put_together_as_by_loops(side, blocks, own):
+def test_images_are_put_together_as_by_loops(side, blocks, settings):
     images, saliency, mix, pairs = drawn(side)
-    puzzle = Puzzle(**own)
-    found, weight = (part.numpy() for part in puzzle.mix_at(images, saliency, mix, blocks))
+    puzzle = Puzzle(**settings)
+    mixed, weight = (part.numpy() for part in puzzle.mix_at(images, saliency, mix, blocks))
     terms = [part.numpy() for part in puzzle.terms(images, saliency, mix, blocks)]
     some_moved = False
     for row, (pair, salient, _) in enumerate(pairs):
         mask = oracle.minimum_cut(*(part[row] for part in terms))
         options = {"cost": puzzle.transport_cost, "transport_side": puzzle.transport_side}
-        np.testing.assert_allclose(found[row], oracle.mixed(pair, salient, mask, **options), atol=1e-6)
+        np.testing.assert_allclose(mixed[row], oracle.mixed(pair, salient, mask, **options), atol=1e-6)
         np.testing.assert_allclose(weight[row], mask.mean(), atol=1e-7)
         still = oracle.mixed(pair, salient, mask, **options | {"cost": 1e9})
-        some_moved |= not np.allclose(found[row], still)
+        some_moved |= not np.allclose(mixed[row], still)
     assert some_moved
 
 
 def test_without_transport_pieces_stay():
     images, saliency, mix, pairs = drawn(8)
-    found, _ = Puzzle(transport=False).mix_at(images, saliency, mix, 4)
+    unmoved, _ = Puzzle(transport=False).mix_at(images, saliency, mix, 4)
     still, _ = Puzzle(transport_cost=1e9).mix_at(images, saliency, mix, 4)
     moved, _ = Puzzle().mix_at(images, saliency, mix, 4)
-    np.testing.assert_array_equal(found, still)
-    assert not np.allclose(found, moved)
+    np.testing.assert_array_equal(unmoved, still)
+    assert not np.allclose(unmoved, moved)
 
 
 @pytest.mark.parametrize("grid", [2, 3, 5, 8])
@@ -88,21 +88,21 @@ def test_without_transport_pieces_stay():
 def test_what_is_wanted_is_transported_as_by_loops(grid, share):
     generator = np.random.default_rng(grid)
     images = generator.uniform(0.1, 1.0, (20, grid, grid, 1)).astype(np.float32)
-    wanted = generator.uniform(size=images.shape[:3]) < share
+    visible = generator.uniform(size=images.shape[:3]) < share
     # One piece in ten is hot: many claim the same squares, and g rounds are not always enough.
-    saliency = generator.uniform(size=wanted.shape) ** 8 + 1e-3
+    saliency = generator.uniform(size=visible.shape) ** 8 + 1e-3
     saliency = (saliency / saliency.sum(axis=(1, 2), keepdims=True)).astype(np.float32)
-    found = puzzlemix.transport(images, tf.constant(wanted), tf.constant(saliency), 0.05).numpy()
-    expected = np.stack([oracle.moved(*row, 0.05) for row in zip(images, wanted, saliency, strict=True)])
-    np.testing.assert_array_equal(found[wanted], expected[wanted])
-    if wanted.any():
-        assert np.any(found[wanted] != images[wanted])
+    moved = puzzlemix.transport(images, tf.constant(visible), tf.constant(saliency), 0.05).numpy()
+    expected = np.stack([oracle.moved(*row, 0.05) for row in zip(images, visible, saliency, strict=True)])
+    np.testing.assert_array_equal(moved[visible], expected[visible])
+    if visible.any():
+        assert np.any(moved[visible] != images[visible])
 
 
 def test_equal_claims_go_to_the_first_and_nothing_moves_where_nothing_is_salient():
-    wanted = tf.constant([[[False, True, False]] + [[False] * 3] * 2] * 2)
+    visible = tf.constant([[[False, True, False]] + [[False] * 3] * 2] * 2)
     saliency = tf.constant([[[0.4, 0.0, 0.4]] + [[0.0] * 3] * 2, [[0.0] * 3] * 3])
-    plan = puzzlemix.transport_plan(wanted, saliency, 0.8).numpy()
+    plan = puzzlemix.transport_plan(visible, saliency, 0.8).numpy()
     np.testing.assert_array_equal(plan, [[0, 0, 2, *range(3, 9)], range(9)])
 
 
@@ -132,8 +132,8 @@ def test_a_call_is_the_mixture_on_its_blocks_whatever_else_is_in_the_batch():
     images, saliency, mix, _ = drawn(8, 0.4)
     puzzle = Puzzle(blocks=(4, 16))
     both = puzzle(tf.constant(images), tf.constant(saliency), mix, KEY)
-    for one, other in zip(both, puzzle.mix_at(images, saliency, mix, 4), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for result, other in zip(both, puzzle.mix_at(images, saliency, mix, 4), strict=True):
+        np.testing.assert_array_equal(result, other)
     rows = np.array([2, mix.partner[2]])
     alone, weight = puzzle(images[rows], 3.0 * saliency[rows], Mix(mix.weight, tf.constant([1, 1])), KEY)
     np.testing.assert_array_equal(alone[0], both[0][2])
@@ -144,8 +144,8 @@ def test_the_weight_draws_the_mask_to_its_image():
     images, saliency, *_ = drawn(8)
     partner = tf.constant([1, 2, 3, 4, 5, 0])
     for weight, share in ((0.0, 0.0), (1.0, 1.0)):
-        mixed, found = Puzzle(transport=False).mix_at(images, saliency, Mix(tf.constant(weight), partner), 2)
-        np.testing.assert_array_equal(found, np.full(COUNT, share))
+        mixed, shares = Puzzle(transport=False).mix_at(images, saliency, Mix(tf.constant(weight), partner), 2)
+        np.testing.assert_array_equal(shares, np.full(COUNT, share))
         np.testing.assert_array_equal(mixed, images if share else images[partner])
 
 
@@ -153,8 +153,8 @@ def test_saliency_is_the_size_of_the_gradient_over_the_channels():
     gradient = np.random.default_rng(2).normal(size=(3, 4, 4, 3)).astype(np.float32)
     expected = np.sqrt((gradient**2).mean(axis=-1))
     for scale in (1.0, 1e-30):
-        found = puzzlemix.input_saliency(gradient * np.float32(scale)).numpy()
-        relative = (maps / maps.max(axis=(1, 2), keepdims=True) for maps in (found, expected))
+        saliency = puzzlemix.input_saliency(gradient * np.float32(scale)).numpy()
+        relative = (maps / maps.max(axis=(1, 2), keepdims=True) for maps in (saliency, expected))
         np.testing.assert_allclose(*relative, rtol=1e-4)
     np.testing.assert_array_equal(puzzlemix.input_saliency(0 * gradient), np.zeros((3, 4, 4)))
 

@@ -102,15 +102,15 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("make", "argument", "value", "said"), ARGUMENTS)
-def test_an_argument_is_named(make, argument, value, said):
-    with pytest.raises(ValueError, match=said.format(argument)):
+@pytest.mark.parametrize(("make", "argument", "value", "message"), ARGUMENTS)
+def test_an_argument_is_named(make, argument, value, message):
+    with pytest.raises(ValueError, match=message.format(argument)):
         make(**{argument: value})
 
 
-@pytest.mark.parametrize(("call", "said"), CALLS)
-def test_what_does_not_fit_is_named(call, said):
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(("call", "message"), CALLS)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
         call()
 
 

@@ -72,9 +72,9 @@ def test_draws_are_uniform():
         test = scipy.stats.kstest(shift[:, column], scipy.stats.uniform(-reach, 2 * reach).cdf)
         assert test.pvalue > 1e-3
     assert abs(np.corrcoef(shift.T)[0, 1]) < 0.15
-    whole = RandomShift(fraction=0.1, whole_pixels=True).draw(keys, shape)["shift"].numpy()
+    pixels = RandomShift(fraction=0.1, whole_pixels=True).draw(keys, shape)["shift"].numpy()
     offset = PadCrop(padding=3).draw(keys, shape)["offset"].numpy()
-    for values, low, high in ((whole[:, 0], -2, 2), (whole[:, 1], -4, 4), (offset[:, 0], 0, 6)):
-        found, counts = np.unique(values, return_counts=True)
-        assert np.array_equal(found, np.arange(low, high + 1))
+    for values, low, high in ((pixels[:, 0], -2, 2), (pixels[:, 1], -4, 4), (offset[:, 0], 0, 6)):
+        occurring, counts = np.unique(values, return_counts=True)
+        assert np.array_equal(occurring, np.arange(low, high + 1))
         assert scipy.stats.chisquare(counts).pvalue > 1e-3

@@ -30,11 +30,11 @@ def test_exactly_the_least_and_the_most_useful_tokens_go(fraction, counts):
     for copy, mask, sign in ((copies.least, chosen[0].numpy(), 1), (copies.most, chosen[1].numpy(), -1)):
         assert copy.dtype == tf.int32
         for row, (length, count) in enumerate(zip(LENGTHS, counts, strict=True)):
-            own = sign * utility[row, :length]
+            scores = sign * utility[row, :length]
             assert mask[row].sum() == count and not mask[row, length:].any()
-            assert np.array_equal(np.sort(own[mask[row, :length]]), np.sort(own)[:count])
-            left = tokens[row, :length][~mask[row, :length]]
-            assert copy[row].numpy().tolist() == [*left, *[0] * (20 - len(left))]
+            assert np.array_equal(np.sort(scores[mask[row, :length]]), np.sort(scores)[:count])
+            remaining = tokens[row, :length][~mask[row, :length]]
+            assert copy[row].numpy().tolist() == [*remaining, *[0] * (20 - len(remaining))]
     assert copies.usable.numpy().tolist() == [True] * 6 + [False]
 
 
@@ -47,9 +47,9 @@ def test_equals_are_taken_at_random():
     choose = tf.function(lambda key: perturbation.choose(tokens, utility, key)[0], autograph=False)
     often = sum(choose(key).numpy()[0].astype(int) for key in keys)
     assert not often[[5, 6, 12, 13]].any()
-    others = np.delete(often, [5, 6, 12, 13])
-    assert others.sum() == 1600
-    assert np.sum((others - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
+    equals = np.delete(often, [5, 6, 12, 13])
+    assert equals.sum() == 1600
+    assert np.sum((equals - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
 
 
 def test_sentences_without_utility_are_not_usable():
@@ -66,7 +66,7 @@ def test_the_utility_is_that_of_removal():
         return tf.cast(labels, tf.float32) * tf.reduce_sum(tf.sqrt(tf.cast(tokens, tf.float32)), axis=1)
 
     labels = tf.range(1, 8)
-    found = TokenRemoval().utility(objective, tf.constant(tokens), labels)
-    np.testing.assert_array_equal(found, removal.utility(objective, tf.constant(tokens), labels))
+    values = TokenRemoval().utility(objective, tf.constant(tokens), labels)
+    np.testing.assert_array_equal(values, removal.utility(objective, tf.constant(tokens), labels))
     expected = labels[:, None].numpy() * np.sqrt(tokens)
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    np.testing.assert_allclose(values, expected, rtol=1e-3)

@@ -21,16 +21,16 @@ def _inputs(count=4, seed=0):
 def test_noise_is_on_exactly_the_chosen_features(unit, count):
     images, utility = _inputs()
     noisy = UtilityPerturbation(count=count, unit=unit)(images, utility, KEY)
-    each = utility.reshape(len(images), -1) if unit == "values" else utility.sum(-1).reshape(len(images), -1)
-    expected = count if isinstance(count, int) else round(count * each.shape[1])
+    scores = utility.reshape(len(images), -1) if unit == "values" else utility.sum(-1).reshape(len(images), -1)
+    expected = count if isinstance(count, int) else round(count * scores.shape[1])
     for copy, sign in ((noisy.least, 1), (noisy.most, -1)):
         change = (copy - images).numpy() != 0
         touched = change if unit == "values" else change.all(-1)
         assert unit == "values" or np.array_equal(touched, change.any(-1))
         touched = touched.reshape(len(images), -1)
         assert np.array_equal(touched.sum(1), np.full(len(images), expected))
-        for own, place in zip(sign * each, touched, strict=True):
-            assert np.array_equal(np.sort(own[place]), np.sort(own)[:expected])
+        for row, mask in zip(sign * scores, touched, strict=True):
+            assert np.array_equal(np.sort(row[mask]), np.sort(row)[:expected])
 
 
 def test_the_noise_is_gaussian_and_drawn_twice():
@@ -56,8 +56,8 @@ def test_equals_are_taken_at_random():
     least = tf.function(lambda key: perturbation(images, utility, key).least, autograph=False)
     often = sum((least(key).numpy().ravel() != 0).astype(int) for key in keys)
     assert often[5] == often[6] == 0
-    others = np.delete(often, [5, 6])
-    assert np.sum((others - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
+    equals = np.delete(often, [5, 6])
+    assert np.sum((equals - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
 
 
 def test_images_without_utility_are_not_usable():
@@ -68,7 +68,7 @@ def test_images_without_utility_are_not_usable():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shape", "said"),
+    ("arguments", "shape", "message"),
     [
         ({}, (8, 8, 1), "count is 256, but an image has 64 values: .* at most 32"),
         ({"count": 33}, (8, 8, 1), "has 64 values"),
@@ -76,10 +76,10 @@ def test_images_without_utility_are_not_usable():
         ({"count": 0.5}, (1, 1, 1), "has 1 values"),
     ],
 )
-def test_a_count_above_half_of_the_features_is_refused(arguments, shape, said):
+def test_a_count_above_half_of_the_features_is_refused(arguments, shape, message):
     perturbation = UtilityPerturbation(**arguments)
     images = tf.zeros([2, *shape])
     for refused in (lambda: perturbation.check(shape), lambda: perturbation(images, images, KEY)):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             refused()
     UtilityPerturbation(count=32).check((8, 8, 1))

@@ -79,8 +79,8 @@ def literal_view(image, draw, views):
             size = (views.size, views.size) if views.size else None
             image = literal_part(image, draw["box"], views.interpolation, size)
         if step == "jitter":
-            for place in draw["operation"]:
-                image = image if place == 4 else changes[place](image, draw["amount"][place])
+            for number in draw["operation"]:
+                image = image if number == 4 else changes[number](image, draw["amount"][number])
         if step == "flip" and draw["flip"]:
             image = image[:, ::-1]
         if step == "grey" and draw["grey"]:
@@ -114,9 +114,9 @@ def test_colours_beside_loops_over_pixels(name):
     amount = AMOUNT / 2 - 0.45 if name == "hue" else AMOUNT
     flat = np.where(np.arange(8)[:, None] < 4, IMAGES[..., :1], IMAGES)  # half of the pixels have no colour
     for images in (IMAGES, flat, IMAGES[..., :1], np.zeros_like(IMAGES)):
-        found = operation(tf.constant(images), tf.constant(amount))
-        expected = [literal(image.astype(float), one) for image, one in zip(images, amount, strict=True)]
-        np.testing.assert_allclose(found, expected, atol=2e-6)
+        result = operation(tf.constant(images), tf.constant(amount))
+        expected = [literal(image.astype(float), strength) for image, strength in zip(images, amount, strict=True)]
+        np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,11 @@ def test_colours_beside_loops_over_pixels(name):
 def test_torchvision_s_colours_are_pillow_s(operation, peer):
     """Which cuts down to whole levels, and rounds the grey ones."""
     pixels = (IMAGES * 255).astype(np.uint8)
-    found = operation(tf.constant(pixels / np.float32(255)), tf.constant(AMOUNT))
-    expected = [np.asarray(peer(PIL.Image.fromarray(one)).enhance(by)) for one, by in zip(pixels, AMOUNT, strict=True)]
-    assert np.abs(found * 255 - np.array(expected, np.float32)).max() < 1.5
+    result = operation(tf.constant(pixels / np.float32(255)), tf.constant(AMOUNT))
+    expected = [
+        np.asarray(peer(PIL.Image.fromarray(image)).enhance(by)) for image, by in zip(pixels, AMOUNT, strict=True)
+    ]
+    assert np.abs(result * 255 - np.array(expected, np.float32)).max() < 1.5
 
 
 def test_grey_and_solarize():
@@ -148,7 +150,7 @@ def test_grey_and_solarize():
 def test_blur_beside_scipy(size):
     images = np.random.default_rng(1).random((3, *size, 2), np.float32)
     sigma = np.array([0.1, 0.8, 2.0], np.float32)
-    expected = [literal_blur(image, one) for image, one in zip(images, sigma, strict=True)]
+    expected = [literal_blur(image, deviation) for image, deviation in zip(images, sigma, strict=True)]
     np.testing.assert_allclose(resampling.blur(tf.constant(images), tf.constant(sigma)), expected, atol=2e-6)
 
 
@@ -158,10 +160,10 @@ def test_parts_of_a_batch_are_those_of_single_images(interpolation, size):
     images = np.random.default_rng(2).random((12, 13, 17, 3), np.float32)
     boxes = RandomResizedCrop().draw(tf.constant([3, 4]), images.shape)["box"].numpy()
     boxes[:3] = [[0, 0, 13, 17], [12, 16, 1, 1], [5, 0, 1, 17]]
-    found = resampling.resized_parts(tf.constant(images), tf.constant(boxes), interpolation, size)
+    crops = resampling.resized_parts(tf.constant(images), tf.constant(boxes), interpolation, size)
     sides = (size, size) if size else None
     expected = [literal_part(image, box, interpolation, sides) for image, box in zip(images, boxes, strict=True)]
-    np.testing.assert_allclose(found, expected, atol=3e-6)
+    np.testing.assert_allclose(crops, expected, atol=3e-6)
 
 
 PAPERS = {
@@ -183,9 +185,9 @@ PAPERS = {
 def test_views_beside_literal_ones(paper, channels):
     views, images = PAPERS[paper], np.random.default_rng(5).random((16, 12, 9, channels), np.float32)
     draw = views.draw(randomness.make_key(7), images.shape)
-    found = views.apply(tf.constant(images), draw).numpy()
+    result = views.apply(tf.constant(images), draw).numpy()
     for row, image in enumerate(images):
-        np.testing.assert_allclose(found[row], literal_view(image.astype(float), of_one(draw, row), views), atol=1e-5)
+        np.testing.assert_allclose(result[row], literal_view(image.astype(float), of_one(draw, row), views), atol=1e-5)
 
 
 def test_draws_have_the_probabilities_and_ranges_they_say():

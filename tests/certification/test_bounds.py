@@ -49,8 +49,8 @@ def test_the_ball_holds_what_attacks_round_to_and_only_finite_margins_certify(ep
         return tf.constant(np.resize(margins, len(images)))
 
     monkeypatch.setattr(certify, "_worst_margins", worst)
-    found = certify.certified_margins(as_network(NET), np.zeros((4, 2)), np.zeros(4, int), epsilon=epsilon)
-    np.testing.assert_array_equal(found, [1.0, -np.inf, -np.inf, -np.inf])
+    bounds = certify.certified_margins(as_network(NET), np.zeros((4, 2)), np.zeros(4, int), epsilon=epsilon)
+    np.testing.assert_array_equal(bounds, [1.0, -np.inf, -np.inf, -np.inf])
     assert np.spacing(np.float32(1)) < min(radii) - epsilon < 1e-6
 
 
@@ -70,8 +70,8 @@ def test_a_network_of_two_layers_has_the_known_bounds(epsilon, logits, elided, a
     np.testing.assert_allclose(margins[0], (0.0, *elided), atol=1e-6)
     coefficients = linear_bounds.margin_coefficients(tf.constant([0]), 3, tf.float64)
     for slope, expected in (("adaptive", adaptive), ("zero", zero)):
-        found = linear_bounds.lower_bounds(network, boxes, coefficients, EXACT, slope=slope)
-        np.testing.assert_allclose(found[0], (0.0, *expected), atol=1e-6)
+        bounds = linear_bounds.lower_bounds(network, boxes, coefficients, EXACT, slope=slope)
+        np.testing.assert_allclose(bounds[0], (0.0, *expected), atol=1e-6)
 
 
 def test_full_linear_bounds_of_three_layers_are_the_known_ones():
@@ -82,12 +82,12 @@ def test_full_linear_bounds_of_three_layers_are_the_known_ones():
         ("adaptive", (-2.511111, 1.511111), (-2.4, 1.453333)),
         ("zero", (-2.411111, 1.3), (-2.3, 1.3)),
     ):
-        for found, expected in (
+        for inner_boxes, expected in (
             (boxes, crown_ibp),
             (linear_bounds.tightened(network, boxes, EXACT, slope=slope), crown),
         ):
             ends = [
-                sign * float(linear_bounds.lower_bounds(network, found, rows([sign]), EXACT, slope=slope)[0, 0])
+                sign * float(linear_bounds.lower_bounds(network, inner_boxes, rows([sign]), EXACT, slope=slope)[0, 0])
                 for sign in (1.0, -1.0)
             ]
             np.testing.assert_allclose(ends, expected, atol=1e-6)
@@ -112,12 +112,12 @@ def test_random_networks_agree_with_loops_and_enclose_the_exact_minimum(slope):
             np.testing.assert_allclose(ours.lower[0], theirs[0], rtol=1e-9, atol=1e-9)
             np.testing.assert_allclose(ours.upper[0], theirs[1], rtol=1e-9, atol=1e-9)
         function = generator.normal(size=sizes[-1])
-        found = float(linear_bounds.lower_bounds(network, boxes, rows(function), EXACT, slope=slope)[0, 0])
+        bound = float(linear_bounds.lower_bounds(network, boxes, rows(function), EXACT, slope=slope)[0, 0])
         by_hand = oracle.linear_lower_bound(layers, expected, lower, upper, function, slope)
-        assert found == pytest.approx(by_hand, rel=1e-9)
+        assert bound == pytest.approx(by_hand, rel=1e-9)
         if len(layers) == 2:
             exact = oracle.exact_minimum(layers, lower, upper, function)
-            assert found <= exact + 1e-9
+            assert bound <= exact + 1e-9
             tight = linear_bounds.tightened(network, boxes, EXACT, slope=slope)
             assert (
                 float(linear_bounds.lower_bounds(network, tight, rows(function), EXACT, slope=slope)[0, 0])
@@ -149,15 +149,15 @@ def test_the_margin_for_rounding_grows_with_the_number_of_summands():
     unit = 2.0**-24
     assert arithmetic.growth(968) == pytest.approx(1000 * unit / (1 - 1000 * unit), rel=1e-12)
     network = as_network(NET)
-    exact, wide = (boxes_of(network, POINT, POINT, each) for each in (EXACT, arithmetic))
+    exact, wide = (boxes_of(network, POINT, POINT, rounding) for rounding in (EXACT, arithmetic))
     # Of the first layer: gamma (|W| |x| + |b|), gamma of 2 summands and 32 further roundings.
     gamma = 34 * unit / (1 - 34 * unit)
     expected = gamma * (np.abs(NET[0][0]) @ POINT + np.abs(NET[0][1]))
     np.testing.assert_allclose((exact[1].lower - wide[1].lower)[0], expected, rtol=1e-6)
     # The backward pass loses at least as much, so that its bound holds for float32, too.
     below = [
-        float(linear_bounds.lower_bounds(network, one, rows([1.0, 0, 0]), how)[0, 0])
-        for one, how in ((exact, EXACT), (wide, arithmetic))
+        float(linear_bounds.lower_bounds(network, bounds, rows([1.0, 0, 0]), how)[0, 0])
+        for bounds, how in ((exact, EXACT), (wide, arithmetic))
     ]
     assert 0 < below[0] - below[1] < 1e-4
     logits = oracle.forward(NET, POINT)
@@ -170,8 +170,8 @@ def test_a_tie_is_not_certified_and_epsilon_is_larger_by_its_rounding():
     model.layers[0].set_weights([np.eye(2), np.zeros(2)])
     images, labels = np.array([[0.75, 0.25]]), np.array([0])
     # The margin is x_0 - x_1, which falls by 2 epsilon.
-    found = certify.certified_margins(model, images, labels, epsilon=0.125)[0]
-    assert 0.25 - 2e-5 < found < 0.25 - 2 * 2.0**-22
+    margin = certify.certified_margins(model, images, labels, epsilon=0.125)[0]
+    assert 0.25 - 2e-5 < margin < 0.25 - 2 * 2.0**-22
     assert certify.certified_margins(model, images, labels, epsilon=0.25)[0] < 0
     clipped = certify.certified_margins(model, np.array([[1.0, 0.9]]), labels, epsilon=0.3)[0]
     assert clipped == pytest.approx(0.7 - 1.0, abs=1e-4)  # pixels stay in [0, 1]
@@ -182,8 +182,8 @@ def test_a_network_of_probabilities_needs_a_margin_that_its_rounding_keeps():
     model.layers[0].set_weights([np.eye(2), np.zeros(2)])
     network = walk(model)
     assert network.probabilities and len(network.nodes) == 1
-    found = certify.certified_margins(network, np.array([[0.75, 0.25]]), np.array([0]), epsilon=0.125)[0]
-    assert found == pytest.approx(0.25 - 2.0**-16, abs=1e-5)
+    margin = certify.certified_margins(network, np.array([[0.75, 0.25]]), np.array([0]), epsilon=0.125)[0]
+    assert margin == pytest.approx(0.25 - 2.0**-16, abs=1e-5)
 
 
 def test_a_sigmoid_at_the_end_is_refused():

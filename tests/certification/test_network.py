@@ -51,9 +51,9 @@ def randomized(model):
 
 
 def method(encoder, head=None):
-    made = Supervised(encoder, head or LinearHead(3))
-    made.build((None, *SHAPE))
-    return made
+    model = Supervised(encoder, head or LinearHead(3))
+    model.build((None, *SHAPE))
+    return model
 
 
 def functional():
@@ -98,9 +98,11 @@ def test_the_operations_give_the_outputs_and_the_box_of_a_point_holds_them(case)
     model, network, images, outputs = case
     assert certify.reproduces(network, images, outputs)
     point = tf.constant(images, tf.float64)
-    boxes, fewer = (intervals.propagate(network, Box(point, point), for_margins=kept) for kept in (False, True))
+    boxes, fewer = (
+        intervals.propagate(network, Box(point, point), for_margins=for_margins) for for_margins in (False, True)
+    )
     labels = tf.constant([0, 1, 2, 0])
-    np.testing.assert_array_equal(*(intervals.margins(network, each, labels) for each in (boxes, fewer)))
+    np.testing.assert_array_equal(*(intervals.margins(network, variant, labels) for variant in (boxes, fewer)))
     assert fewer[0] is None
     box = boxes[-1]
     assert np.all((box.lower <= outputs) & (outputs <= box.upper))
@@ -128,10 +130,10 @@ def test_sampled_and_attacked_points_stay_inside_all_bounds(case):
     points.append(moved.numpy())
     for point in points:
         logits = model(np.clip(point, 0.0, 1.0).astype(np.float32), training=False).numpy()
-        own = logits[np.arange(4), labels]
-        others = np.where(np.eye(3, dtype=bool)[labels], -np.inf, logits).max(-1)
+        label_logit = logits[np.arange(4), labels]
+        rival = np.where(np.eye(3, dtype=bool)[labels], -np.inf, logits).max(-1)
         for name, bound in bounds.items():
-            assert np.all(own - others >= bound), name
+            assert np.all(label_logit - rival >= bound), name
     assert np.all(bounds["crown_ibp"] >= bounds["ibp"])
     wider = certify.certified_margins(network, images, labels, epsilon=2 * epsilon)
     assert np.all(wider < bounds["ibp"])
@@ -152,18 +154,18 @@ def test_coefficients_of_a_residual_sum_add_up():
     network = walk(model)
     boxes = intervals.propagate(network, Box(*(tf.constant([[end] * 2], tf.float64) for end in (0.0, 1.0))))
     assert float(boxes[-1].lower[0, 0]) == pytest.approx(0.0, abs=1e-4)  # intervals forget that both are one image
-    found = linear_bounds.lower_bounds(network, boxes, tf.eye(2, dtype=tf.float64)[None])
-    np.testing.assert_allclose(found, [[1.0, 1.0]], atol=1e-4)
+    bounds = linear_bounds.lower_bounds(network, boxes, tf.eye(2, dtype=tf.float64)[None])
+    np.testing.assert_allclose(bounds, [[1.0, 1.0]], atol=1e-4)
 
 
 @pytest.mark.rest
 def test_full_linear_bounds_are_at_least_as_tight():
     network = walk(randomized(MODELS["cnn"]()))
     images, labels = np.random.default_rng(1).uniform(size=(1, *SHAPE)), np.array([1])
-    found = [
+    margins = [
         certify.certified_margins(network, images, labels, epsilon=0.01, method=name)[0] for name in certify.METHODS
     ]
-    assert found[0] <= found[1] <= found[2]
+    assert margins[0] <= margins[1] <= margins[2]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,6 @@ def as_images(pixels):
     return tf.constant(pixels.astype(np.float32) / np.float32(255))
 
 
-def check_whole_range(found, shape):
+def check_whole_range(images, shape):
     """Finite pixels of [0, 1] in this shape."""
-    assert found.shape == shape and np.all(np.isfinite(found)) and found.min() >= 0 and found.max() <= 1
+    assert images.shape == shape and np.all(np.isfinite(images)) and images.min() >= 0 and images.max() <= 1

@@ -77,10 +77,10 @@ SEQUENCES = {
 @pytest.mark.parametrize("side", [32, 224])
 @pytest.mark.parametrize("name", [*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES])
 def test_the_constants_of_sequences_are_the_published_ones(name, side):
-    found, expected = sequences.constants(name, side, side), SEQUENCES[side][name]
+    constants, expected = sequences.constants(name, side, side), SEQUENCES[side][name]
     if sequences.is_noise(name):
-        assert found == (31, expected)  # the image, and 30 draws on it
+        assert constants == (31, expected)  # the image, and 30 draws on it
         return
     frames, more = expected
-    assert [found.first + found.step * i for i in range(found.frames)] == pytest.approx(frames)
-    assert found.more == more
+    assert [constants.first + constants.step * i for i in range(constants.frames)] == pytest.approx(frames)
+    assert constants.more == more

@@ -16,11 +16,11 @@ ALL = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
 
 def by_oracle(pixels, name, severity, drawn):
     constants = corruption_constants.at(name, severity, min(pixels.shape[1:3]))
-    found = []
+    corrupted = []
     for number, image in enumerate(pixels):
-        own = {key: value[number].numpy() for key, value in drawn.items()}
-        found.append(getattr(oracle, name)(image, own, constants))
-    return np.stack(found)
+        image_draw = {key: value[number].numpy() for key, value in drawn.items()}
+        corrupted.append(getattr(oracle, name)(image, image_draw, constants))
+    return np.stack(corrupted)
 
 
 def check_equal(pixels, name, severity, corrupt=corruptions.corrupt):
@@ -31,9 +31,9 @@ def check_equal(pixels, name, severity, corrupt=corruptions.corrupt):
     images, keys = as_images(pixels), KEYS[: len(pixels)]
     drawn = corruptions.draw(images, name, severity, keys)
     expected = by_oracle(pixels, name, severity, drawn)
-    found = corrupt(images, name, severity, keys).numpy() * 255
-    np.testing.assert_allclose(found, np.round(found), atol=1e-3)
-    stored = np.abs(np.round(found) - oracle.bytes_of(expected).astype(float))
+    corrupted = corrupt(images, name, severity, keys).numpy() * 255
+    np.testing.assert_allclose(corrupted, np.round(corrupted), atol=1e-3)
+    stored = np.abs(np.round(corrupted) - oracle.bytes_of(expected).astype(float))
     assert stored.max() <= 1 and stored.mean() < 0.01, (stored.max(), stored.mean())
     applied = np.clip(corruptions.apply(images, name, severity, drawn), 0, 1)
     exact = np.abs(255 * applied - np.clip(expected, 0, 255))
@@ -53,9 +53,9 @@ def test_equals_them_on_small_grey_images(name):
     if name in ("pixelate", "jpeg_compression"):
         images = as_images(pixels)
         constants = corruption_constants.at(name, 3, 8)
-        expected = np.stack([getattr(oracle, name)(each[..., 0], {}, constants) for each in pixels])[..., None]
-        found = corruptions.corrupt(images, name, 3, KEYS).numpy() * 255
-        assert np.abs(np.round(found) - expected).max() <= 1
+        expected = np.stack([getattr(oracle, name)(image[..., 0], {}, constants) for image in pixels])[..., None]
+        corrupted = corruptions.corrupt(images, name, 3, KEYS).numpy() * 255
+        assert np.abs(np.round(corrupted) - expected).max() <= 1
         return
     check_equal(pixels, name, 3)
 
@@ -80,12 +80,12 @@ def test_the_affine_change_is_opencv_s():
     pixels = np.stack([*np.meshgrid(slope, slope), np.full([48, 48], 90.0)], axis=-1)
     images = tf.constant(pixels[None] / 255, tf.float32)
     drawn = corruptions.draw(images, "elastic_transform", 1, KEYS[:1])
-    found = digital.elastic_transform(images, drawn, (0, 0, 4.0))[0].numpy() * 255
+    changed = digital.elastic_transform(images, drawn, (0, 0, 4.0))[0].numpy() * 255
     matrix = oracle.affine(pixels.shape, drawn["corners"][0].numpy(), 4.0)
     expected = cv2.warpAffine(
         pixels.astype(np.float32), matrix, (48, 48), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101
     )
-    assert np.abs(found - expected).max() < 1 and np.abs(found - pixels).max() > 5
+    assert np.abs(changed - expected).max() < 1 and np.abs(changed - pixels).max() > 5
 
 
 # --------------------------------------------------------------------------------------------- what all must keep
@@ -112,16 +112,16 @@ def test_keys_and_severities_draw_anew(name):
     for key, value in drawn.items():
         np.testing.assert_array_equal(value, again[key])
         assert np.any(value[0] != value[1]) and (value.shape != other[key].shape or np.any(value != other[key]))
-    found = corruptions.corrupt(images, name, 4, KEYS[:2])
-    assert np.any(found[0] != found[1]) and np.any(found[0] != images[0])
+    corrupted = corruptions.corrupt(images, name, 4, KEYS[:2])
+    assert np.any(corrupted[0] != corrupted[1]) and np.any(corrupted[0] != images[0])
 
 
 def test_in_a_pipeline():
     images = as_images(pictures(8, 8, 1, 3))
     data = tf.data.Dataset.from_tensor_slices((images, KEYS)).batch(2)
     data = data.map(lambda x, keys: corruptions.corrupt(x, "snow", 2, keys))
-    found = np.concatenate(list(data.as_numpy_iterator()))
-    np.testing.assert_allclose(found, corruptions.corrupt(images, "snow", 2, KEYS), atol=1.1 / 255)
+    corrupted = np.concatenate(list(data.as_numpy_iterator()))
+    np.testing.assert_allclose(corrupted, corruptions.corrupt(images, "snow", 2, KEYS), atol=1.1 / 255)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -159,6 +159,6 @@ def test_names_and_groups():
     ],
 )
 def test_wrong_input_is_named(change, message):
-    given = {"images": tf.zeros([1, 8, 8, 3]), "name": "fog", "severity": 1, "keys": KEYS[:1]} | change
+    arguments = {"images": tf.zeros([1, 8, 8, 3]), "name": "fog", "severity": 1, "keys": KEYS[:1]} | change
     with pytest.raises(ValueError, match=message):
-        corruptions.corrupt(**given)
+        corruptions.corrupt(**arguments)

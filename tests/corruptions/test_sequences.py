@@ -31,11 +31,11 @@ def drawn(name, images, keys):
     return {"drops": spatter.draw_spatter(keys, images, None)["drops"][0].numpy()} if name == "spatter" else {}
 
 
-def check_off(found, expected):
+def check_off(frames, expected):
     """Nowhere by more than a level, and that hardly anywhere: whole levels, which Pillow's sums miss from below."""
     expected = np.stack([corruption_oracle.bytes_of(frame) for frame in expected]).astype(float)
-    off = np.abs(np.round(255 * found) - expected)
-    assert found.shape == expected.shape and off.max() <= 1 and off.mean() < 0.01, (off.max(), off.mean())
+    off = np.abs(np.round(255 * frames) - expected)
+    assert frames.shape == expected.shape and off.max() <= 1 and off.mean() < 0.01, (off.max(), off.mean())
 
 
 def check_alone(traced, images, name):
@@ -60,24 +60,24 @@ def test_equals_the_benchmark_s_libraries(name, size, monkeypatch):
         count = 3 if name == "spatter" else 8
         monkeypatch.setitem(sequences._LARGE, name, sequences._LARGE[name]._replace(frames=count))
     traced = compiled(name, size)
-    found = traced(images[:1], KEYS[:1]).numpy()[0]
-    assert len(found) == count
-    check_off(found, getattr(oracle, name)(pixels[0], drawn(name, images[:1], KEYS[:1]))[:count])
+    frames = traced(images[:1], KEYS[:1]).numpy()[0]
+    assert len(frames) == count
+    check_off(frames, getattr(oracle, name)(pixels[0], drawn(name, images[:1], KEYS[:1]))[:count])
     if small:
         check_alone(traced, images, name)
     if name == "tilt":
-        check_off(found, oracle.tilt_by_opencv(pixels[0], {})[:count])
+        check_off(frames, oracle.tilt_by_opencv(pixels[0], {})[:count])
 
 
 @pytest.mark.parametrize("name", ["rotate", "shear", "tilt", "scale", "translate", "zoom_blur"])
 def test_changes_of_places_on_any_rectangle(name):
     """The oracles know no constants of other sizes: turned off is the identity, and the middle stays in the middle."""
     images = as_images(pictures(20, 41, 1))
-    found = corruptions.sequence(images, name, KEYS[:1]).numpy()[0]
+    frames = corruptions.sequence(images, name, KEYS[:1]).numpy()[0]
     still = {"translate": 7, "zoom_blur": 0}.get(name, 15)
     if name != "tilt":  # its plane lies a pixel deep
-        np.testing.assert_allclose(found[still], images[0], atol=1e-6)
-    assert all(np.any(frame != found[still]) for frame in (found[1], found[-1]))
+        np.testing.assert_allclose(frames[still], images[0], atol=1e-6)
+    assert all(np.any(frame != frames[still]) for frame in (frames[1], frames[-1]))
 
 
 # ------------------------------------------------------------------------------------------------------- noise
@@ -108,15 +108,15 @@ def test_noise_has_its_law(name, side, level):
     """Seeds are fixed, so this is no gamble: a right sampler was seen to pass, a wrong one would not."""
     pixel, count = 140, 3 if side == 16 else 1
     images = tf.fill([count, side, side, 1], np.float32(pixel) / np.float32(255))
-    found = np.round(255 * corruptions.sequence(images, name, KEYS[:count], level=level).numpy()).astype(int)
-    assert np.all(found[:, 0] == pixel) and found.shape[1] == 31
-    expected = probabilities(name, STRENGTHS[name][side == 90][level - 1], pixel) * found[:, 1:].size
-    observed = np.bincount(found[:, 1:].ravel(), minlength=256)
+    pixels = np.round(255 * corruptions.sequence(images, name, KEYS[:count], level=level).numpy()).astype(int)
+    assert np.all(pixels[:, 0] == pixel) and pixels.shape[1] == 31
+    expected = probabilities(name, STRENGTHS[name][side == 90][level - 1], pixel) * pixels[:, 1:].size
+    observed = np.bincount(pixels[:, 1:].ravel(), minlength=256)
     common = expected > 8
     ends = [(values[common].tolist() + [values[~common].sum()]) for values in (observed, expected)]
     assert scipy.stats.chisquare(*ends).pvalue > 1e-3
     # Frames, images and neighbours have nothing in common (54 such tests are made).
-    flat = found[:, 1:].reshape(count, 30, -1) - found[:, 1:].mean()
+    flat = pixels[:, 1:].reshape(count, 30, -1) - pixels[:, 1:].mean()
     for first, second in ((flat[:, 1:], flat[:, :-1]), (flat[..., 1:], flat[..., :-1]), (flat[:1], flat[-1:, ::-1])):
         assert scipy.stats.pearsonr(first.ravel(), second.ravel()).pvalue > 1e-4
 
@@ -133,8 +133,8 @@ def test_noise_follows_from_an_image_and_its_key_alone(name):
 def test_any_size(name):
     for shape in ((1, 1, 1), (33, 7, 3)):
         images = as_images(np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8))
-        found = corruptions.sequence(images, name, KEYS[:1]).numpy()
-        check_whole_range(found, (1, FRAMES[name], *shape))
+        frames = corruptions.sequence(images, name, KEYS[:1]).numpy()
+        check_whole_range(frames, (1, FRAMES[name], *shape))
 
 
 def test_a_translation_goes_on_by_whole_pixels_of_its_share():
@@ -142,10 +142,10 @@ def test_a_translation_goes_on_by_whole_pixels_of_its_share():
     for side, first, last in ((8, -2, 2), (16, -3, 4), (112, -10, 10)):
         picture = np.zeros([1, 1, side, 1], np.uint8)
         picture[0, 0, side // 2] = 255
-        found = corruptions.sequence(as_images(np.repeat(picture, side, axis=1)), "translate", KEYS[:1]).numpy()
-        places = found[0, :, 0, :, 0].argmax(axis=1) - side // 2
+        frames = corruptions.sequence(as_images(np.repeat(picture, side, axis=1)), "translate", KEYS[:1]).numpy()
+        places = frames[0, :, 0, :, 0].argmax(axis=1) - side // 2
         assert (places[0], places[-1]) == (first, last) and np.all(np.diff(places) >= 0)
-        np.testing.assert_array_equal(found[0].sum(axis=(1, 2, 3)), side)
+        np.testing.assert_array_equal(frames[0].sum(axis=(1, 2, 3)), side)
 
 
 def test_the_rule_of_constants():
@@ -174,6 +174,6 @@ def test_names():
     ],
 )
 def test_wrong_input_is_named(change, message):
-    given = {"images": tf.zeros([1, 8, 8, 3]), "name": "gaussian_noise", "keys": KEYS[:1]} | change
+    arguments = {"images": tf.zeros([1, 8, 8, 3]), "name": "gaussian_noise", "keys": KEYS[:1]} | change
     with pytest.raises(ValueError, match=message):
-        corruptions.sequence(**given)
+        corruptions.sequence(**arguments)

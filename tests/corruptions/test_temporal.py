@@ -14,9 +14,9 @@ CLIPS = tf.tile(tf.reshape(tf.range(10.0) / 16, [1, FRAMES, 1, 1, 1]), [COUNT, 1
 
 
 def _shown(name, severity, keys=KEYS):
-    found = corruptions.corrupt_clips(CLIPS[: len(keys)], name, severity, keys).numpy()
-    assert found.shape == (len(keys), FRAMES, 2, 2, 1) and np.ptp(found, axis=(2, 3)).max() == 0
-    return np.rint(16 * found[:, :, 0, 0, 0]).astype(int)
+    frames = corruptions.corrupt_clips(CLIPS[: len(keys)], name, severity, keys).numpy()
+    assert frames.shape == (len(keys), FRAMES, 2, 2, 1) and np.ptp(frames, axis=(2, 3)).max() == 0
+    return np.rint(16 * frames[:, :, 0, 0, 0]).astype(int)
 
 
 def test_the_constants():
@@ -93,17 +93,17 @@ def test_compression_loses_more_with_a_larger_scale(channels):
     generator = np.random.default_rng(0)
     smooth = np.linspace(0.2, 0.8, 20)[:, None, None] * np.ones((1, 21, channels))
     clips = np.clip(smooth + generator.normal(0, 0.1, (2, 5, 20, 21, channels)), 0, 1).astype(np.float32)
-    found = {scale: temporal.compressed(tf.constant(clips), scale).numpy() for scale in (1, 4, 31)}
-    lost = {scale: np.abs(coded - clips).mean() for scale, coded in found.items()}
-    assert all(coded.shape == clips.shape and coded.min() >= 0 and coded.max() <= 1 for coded in found.values())
+    decoded = {scale: temporal.compressed(tf.constant(clips), scale).numpy() for scale in (1, 4, 31)}
+    lost = {scale: np.abs(coded - clips).mean() for scale, coded in decoded.items()}
+    assert all(coded.shape == clips.shape and coded.min() >= 0 and coded.max() <= 1 for coded in decoded.values())
     # Coding in color halves the resolution of the colors.
     assert lost[1] < (0.012 if channels == 1 else 0.08) and lost[1] < lost[4] < lost[31] < 0.12
     inside = tf.function(lambda clips: corruptions.corrupt_clips(clips, "video_compression", 5, KEYS[:2]))
-    np.testing.assert_array_equal(inside(tf.constant(clips)), found[31])
+    np.testing.assert_array_equal(inside(tf.constant(clips)), decoded[31])
 
 
 @pytest.mark.parametrize(
-    ("clips", "name", "severity", "said"),
+    ("clips", "name", "severity", "message"),
     [
         (CLIPS, "drop", 1, "no corruption 'drop' of clips; there are gaussian_noise"),
         (CLIPS, "frame_drop", 6, "The severity is 6"),
@@ -112,6 +112,6 @@ def test_compression_loses_more_with_a_larger_scale(channels):
         (CLIPS[..., :0], "video_compression", 1, "1 or 3 channels; these have 0"),
     ],
 )
-def test_what_is_refused(clips, name, severity, said):
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=said):
+def test_what_is_refused(clips, name, severity, message):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
         corruptions.corrupt_clips(clips, name, severity, KEYS)

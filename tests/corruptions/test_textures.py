@@ -16,10 +16,10 @@ KEYS = tf.constant([[1, 2], [3, 4]])
 
 def test_plasma_fills_zero_to_one_and_wraps_around():
     field = tf.random.stateless_uniform([3, 64, 64], [1, 2], -1, 1)
-    found = textures.plasma(field, 3.0).numpy()
-    np.testing.assert_allclose(found.min(axis=(1, 2)), 0, atol=1e-6)
-    np.testing.assert_allclose(found.max(axis=(1, 2)), 1, atol=1e-6)
-    seam, inside = np.abs(found[:, 0] - found[:, -1]).mean(), np.abs(np.diff(found, axis=1)).mean()
+    clouds = textures.plasma(field, 3.0).numpy()
+    np.testing.assert_allclose(clouds.min(axis=(1, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(clouds.max(axis=(1, 2)), 1, atol=1e-6)
+    seam, inside = np.abs(clouds[:, 0] - clouds[:, -1]).mean(), np.abs(np.diff(clouds, axis=1)).mean()
     assert seam < 2 * inside
     rough = np.abs(np.diff(textures.plasma(field, 1.75).numpy(), axis=1)).mean()
     assert rough > 1.5 * inside
@@ -43,8 +43,10 @@ def test_frost_has_needles():
     """Brightness goes on along some direction for longer than across it; of white noise the ratio is 1.2."""
     pane = textures.frost(32, 32)[0, :, :, 1].astype(float)
     blocks = pane.reshape(8, 16, 8, 16).swapaxes(1, 2).reshape(64, 16, 16)
-    down, right = np.gradient(blocks, axis=(1, 2))
-    tensor = np.array([[np.mean(a * b, axis=(1, 2)) for a in (down, right)] for b in (down, right)]).transpose(2, 0, 1)
+    down, across = np.gradient(blocks, axis=(1, 2))
+    tensor = np.array([[np.mean(a * b, axis=(1, 2)) for a in (down, across)] for b in (down, across)]).transpose(
+        2, 0, 1
+    )
     small, large = np.linalg.eigvalsh(tensor).T
     assert np.median(large / small) > 2
 
@@ -61,8 +63,8 @@ def test_frost_from_a_folder(tmp_path):
     assert pictures.shape == (5, 60, 80, 3)  # a fifth of the smallest; the sixth is never used
     np.testing.assert_array_equal(pictures[:, 0, 0, 0], [0, 40, 80, 120, 160])
     images = tf.zeros([2, 32, 32, 3])
-    found = corruptions.corrupt(images, "frost", 5, KEYS, frost_pictures=pictures, quantised=False).numpy() * 255
-    assert all(np.any(np.isclose(value, 0.45 * 40.0 * np.arange(5), atol=1e-3)) for value in np.unique(found))
+    corrupted = corruptions.corrupt(images, "frost", 5, KEYS, frost_pictures=pictures, quantised=False).numpy() * 255
+    assert all(np.any(np.isclose(value, 0.45 * 40.0 * np.arange(5), atol=1e-3)) for value in np.unique(corrupted))
     assert textures.read_frost(tmp_path, 224, 224).shape == (5, 300, 400, 3)
 
 
@@ -77,9 +79,9 @@ def test_bad_folders_are_named(tmp_path):
 # Beyond 8 pixels the disk's square grows, and its rim is softened more widely.
 @pytest.mark.parametrize(("radius", "alias"), [(0.3, 0.4), (1, 0.2), (8, 0.5), (10, 0.5), (20.5, 0.5)])
 def test_the_disk_is_opencv_s(radius, alias):
-    found, expected = blur.disk(radius, alias), oracle.disk(radius, alias)
-    around = (len(expected) - len(found)) // 2
-    np.testing.assert_allclose(np.pad(found, around), expected, atol=1e-6)
+    kernel, expected = blur.disk(radius, alias), oracle.disk(radius, alias)
+    around = (len(expected) - len(kernel)) // 2
+    np.testing.assert_allclose(np.pad(kernel, around), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("side", [8, 32, 64, 224])
@@ -106,6 +108,6 @@ def test_folding_is_numpy_s_padding():
 def test_a_streak_longer_than_the_image_darkens_it():
     images = tf.ones([1, 4, 4, 1])
     weights = np.exp(-(np.arange(13) ** 2) / (2 * 5.0**2))
-    found = blur.streaks(images, tf.zeros([1]), 6, 5.0).numpy()
-    np.testing.assert_allclose(found, weights[:4].sum() / weights.sum(), rtol=1e-5)
+    darkened = blur.streaks(images, tf.zeros([1]), 6, 5.0).numpy()
+    np.testing.assert_allclose(darkened, weights[:4].sum() / weights.sum(), rtol=1e-5)
     assert math.isclose(float(blur.streaks(images, tf.zeros([1]), 6, 0.5).numpy().min()), 1, rel_tol=1e-4)
