@@ -31,12 +31,12 @@ def test_every_view_has_the_gradient_of_the_literal_formula(clip):
     with tf.GradientTape() as tape:
         tape.watch(views)
         total = tf.reduce_sum(consistency.jensen_shannon(views, clip=clip))
-    for place, gradient in enumerate(tape.gradient(total, views)):
+    for number, gradient in enumerate(tape.gradient(total, views)):
         for entry in np.ndindex(4, 4):
             ends = []
             for sign in (1, -1):
                 moved = VIEWS[:, :4].copy()
-                moved[(place, *entry)] += sign * 1e-5
+                moved[(number, *entry)] += sign * 1e-5
                 ends.append(jensen_shannon(moved, clip).sum())
             assert gradient.numpy()[entry] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=2e-5)
 

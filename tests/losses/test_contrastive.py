@@ -151,22 +151,22 @@ def test_rows_without_positives_give_zero_and_no_gradient():
         np.testing.assert_array_equal(tape.gradient(values, z), np.zeros([4, 3]))
 
 
-def value_and_gradients(block_size, kind, graph, same=False, lazy=True):
+def value_and_gradients(block_size, kind, graph, shared=False, lazy=True):
     z, labels, predictions = drawn(21, count=10)
     tags = two_views(labels, predictions)
     anchors = tf.constant(z.reshape(-1, z.shape[-1]))
-    keys = anchors if same else tf.constant(z[::-1].reshape(-1, z.shape[-1]))
+    keys = anchors if shared else tf.constant(z[::-1].reshape(-1, z.shape[-1]))
     temperature = tf.constant(0.2)
     rule = masks.ByRows(selection.LeakedSelection(), tags, tags)
     weights = tf.linspace(0.5, 2.0, 20)
 
     def compute(anchors, keys, temperature):
         with tf.GradientTape() as tape:
-            sources = [anchors, temperature] if same else [anchors, keys, temperature]
+            sources = [anchors, temperature] if shared else [anchors, keys, temperature]
             tape.watch(sources)
             values = masked_contrastive(
                 anchors,
-                anchors if same else keys,
+                anchors if shared else keys,
                 rule if lazy else selection.LeakedSelection()(tags, tags),
                 temperature=temperature,
                 similarity=kind,
@@ -180,7 +180,7 @@ def value_and_gradients(block_size, kind, graph, same=False, lazy=True):
 
 
 @pytest.mark.parametrize(
-    ("block_size", "kind", "graph", "same", "lazy"),
+    ("block_size", "kind", "graph", "shared", "lazy"),
     [
         (7, "cosine", True, False, True),
         (7, "cosine", False, True, True),  # anchors and keys are one tensor
@@ -190,9 +190,9 @@ def value_and_gradients(block_size, kind, graph, same=False, lazy=True):
         (19, "l2", False, True, True),
     ],
 )
-def test_blockwise_equals_dense(block_size, kind, graph, same, lazy):
-    dense = value_and_gradients(None, kind, False, same, lazy=False)
-    blocks = value_and_gradients(block_size, kind, graph, same, lazy)
+def test_blockwise_equals_dense(block_size, kind, graph, shared, lazy):
+    dense = value_and_gradients(None, kind, False, shared, lazy=False)
+    blocks = value_and_gradients(block_size, kind, graph, shared, lazy)
     for first, second in zip(dense, blocks, strict=True):
         np.testing.assert_allclose(first, second, rtol=2e-5, atol=2e-5 * np.abs(first).max())
 
@@ -245,7 +245,7 @@ def test_unknown_batch_size_is_traced():
 
 
 @pytest.mark.parametrize(
-    ("keys", "width", "options", "said"),
+    ("keys", "width", "options", "message"),
     [
         (3, 3, {"temperature": 0.0}, "temperature"),
         (3, 3, {"temperature": -1}, "temperature"),
@@ -256,9 +256,9 @@ def test_unknown_batch_size_is_traced():
         (4, 4, {}, "one d"),
     ],
 )
-def test_what_does_not_fit_is_refused(keys, width, options, said):
+def test_what_does_not_fit_is_refused(keys, width, options, message):
     none = tf.zeros([3, width], tf.bool)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         masked_contrastive(
             tf.ones([3, 2]), tf.ones([keys, keys - 1]), PairMasks(none, none), **{"temperature": 1.0, **options}
         )

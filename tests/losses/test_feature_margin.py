@@ -21,8 +21,8 @@ def test_equals_the_printed_formula(form):
     z, least, most = generator.normal(size=(3, 9, 4)) * 0.5
     mask = generator.uniform(size=9) < 0.6
     expected = _oracle(z, least, most, 1.2, form, mask)
-    found = feature_margin(z, least, most, margin=1.2, form=form, mask=mask)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    values = feature_margin(z, least, most, margin=1.2, form=form, mask=mask)
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
     assert 0 < np.count_nonzero(expected - np.sum((z - least) ** 2, -1)) < 9  # both sides of the hinge
 
 

@@ -33,8 +33,8 @@ def test_a_quadratic_loss_has_the_cosine_of_the_points(monkeypatch):
     drawn(monkeypatch, noise)
     near = images + EPSILON * noise
     cosine = (images * near).sum(1) / np.linalg.norm(images, axis=1) / np.linalg.norm(near, axis=1)
-    found = term(lambda views: {"ce": 0.5 * tf.reduce_sum(views["images"] ** 2, axis=1)}, images)
-    np.testing.assert_allclose(found, 1 - cosine, rtol=1e-4, atol=1e-6)
+    values = term(lambda views: {"ce": 0.5 * tf.reduce_sum(views["images"] ** 2, axis=1)}, images)
+    np.testing.assert_allclose(values, 1 - cosine, rtol=1e-4, atol=1e-6)
     assert np.all(1 - cosine > 1e-3)
 
 
@@ -45,8 +45,8 @@ def test_a_linear_loss_is_aligned_and_images_without_a_gradient_do_not_count():
     np.testing.assert_allclose(term(flat, images), np.zeros(4), atol=1e-6)
     # The gradient turns around in two images of four: their mean is that of 2, over the two that count.
     bent = lambda views: {"ce": tf.reduce_sum(slopes * tf.abs(views["images"] - 1.0), axis=1)}  # noqa: E731
-    found = term(bent, images).numpy()
-    assert found[1] == found[3] == 0.0 and np.all(np.isfinite(found))
+    values = term(bent, images).numpy()
+    assert values[1] == values[3] == 0.0 and np.all(np.isfinite(values))
 
 
 def test_derivatives_flow_through_the_second_gradient_alone(monkeypatch):
@@ -82,7 +82,9 @@ def test_a_method_has_the_term_and_names_what_it_lacks():
         tiny_network.build(Supervised, penalty=GradAlign(epsilon=EPSILON, of=("kl",)))
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"epsilon": 0.0}, "epsilon is 0"), ({"weight": -1.0}, "weight is -1")])
-def test_numbers_out_of_range_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"epsilon": 0.0}, "epsilon is 0"), ({"weight": -1.0}, "weight is -1")]
+)
+def test_numbers_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         GradAlign(**{"epsilon": EPSILON, **settings})

@@ -87,8 +87,8 @@ def test_a_linear_classifier(form):
         return {"ce": tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)}
 
     expected = (gradient**2).sum(axis=1) / 2 / DIVISORS[form]
-    found = added(Tikhonov(form=form), evaluate, {"images": images})["tikhonov"]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    penalty = added(Tikhonov(form=form), evaluate, {"images": images})["tikhonov"]
+    np.testing.assert_allclose(penalty, expected, rtol=1e-5)
     near = added(Tikhonov(form=form, mode="finite_difference"), evaluate, {"images": images})["tikhonov"]
     assert near.mean() == pytest.approx(expected.mean(), rel=0.03)
 
@@ -101,10 +101,10 @@ def test_terms_are_summed_with_their_weights_and_views_averaged():
 
     views = {"images": images, "other": other}
     squares = [(view**2).sum(axis=1) for view in (images, other)]
-    found = added(Tikhonov(), evaluate, views, {"a": 1.0, "b": 3.0})["tikhonov"]
-    np.testing.assert_allclose(found, (4 * squares[0] + 36 * squares[1]) / 2 / 2, rtol=1e-5)
-    found = added(Tikhonov(of=("b",), on=("other",)), evaluate, views, {"b": 3.0})["tikhonov"]
-    np.testing.assert_allclose(found, 36 * squares[1] / 2, rtol=1e-5)
+    penalty = added(Tikhonov(), evaluate, views, {"a": 1.0, "b": 3.0})["tikhonov"]
+    np.testing.assert_allclose(penalty, (4 * squares[0] + 36 * squares[1]) / 2 / 2, rtol=1e-5)
+    penalty = added(Tikhonov(of=("b",), on=("other",)), evaluate, views, {"b": 3.0})["tikhonov"]
+    np.testing.assert_allclose(penalty, 36 * squares[1] / 2, rtol=1e-5)
 
 
 def test_terms_of_their_own_are_penalized_each_by_itself():
@@ -121,7 +121,7 @@ def test_terms_of_their_own_are_penalized_each_by_itself():
 
 
 @pytest.mark.parametrize(
-    ("penalty", "said"),
+    ("penalty", "message"),
     [
         (Tikhonov(of=("a",)), r"Tikhonov.of \('a',\) does not depend on the views \('other',\); see `on`"),
         (Tikhonov(of=("idle",)), r"Tikhonov.of \('idle',\) does not depend on the views \('images', 'other'\)"),
@@ -131,12 +131,12 @@ def test_terms_of_their_own_are_penalized_each_by_itself():
         ),
     ],
 )
-def test_a_term_that_does_not_depend_on_a_view_is_no_penalty_of_nothing(penalty, said):
+def test_a_term_that_does_not_depend_on_a_view_is_no_penalty_of_nothing(penalty, message):
     def evaluate(views):
         return {"a": tf.reduce_sum(views["images"] ** 2, axis=1), "idle": tf.zeros(COUNT)}
 
     views = {name: drawn(COUNT, PIXELS) for name in ("images", "other")}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         added(penalty, evaluate, views)
 
 
@@ -145,8 +145,8 @@ def test_a_term_that_does_not_depend_on_a_view_is_no_penalty_of_nothing(penalty,
 
 def contrastive_terms(views, block_size=None):
     z = tf.concat([tf.tanh(view @ tf.constant(drawn(PIXELS, 3, seed=5), tf.float32)) for view in views.values()], 0)
-    own = tf.concat([tf.concat([tf.eye(COUNT)] * 2, 1)] * 2, 0) > 0
-    pairs = PairMasks(own & ~tf.eye(2 * COUNT, dtype=tf.bool), ~own)
+    alike = tf.concat([tf.concat([tf.eye(COUNT)] * 2, 1)] * 2, 0) > 0
+    pairs = PairMasks(alike & ~tf.eye(2 * COUNT, dtype=tf.bool), ~alike)
     values = masked_contrastive(z, z, pairs, temperature=0.5, block_size=block_size)
     return {"contrastive": (values[:COUNT] + values[COUNT:]) / 2}
 
@@ -158,11 +158,11 @@ def test_equation_3_by_differences_of_the_batch_loss():
 
     def loss(both):
         z = np.tanh(np.concatenate(both) @ kernel)
-        s = np.array([[oracle.similarity(one, other, "cosine") for other in z] for one in z]) / 0.5
+        s = np.array([[oracle.similarity(row, other, "cosine") for other in z] for row in z]) / 0.5
         total = 0.0
         for i in range(2 * COUNT):
-            others = [k for k in range(2 * COUNT) if k != i]
-            total -= s[i, (i + COUNT) % (2 * COUNT)] - np.log(np.exp(s[i, others]).sum())
+            rest = [k for k in range(2 * COUNT) if k != i]
+            total -= s[i, (i + COUNT) % (2 * COUNT)] - np.log(np.exp(s[i, rest]).sum())
         return total / (2 * COUNT)
 
     expected = np.zeros(COUNT)
@@ -170,20 +170,20 @@ def test_equation_3_by_differences_of_the_batch_loss():
         for index in np.ndindex(COUNT, PIXELS):
             moved = []
             for sign in (1, -1):
-                both = [one.copy() for one in views]
+                both = [view_copy.copy() for view_copy in views]
                 both[view][index] += sign * 1e-5
                 moved.append(loss(both))
             expected[index[0]] += ((moved[0] - moved[1]) / 2e-5) ** 2 / 2
     named = dict(zip(("view_1", "view_2"), views, strict=True))
     # lambda/2 R, R the sum: the mean over the batch of what the terms of its images say.
-    found = added(Tikhonov(form="batch"), contrastive_terms, named)["tikhonov"]
-    np.testing.assert_allclose(found / COUNT, expected / 2, rtol=2e-3)
+    exact = added(Tikhonov(form="batch"), contrastive_terms, named)["tikhonov"]
+    np.testing.assert_allclose(exact / COUNT, expected / 2, rtol=2e-3)
     penalty = Tikhonov(form="batch", mode="finite_difference", step=2e-3)
     near = added(penalty, contrastive_terms, named)["tikhonov"]
-    assert near.mean() == pytest.approx(found.mean(), rel=0.02) and np.ptp(near) == 0
+    assert near.mean() == pytest.approx(exact.mean(), rel=0.02) and np.ptp(near) == 0
     # Taken in blocks of anchors, whose backward pass is a loop, it is the same.
     blocks = added(Tikhonov(form="batch"), lambda v: contrastive_terms(v, block_size=5), named)["tikhonov"]
-    np.testing.assert_allclose(blocks, found, rtol=1e-4)
+    np.testing.assert_allclose(blocks, exact, rtol=1e-4)
 
 
 def test_blockwise_and_whole_penalties_have_one_weight_gradient():
@@ -321,17 +321,17 @@ def test_weights_get_the_gradient_of_the_penalty_through_batch_statistics(normal
         value_to_differ = value
     with tf.GradientTape() as tape:
         total = value()
-    found, start, step = tape.gradient(total, kernel).numpy(), kernel.numpy(), 1e-5
+    gradient, start, step = tape.gradient(total, kernel).numpy(), kernel.numpy(), 1e-5
     expected = np.zeros_like(start)
-    for place in np.ndindex(start.shape):
+    for entry in np.ndindex(start.shape):
         ends = []
         for sign in (1, -1):
             moved = start.copy()
-            moved[place] += sign * step
+            moved[entry] += sign * step
             kernel.assign(moved)
             ends.append(float(value_to_differ()))
-        expected[place] = (ends[0] - ends[1]) / (2 * step)
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+        expected[entry] = (ends[0] - ends[1]) / (2 * step)
+    np.testing.assert_allclose(gradient, expected, atol=1e-5 * np.abs(expected).max())
 
 
 def _input_gradient(evaluate, images):

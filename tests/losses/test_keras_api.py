@@ -19,8 +19,8 @@ LABELS = np.array([0, 1, 0, 2, 1, 0])
 @pytest.mark.parametrize("dtype", [np.int64, np.float32])
 def test_supervised_contrastive_is_the_mean_over_rows(shape, dtype):
     loss = keras_api.SupervisedContrastiveLoss(temperature=0.2)
-    same = LABELS[:, None] == LABELS[None, :]
-    expected = oracle.masked(EMBEDDING, EMBEDDING, same & ~np.eye(6, dtype=bool), ~same, 0.2, "cosine")
+    alike = LABELS[:, None] == LABELS[None, :]
+    expected = oracle.masked(EMBEDDING, EMBEDDING, alike & ~np.eye(6, dtype=bool), ~alike, 0.2, "cosine")
     labels = LABELS.reshape(shape).astype(dtype)
     np.testing.assert_allclose(loss.call(labels, EMBEDDING), expected, rtol=3e-6)
     np.testing.assert_allclose(loss(labels, EMBEDDING), expected.mean(), rtol=3e-6)
@@ -41,8 +41,8 @@ def test_large_ids_are_compared_as_integers(ids, dtype):
     expected = loss(LABELS, EMBEDDING)
     model = keras.Sequential([keras.Input(EMBEDDING.shape[1:]), keras.layers.Identity()])
     model.compile("sgd", loss)
-    found = [loss(ids, EMBEDDING), loss(ids[:, None], EMBEDDING), model.evaluate(EMBEDDING, ids, verbose=0)]
-    np.testing.assert_allclose(found, float(expected), rtol=3e-6)
+    losses = [loss(ids, EMBEDDING), loss(ids[:, None], EMBEDDING), model.evaluate(EMBEDDING, ids, verbose=0)]
+    np.testing.assert_allclose(losses, float(expected), rtol=3e-6)
 
 
 def test_one_hot_labels_are_their_ids():
@@ -51,7 +51,7 @@ def test_one_hot_labels_are_their_ids():
 
 
 @pytest.mark.parametrize(
-    ("keywords", "said"),
+    ("keywords", "message"),
     [
         ({"dtype": "bfloat16"}, "rounds labels"),
         ({"similarity": "cos"}, "similarity is 'cos'"),
@@ -59,8 +59,8 @@ def test_one_hot_labels_are_their_ids():
         ({"temperature": float("nan")}, "temperature"),
     ],
 )
-def test_what_a_contrastive_loss_cannot_do_is_refused_when_it_is_made(keywords, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_a_contrastive_loss_cannot_do_is_refused_when_it_is_made(keywords, message):
+    with pytest.raises(ValueError, match=message):
         keras_api.SupervisedContrastiveLoss(**keywords)
 
 

@@ -46,14 +46,14 @@ def test_no_gradient_of_mart_is_stopped(loss, definition):
     with tf.GradientTape() as tape:
         tape.watch(sources)
         value = tf.reduce_sum(loss(*sources, labels))
-    found = tape.gradient(value, sources, unconnected_gradients="zero")
+    gradients = tape.gradient(value, sources, unconnected_gradients="zero")
     expected = np.zeros((2, 5, 4))
-    for place in np.ndindex(expected.shape):
+    for entry in np.ndindex(expected.shape):
         moved = np.zeros_like(expected)
-        moved[place] = 1e-5
+        moved[entry] = 1e-5
         ends = [np.sum(definition(*(np.stack([p, q]) + sign * moved), labels)) for sign in (1, -1)]
-        expected[place] = (ends[0] - ends[1]) / 2e-5
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+        expected[entry] = (ends[0] - ends[1]) / 2e-5
+    np.testing.assert_allclose(gradients, expected, rtol=1e-3, atol=1e-5)
 
 
 def adr_terms(sources, labels, **options):
@@ -70,8 +70,8 @@ def check(name, compute, golden, rtol=3e-6):
         mean = tf.reduce_mean(values)
     assert values.shape == [len(golden["input/labels"])]
     np.testing.assert_allclose(mean, golden[f"robust/{name}"], rtol=rtol)
-    found = tape.gradient(mean, sources, unconnected_gradients="zero")
-    for source, gradient in zip(INPUTS, found, strict=True):
+    gradients = tape.gradient(mean, sources, unconnected_gradients="zero")
+    for source, gradient in zip(INPUTS, gradients, strict=True):
         if f"robust/{name}/{source}" in golden:
             expected = golden[f"robust/{name}/{source}"]
             np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
@@ -127,7 +127,7 @@ def test_kl_matches_the_loops():
 def test_gathered_keys_give_the_global_mean():
     """Two halves of a batch, each against the keys of both, average to the whole."""
     (z, logits), (z_a, logits_a), labels = drawn(count=8)
-    whole = robust.adversarial_divergence((z, logits), (z_a, logits_a), labels)
+    full = robust.adversarial_divergence((z, logits), (z_a, logits_a), labels)
     halves = [
         robust.adversarial_divergence(
             (z[part], logits[part]),
@@ -138,9 +138,7 @@ def test_gathered_keys_give_the_global_mean():
         for part in (slice(0, 4), slice(4, 8))
     ]
     for name in TERMS:
-        np.testing.assert_allclose(
-            np.concatenate([half[name] for half in halves]), whole[name], rtol=1e-6, err_msg=name
-        )
+        np.testing.assert_allclose(np.concatenate([half[name] for half in halves]), full[name], rtol=1e-6, err_msg=name)
 
 
 def test_equal_labels_weigh_one_and_need_no_normalization():

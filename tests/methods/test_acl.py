@@ -54,8 +54,8 @@ def branched(streams="dual_stream", **keywords):
     keywords = adversarial(streams, projection=head, **keywords)
     method = ACL(encoder, LinearHead(3), temperature=TEMPERATURE, **keywords)
     method.build((None, *battery.IMAGE_SHAPE))
-    for place, variable in enumerate(method.encoder.weights + method.projection.weights):
-        noise = tf.random.stateless_normal(variable.shape, [place, 7])
+    for number, variable in enumerate(method.encoder.weights + method.projection.weights):
+        noise = tf.random.stateless_normal(variable.shape, [number, 7])
         variable.assign(tf.abs(variable + 0.3 * noise) if "variance" in variable.path else variable + 0.3 * noise)
     return method
 
@@ -126,9 +126,9 @@ def test_standard_to_standard_is_simclr():
 
 def statistics(method, branch):
     """The moving statistics of one branch."""
-    norms = [one for one in method._flatten_layers() if hasattr(one, "norms")]
+    norms = [layer for layer in method._flatten_layers() if hasattr(layer, "norms")]
     assert len(norms) == 3
-    return [v.numpy() for one in norms for v in one.norms[branch].non_trainable_variables]
+    return [v.numpy() for layer in norms for v in layer.norms[branch].non_trainable_variables]
 
 
 def test_the_clean_branch_sees_no_adversary():
@@ -157,18 +157,18 @@ def test_a_joint_step_climbs_the_loss_of_both_views():
     images = 0.2 + 0.6 * batch.images.numpy()
     views = [images, np.roll(images, 1, axis=1)]
     batch = batch._replace(extra={f"view_{n}": tf.constant(view) for n, view in enumerate(views, start=1)})
-    made = method.make_views(batch, context)
-    for place, name in enumerate(ADVERSARIAL):
-        gradient = np.zeros(views[place].shape)
+    moved_views = method.make_views(batch, context)
+    for number, name in enumerate(ADVERSARIAL):
+        gradient = np.zeros(views[number].shape)
         for index in np.ndindex(*gradient.shape):
             sides = []
             for sign in (1, -1):
                 moved = [view.astype(np.float64) for view in views]
-                moved[place][index] += sign * 1e-5
+                moved[number][index] += sign * 1e-5
                 sides.append(instances.acl(*(projected(method, view) for view in moved), TEMPERATURE))
             gradient[index] = (sides[0] - sides[1]) / 2e-5
         gradient = gradient.reshape(5, -1)
-        step = (made[name].numpy() - views[place]).reshape(5, -1) / 0.01
+        step = (moved_views[name].numpy() - views[number]).reshape(5, -1) / 0.01
         np.testing.assert_allclose(step, gradient / np.linalg.norm(gradient, axis=1, keepdims=True), atol=2e-3)
 
 
@@ -185,8 +185,10 @@ def test_adversaries_stay_in_their_balls_and_raise_the_loss_of_their_branch(stre
         return instances.acl(*pair, TEMPERATURE)
 
     for name in ADVERSARIAL[: 1 + (streams == "dual_stream")]:
-        clean, found = views[name.replace("adversarial", "view")].numpy(), views[name].numpy()
-        assert 0.01 < np.abs(found - clean).max() <= 0.2 + 1e-6 and 0 <= found.min() <= found.max() <= 1
+        clean, adversarial = views[name.replace("adversarial", "view")].numpy(), views[name].numpy()
+        assert (
+            0.01 < np.abs(adversarial - clean).max() <= 0.2 + 1e-6 and 0 <= adversarial.min() <= adversarial.max() <= 1
+        )
     if streams == "dual_stream":
         assert loss(ADVERSARIAL, (1, 1)) > loss(("view_1", "view_2"), (1, 1)) + 0.1
     else:
@@ -205,7 +207,7 @@ def test_false_negatives_leave_both_streams():
 def test_the_second_stage_starts_from_the_branch_that_is_named(branch):
     network = branched().encoder
     images, labels = (tf.constant(part) for part in battery.data())
-    both = [network(images, branch=one).numpy() for one in (0, 1)]
+    both = [network(images, branch=number).numpy() for number in (0, 1)]
     assert np.abs(both[0] - both[1]).max() > 0.01
     stages = {"method": ACL, "optimizer": keras.optimizers.SGD, "epochs": 1, "batch_size": 8}
     Pretraining(**stages, frozen=False, branch=branch).hand_over(network)

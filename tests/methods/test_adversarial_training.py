@@ -51,11 +51,11 @@ def test_a_method_itself_is_attacked_at_its_classifier(mode):
     method = tiny_network.build(AdversarialTraining)
     adversary = Adversary(attack=attack(), mode=mode)
     batch, _ = tiny_network.batch()
-    made, wanted = (
+    adversarial, expected = (
         adversary.perturb(predict, batch.images, batch.labels, tf.constant([0, 1]))
         for predict in (method, lambda images, training: method.propagate(images, training=training)[1])
     )
-    np.testing.assert_array_equal(made, wanted)
+    np.testing.assert_array_equal(adversarial, expected)
 
 
 @pytest.mark.parametrize("forward", ["separate", "joint"])
@@ -84,7 +84,7 @@ def moving(method):
     return [v.numpy() for v in method.non_trainable_variables if "moving" in v.path]
 
 
-def made(mode):
+def attacked(mode):
     """(statistics before, after, adversaries) of one `make_views` in a batch-norm mode."""
     method = battery.build("adversarial_training", compiled=False)
     method.adversary = Adversary(attack=attack(), mode=mode)
@@ -94,25 +94,25 @@ def made(mode):
 
 
 def test_only_the_train_mode_moves_statistics_and_only_inference_uses_them():
-    results = {mode: made(mode) for mode in ("inference", "batch", "train")}
+    results = {mode: attacked(mode) for mode in ("inference", "batch", "train")}
     for mode, (before, after, _) in results.items():
         assert before
         moved = [np.any(a != b) for a, b in zip(before, after, strict=True)]
         assert all(moved) if mode == "train" else not any(moved), mode
-    found = {mode: adversaries for mode, (_, _, adversaries) in results.items()}
+    examples = {mode: adversaries for mode, (_, _, adversaries) in results.items()}
     # In "train" and "batch" the gradients are the same; before any training the moving statistics are others.
-    np.testing.assert_allclose(found["train"], found["batch"], atol=1e-6)
-    assert np.abs(found["inference"] - found["batch"]).max() > STEP
+    np.testing.assert_allclose(examples["train"], examples["batch"], atol=1e-6)
+    assert np.abs(examples["inference"] - examples["batch"]).max() > STEP
 
 
 def test_train_mode_moves_statistics_once_a_step():
     """Momentum 0.9: after k passes over nearly the same batch, 1 - 0.9^k of the way is gone."""
-    before, after, _ = made("train")
+    before, after, _ = attacked("train")
     first = after[0]  # moving mean of the first unit, from 0
     method = battery.build("adversarial_training", compiled=False)
     images, _ = battery.data()
     method.propagate(tf.constant(images), training=True)
-    one = moving(method)[0]
+    mean = moving(method)[0]
     np.testing.assert_array_equal(before[0], 0)
-    ratio = float(np.dot(first, one) / np.dot(one, one))
+    ratio = float(np.dot(first, mean) / np.dot(mean, mean))
     assert ratio == pytest.approx((1 - 0.9**STEPS) / (1 - 0.9), rel=0.15)

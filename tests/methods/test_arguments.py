@@ -56,7 +56,7 @@ THREAT = ThreatModel(epsilon=0.2)
 ATTACK = PGD(THREAT, steps=10)
 
 
-def made(kind, **keywords):
+def build(kind, **keywords):
     """A built method on the smallest encoder with batch norm."""
     method = kind(battery.encoder(), LinearHead(3), **keywords)
     method.build((None, *battery.IMAGE_SHAPE))
@@ -74,8 +74,8 @@ def fcl(shape, **keywords):
 
 # Call, part of the message.
 REFUSED = [
-    (lambda: made(AdversarialTraining, attack=ATTACK, term_weights={"ce_advv": 1.0}), "ce_advv"),
-    (lambda: made(AdversarialTraining, attack=ATTACK, clip_norm=-1.0), "clip_norm"),
+    (lambda: build(AdversarialTraining, attack=ATTACK, term_weights={"ce_advv": 1.0}), "ce_advv"),
+    (lambda: build(AdversarialTraining, attack=ATTACK, clip_norm=-1.0), "clip_norm"),
     (lambda: ADR(*tiny.parts(), objective="pgd", attack=ATTACK), "objective"),
     (lambda: ADR(*tiny.parts(), label_scale=3.0, attack=ATTACK), "label_scale is 3.0"),
     (lambda: ASCL(*tiny.parts(), objective="pgd", attack=ATTACK), "objective"),
@@ -125,45 +125,45 @@ REFUSED = [
         r"@UtilityPerturbation\(\), and the examples are text, \[6\]: take @TokenR",
     ),
     (lambda: fcl((8, 8, 1)), "count is 256, but an image has 64 values"),
-    (lambda: made(SimCLR, temperature=0.0), "SimCLR.temperature is 0.0"),
-    (lambda: made(SimCLR, scale="paper"), "SimCLR.scale is 'paper'"),
-    (lambda: made(SimCLR, views=(battery.SHIFT,)), "SimCLR.views has 1 augmentations"),
-    (lambda: made(SimCLR, forward="both"), "forward is 'both'"),
-    (lambda: made(SimCLR, false_negatives=IFND()), "IFND needs a pseudo-label of each training image"),
-    (lambda: made(SupCon, base_temperature=0.0), "SupCon.base_temperature is 0"),
-    (lambda: made(SupCon, false_negatives=AdaptiveFNC()), "set false_negatives=None"),
-    (lambda: made(BYOL, target_rate=1.5), "BYOL.target_rate is 1.5"),
+    (lambda: build(SimCLR, temperature=0.0), "SimCLR.temperature is 0.0"),
+    (lambda: build(SimCLR, scale="paper"), "SimCLR.scale is 'paper'"),
+    (lambda: build(SimCLR, views=(battery.SHIFT,)), "SimCLR.views has 1 augmentations"),
+    (lambda: build(SimCLR, forward="both"), "forward is 'both'"),
+    (lambda: build(SimCLR, false_negatives=IFND()), "IFND needs a pseudo-label of each training image"),
+    (lambda: build(SupCon, base_temperature=0.0), "SupCon.base_temperature is 0"),
+    (lambda: build(SupCon, false_negatives=AdaptiveFNC()), "set false_negatives=None"),
+    (lambda: build(BYOL, target_rate=1.5), "BYOL.target_rate is 1.5"),
     (
-        lambda: made(BYOL, prediction=ProjectionHead(dim=3)),
+        lambda: build(BYOL, prediction=ProjectionHead(dim=3)),
         "BYOL.prediction has 3 output features; the projection has 256",
     ),
-    (lambda: made(MoCoV3, temperature=0.0), r"MoCoV3\.temperature is 0\.0"),
-    (lambda: made(MoCoV3, prediction=ProjectionHead(dim=3)), "MoCoV3.prediction has 3 output features"),
-    (lambda: made(DINO, teacher_temperature=0.0), "DINO.teacher_temperature is 0.0"),
-    (lambda: made(DINO, center_momentum=1.5), r"DINO\.center_momentum is 1\.5; it lies in \[0, 1\]"),
-    (lambda: made(DINO, local_count=2), "DINO.local_count is 2 and DINO.local_views is None: set both"),
-    (lambda: made(DINO, local_views=battery.SHIFT), "DINO.local_count is 0 and DINO.local_views is"),
+    (lambda: build(MoCoV3, temperature=0.0), r"MoCoV3\.temperature is 0\.0"),
+    (lambda: build(MoCoV3, prediction=ProjectionHead(dim=3)), "MoCoV3.prediction has 3 output features"),
+    (lambda: build(DINO, teacher_temperature=0.0), "DINO.teacher_temperature is 0.0"),
+    (lambda: build(DINO, center_momentum=1.5), r"DINO\.center_momentum is 1\.5; it lies in \[0, 1\]"),
+    (lambda: build(DINO, local_count=2), "DINO.local_count is 2 and DINO.local_views is None: set both"),
+    (lambda: build(DINO, local_views=battery.SHIFT), "DINO.local_count is 0 and DINO.local_views is"),
     (
-        lambda: made(SwAV, local_views=battery.LOCAL, local_count=1),
+        lambda: build(SwAV, local_views=battery.LOCAL, local_count=1),
         r"SwAV\.local_views have the shape \(4, 4, 1\), which CNN does not accept: use an encoder with global pooling",
     ),
-    (lambda: made(SwAV, temperature=0.0), "SwAV.temperature is 0.0"),
-    (lambda: made(SwAV, code_temperature=0.0), "SwAV.code_temperature is 0.0"),
-    (lambda: made(SwAV, iterations=-1), "SwAV.iterations is -1"),
-    (lambda: made(SwAV, frozen_steps=-1), "SwAV.frozen_steps is -1"),
-    (lambda: made(SwAV, queue_start=3), "SwAV.queue_start is 3, but there is no queue"),
-    (lambda: made(SwAV, clip_each=True), "clip_each of SwAV has no effect without clip_norm"),
+    (lambda: build(SwAV, temperature=0.0), "SwAV.temperature is 0.0"),
+    (lambda: build(SwAV, code_temperature=0.0), "SwAV.code_temperature is 0.0"),
+    (lambda: build(SwAV, iterations=-1), "SwAV.iterations is -1"),
+    (lambda: build(SwAV, frozen_steps=-1), "SwAV.frozen_steps is -1"),
+    (lambda: build(SwAV, queue_start=3), "SwAV.queue_start is 3, but there is no queue"),
+    (lambda: build(SwAV, clip_each=True), "clip_each of SwAV has no effect without clip_norm"),
     (lambda: Prototypes(0), "Prototypes.count must be an integer >= 1, got 0"),
     (lambda: Prototypes(3, lengths="unit"), "Prototypes.lengths is 'unit'"),
     (lambda: ProjectionHead(activation="tanh"), "ProjectionHead.activation is 'tanh'"),
-    (lambda: made(RoCL, attack=ATTACK, regularizer_pass="twice"), "regularizer_pass is 'twice'"),
+    (lambda: build(RoCL, attack=ATTACK, regularizer_pass="twice"), "regularizer_pass is 'twice'"),
     (lambda: InstanceAdversary(negatives="all", attack=ATTACK), "negatives is 'all'"),
     (lambda: InstanceAdversary(group=1, attack=ATTACK), "group is 1"),
     (lambda: InstanceAdversary(mode="eval", attack=ATTACK), "eval"),
-    (lambda: made(ACL, attack=ATTACK, streams="triple"), "streams is 'triple'"),
-    (lambda: made(ACL, attack=ATTACK, streams="dual_stream"), "with branches=2"),
+    (lambda: build(ACL, attack=ATTACK, streams="triple"), "streams is 'triple'"),
+    (lambda: build(ACL, attack=ATTACK, streams="dual_stream"), "with branches=2"),
     (
-        lambda: made(
+        lambda: build(
             ACL,
             streams="standard_to_standard",
             adversary=InstanceAdversary(attack=ATTACK),
@@ -268,14 +268,14 @@ DEFAULTS = [
 @pytest.mark.parametrize(("make", "expected"), DEFAULTS)
 def test_the_defaults_are_the_papers(make, expected):
     part = make()
-    found = {name: getattr(part, name, None) or getattr(part.threat, name) for name in expected}
-    assert found == expected
+    values = {name: getattr(part, name, None) or getattr(part.threat, name) for name in expected}
+    assert values == expected
 
 
 @pytest.mark.parametrize("kind", [ASCL, SupervisedContrastive, SimCLR])
 def test_batch_norm_of_the_projection_is_synchronized_with_the_encoder_s(kind):
     head = ProjectionHead((6,), dim=4, normalization="hidden")
-    own = {"attack": ATTACK} if kind is ASCL else {}
-    method = kind(battery.encoder(synchronized=True), LinearHead(3), projection=head, **own)
+    settings = {"attack": ATTACK} if kind is ASCL else {}
+    method = kind(battery.encoder(synchronized=True), LinearHead(3), projection=head, **settings)
     method.build((None, *battery.IMAGE_SHAPE))
     assert head.synchronized and all(norm.synchronized for norm in head.chain[1].norms)

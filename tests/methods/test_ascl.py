@@ -81,7 +81,7 @@ def literal(z, labels, predictions, strategy, views=None):
 @pytest.mark.parametrize("strategy", ["global", "hard", "soft", "leaked"])
 def test_the_contrastive_term_is_eq_3_under_each_selection(strategy):
     terms, labels, passes = run(build(selection=strategy))
-    z, predictions = [one for one, _ in passes], predicted(passes)
+    z, predictions = [embedding for embedding, _ in passes], predicted(passes)
     assert 0 < (predictions[0] != predictions[1]).sum()
     expected = contrastive.ascl(z, labels, predictions, strategy, TEMPERATURE, "cosine")
     np.testing.assert_allclose(terms["contrastive"], expected, rtol=2e-3)
@@ -93,14 +93,17 @@ def test_the_contrastive_term_is_eq_3_under_each_selection(strategy):
 
 @pytest.mark.parametrize("kind", ["linf", "l2"])
 def test_distances_are_taken_on_the_unit_sphere_if_asked(kind):
-    found = {}
+    terms_by_choice = {}
     for normalized in (True, False):
         contrast = Contrast(temperature=0.2, similarity=kind, normalized=normalized)
         terms, labels, passes = run(build(contrast=contrast))
-        z = [one / np.linalg.norm(one, axis=-1, keepdims=True) if normalized else one for one, _ in passes]
-        found[normalized] = contrastive.ascl(z, labels, predicted(passes), "global", 0.2, kind)
-        np.testing.assert_allclose(terms["contrastive"], found[normalized], rtol=2e-3)
-    assert np.abs(found[True] - found[False]).max() > 0.1
+        z = [
+            embedding / np.linalg.norm(embedding, axis=-1, keepdims=True) if normalized else embedding
+            for embedding, _ in passes
+        ]
+        terms_by_choice[normalized] = contrastive.ascl(z, labels, predicted(passes), "global", 0.2, kind)
+        np.testing.assert_allclose(terms["contrastive"], terms_by_choice[normalized], rtol=2e-3)
+    assert np.abs(terms_by_choice[True] - terms_by_choice[False]).max() > 0.1
     with pytest.raises(ValueError, match="no effect with the cosine"):
         Contrast(normalized=True)
 
@@ -136,7 +139,7 @@ def test_gradients_flow_through_anchors_keys_and_both_sides_of_the_divergence():
         changed[entry] += move
         kernel.assign(changed)
         passes = [tiny_network.forward(method, views[name]) for name in ("images", "adversarial")]
-        z, (clean, adversarial) = [one for one, _ in passes], [logits for _, logits in passes]
+        z, (clean, adversarial) = [embedding for embedding, _ in passes], [logits for _, logits in passes]
         pulled = contrastive.ascl(z, labels, predicted(passes), "global", TEMPERATURE, "cosine")
         return pulled.mean() + 2 * robust.kl(clean, adversarial).mean()
 
@@ -186,15 +189,17 @@ def test_two_transforms_are_contrasted_as_the_released_code_combines_them(combin
     transforms = TwoTransforms(augmentation=SHIFT, combine=combine)
     terms, labels, passes = run(build(selection=strategy, transforms=transforms))
     assert len(passes) == 4
-    z, predictions = [one for one, _ in passes], predicted(passes)
-    found = {
+    z, predictions = [embedding for embedding, _ in passes], predicted(passes)
+    terms_by_choice = {
         name: 2 * np.mean([literal(z, labels, predictions, strategy, group) for group in groups], axis=0)
         for name, groups in GROUPS.items()
     }
-    np.testing.assert_allclose(terms["contrastive"], found[combine], rtol=2e-3, atol=1e-6)
-    assert all(np.abs(found[other] - found[combine]).max() > 0.01 for other in GROUPS if other != combine)
-    logits = [one for _, one in passes]
-    entropies = [tiny_network.cross_entropy(one, labels) for one in logits]
+    np.testing.assert_allclose(terms["contrastive"], terms_by_choice[combine], rtol=2e-3, atol=1e-6)
+    assert all(
+        np.abs(terms_by_choice[other] - terms_by_choice[combine]).max() > 0.01 for other in GROUPS if other != combine
+    )
+    logits = [view_logits for _, view_logits in passes]
+    entropies = [tiny_network.cross_entropy(view_logits, labels) for view_logits in logits]
     np.testing.assert_allclose(terms["ce"], np.mean(entropies[:2], axis=0), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(terms["ce_adv"], np.mean(entropies[2:], axis=0), rtol=1e-3, atol=1e-5)
     vat = [robust.kl(logits[0], logits[2]), robust.kl(logits[1], logits[3])]
@@ -220,12 +225,12 @@ def test_positives_and_negatives_are_counted_clean_and_adversarial_apart():
     terms, labels, passes = run(build(selection="leaked"), count=12)
     predictions = predicted(passes)
     for i in range(len(labels)):
-        found = np.zeros((2, 2))  # positive or negative; clean or adversarial key
+        counts = np.zeros((2, 2))  # positive or negative; clean or adversarial key
         for view in (0, 1):
             positives, negatives = contrastive.table_1("leaked", labels, predictions, i, view)
             for sign, keys in enumerate(([*positives, (i, 1 - view)], negatives)):
                 for _, kind in keys:
-                    found[sign, kind] += 0.5  # the mean over the image's two anchors
+                    counts[sign, kind] += 0.5  # the mean over the image's two anchors
         for sign, name in enumerate(("positives", "negatives")):
-            assert float(terms[f"{name}_clean"][i]) == found[sign, 0]
-            assert float(terms[f"{name}_adversarial"][i]) == found[sign, 1]
+            assert float(terms[f"{name}_clean"][i]) == counts[sign, 0]
+            assert float(terms[f"{name}_adversarial"][i]) == counts[sign, 1]

@@ -28,14 +28,14 @@ def test_the_images_are_as_they_came_and_the_others_two_draws_for_each_example()
     method = tiny_network.build(AugMixTraining, augmentation=SHIFT)
     batch, context = tiny_network.batch()
     keys = randomness.example_keys(randomness.make_key(1), batch.index)
-    made = method.host_views(batch.images, keys)
-    assert tuple(made) == AUGMENTED == method.host_view_names
-    for one, other in ((made[AUGMENTED[0]], made[AUGMENTED[1]]), (made[AUGMENTED[0]], batch.images)):
-        assert np.all(np.abs(one - other).max(axis=(1, 2, 3)) > 1e-3)
+    host_views = method.host_views(batch.images, keys)
+    assert tuple(host_views) == AUGMENTED == method.host_view_names
+    for view, other in ((host_views[AUGMENTED[0]], host_views[AUGMENTED[1]]), (host_views[AUGMENTED[0]], batch.images)):
+        assert np.all(np.abs(view - other).max(axis=(1, 2, 3)) > 1e-3)
     part = method.host_views(batch.images[2:4], keys[2:4])
-    np.testing.assert_array_equal(part[AUGMENTED[1]], made[AUGMENTED[1]][2:4])
-    views = method.make_views(batch._replace(extra=made), context)
-    assert views["images"] is batch.images and all(views[name] is made[name] for name in AUGMENTED)
+    np.testing.assert_array_equal(part[AUGMENTED[1]], host_views[AUGMENTED[1]][2:4])
+    views = method.make_views(batch._replace(extra=host_views), context)
+    assert views["images"] is batch.images and all(views[name] is host_views[name] for name in AUGMENTED)
 
 
 def test_without_a_change_it_is_supervised_training():

@@ -29,14 +29,24 @@ DEEP = ("EfficientNetB0", "ConvNeXtTiny", "ResNet50V2", "DenseNet121")
 # These compare or mix hidden states at stages, and a whole model is one.
 STAGED = ("manifold_mixup", "nfm", "noisymix", "noisymix_paper", "layer_wise")
 # The others want branches, bring an encoder of their own, or train on text or clips.
-_OWN = ("nfm_vit", "supervised_tikhonov_vit", "trades_backbone", "dino", "swav_queue", "fcl_text", *battery.CLIP_ROWS)
+_WITHOUT_SHARED = (
+    "nfm_vit",
+    "supervised_tikhonov_vit",
+    "trades_backbone",
+    "dino",
+    "swav_queue",
+    "fcl_text",
+    *battery.CLIP_ROWS,
+)
 # Bounds pass through layers of known kinds only.
 BOUNDED = ("ibp", "crown_ibp")
-METHODS = [row for row in battery.ROWS if row not in (*_OWN, *STAGED, *BOUNDED, "acl", "acl_to_standard", *FOUR)]
+METHODS = [
+    row for row in battery.ROWS if row not in (*_WITHOUT_SHARED, *STAGED, *BOUNDED, "acl", "acl_to_standard", *FOUR)
+]
 _TINY = [name for name in backbones.NAMES if name in backbones.PRESETS]
 PAIRS = [
     *((name, row) for name in backbones.NAMES for row in (FOUR[:2] if name in DEEP else FOUR)),
-    *((_TINY[(place + turn) % len(_TINY)], row) for place, row in enumerate(METHODS) for turn in range(2)),
+    *((_TINY[(number + turn) % len(_TINY)], row) for number, row in enumerate(METHODS) for turn in range(2)),
     *itertools.product(("MobileNetV2", "ResNetBackbone"), STAGED),
 ]
 FIRST = {(name, "trades") for name in _TINY} | {("MobileNetV2", "supervised")}
@@ -83,12 +93,12 @@ def test_a_trained_backbone_is_saved_exported_and_attacked(name, tmp_path):
     method.export(tmp_path / "saved", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "saved"))
     np.testing.assert_allclose(served.serve(images), expected, rtol=1e-3, atol=1e-4)
-    found = run_attack(PGD(ThreatModel(epsilon=0.3), steps=3), method, images, labels)
-    distance = np.abs(found.adversarial - images).max()
+    result = run_attack(PGD(ThreatModel(epsilon=0.3), steps=3), method, images, labels)
+    distance = np.abs(result.adversarial - images).max()
     assert distance <= 0.3 + 1e-6
     losses = [
         keras.losses.sparse_categorical_crossentropy(labels, method(x), from_logits=True)
-        for x in (images, found.adversarial)
+        for x in (images, result.adversarial)
     ]
     assert float(tf.reduce_sum(losses[1])) >= float(tf.reduce_sum(losses[0]))
 
@@ -123,7 +133,9 @@ def test_layer_wise_optimizers_leave_foreign_norms_and_biases_alone():
     optimizer = LARS()
     optimizer.build(encoder.trainable_variables)
     adapted = {
-        v.path.rpartition("/")[2] for v, own in zip(encoder.trainable_variables, optimizer._adapted, strict=True) if own
+        v.path.rpartition("/")[2]
+        for v, is_adapted in zip(encoder.trainable_variables, optimizer._adapted, strict=True)
+        if is_adapted
     }
     assert adapted == {"kernel"}
 
@@ -137,7 +149,7 @@ def test_gradients_of_foreign_embedding_tables_are_clipped():
     before = [variable.numpy() for variable in method.trainable_variables]
     method.train_step(tuple(map(tf.constant, battery.data(6))))
     moved = [v.numpy() - old for v, old in zip(method.trainable_variables, before, strict=True)]
-    assert np.sqrt(sum(np.square(each).sum() for each in moved)) == pytest.approx(1e-3, rel=1e-2)
+    assert np.sqrt(sum(np.square(move).sum() for move in moved)) == pytest.approx(1e-3, rel=1e-2)
 
 
 def dropping() -> Backbone:

@@ -38,7 +38,7 @@ def test_the_loss_is_the_paper_s(forward):
     def through(encoder, projection):
         if forward == "joint":
             return tf.split(projection(encoder(tf.concat(images, 0), training=True), training=True), 2)
-        return [projection(encoder(one, training=True), training=True) for one in images]
+        return [projection(encoder(view, training=True), training=True) for view in images]
 
     online = through(method.encoder, method.projection)
     targets = through(method.target_encoder, method.target_projection)
@@ -59,10 +59,10 @@ def test_the_target_follows_the_online_network_by_the_scheduled_rate():
         method.train_step((batch.images, batch.labels))
         tau = 1 - (1 - first) * (np.cos(np.pi * t / steps) + 1) / 2
         after = zip(networks(method, "online"), networks(method, "target"), learned(method), strict=True)
-        for place, (online, target, moves) in enumerate(after):
+        for number, (online, target, moves) in enumerate(after):
             if moves:
-                assert np.any(online != before[place])
-                expected = tau * old[place] + (1 - tau) * online
+                assert np.any(online != before[number])
+                expected = tau * old[number] + (1 - tau) * online
                 np.testing.assert_allclose(target, expected, rtol=1e-5, atol=1e-6)
     assert tau == 1.0 and not np.allclose(networks(method, "target")[0], networks(method, "online")[0])
 
@@ -84,18 +84,18 @@ def test_the_target_learns_nothing_and_keeps_its_own_statistics():
     before, online = networks(method, "target"), networks(method, "online")
     method.train_step((batch.images, batch.labels))
     after, moved = networks(method, "target"), networks(method, "online")
-    for place, moves in enumerate(learned(method)):
-        assert np.array_equal(before[place], after[place]) == moves  # its statistics alone
+    for number, moves in enumerate(learned(method)):
+        assert np.array_equal(before[number], after[number]) == moves  # its statistics alone
         if not moves:
-            assert not np.allclose(after[place], moved[place])  # of another network, so others than the online ones
+            assert not np.allclose(after[number], moved[number])  # of another network, so others than the online ones
     assert any(not np.array_equal(a, b) for a, b in zip(online, moved, strict=True))
 
 
 def test_both_networks_start_from_draws_of_their_own_and_built_twice_is_built_once():
     method = battery.build("byol")
     online, target = networks(method, "online"), networks(method, "target")
-    kernels = [place for place, weight in enumerate(online) if weight.ndim > 1]
-    assert kernels and all(not np.allclose(online[place], target[place]) for place in kernels)
+    kernels = [number for number, weight in enumerate(online) if weight.ndim > 1]
+    assert kernels and all(not np.allclose(online[number], target[number]) for number in kernels)
     method.build((None, *battery.IMAGE_SHAPE))
     for before, after in zip(target, networks(method, "target"), strict=True):
         np.testing.assert_array_equal(before, after)

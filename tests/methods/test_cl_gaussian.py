@@ -32,5 +32,5 @@ def test_without_its_own_negative_and_with_the_same_noise_fcl_is_cl_gaussian():
     assert np.any((views["least"] - images).numpy() != 0)
     views["usable"] = tf.zeros_like(views["usable"])
     expected, _ = plain.loss_terms({"images": images, "noisy": views["least"]}, batch, context)
-    found, _ = fcl.loss_terms(views, batch, context)
-    np.testing.assert_allclose(found["feature_contrast"], expected["feature_contrast"], rtol=1e-6)
+    noisy_terms, _ = fcl.loss_terms(views, batch, context)
+    np.testing.assert_allclose(noisy_terms["feature_contrast"], expected["feature_contrast"], rtol=1e-6)

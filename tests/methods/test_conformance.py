@@ -44,16 +44,16 @@ class Trial:
 
     def _traced(self, seed, *batch):
         self.traces += 1
-        method, made = self.method, {}
+        method, captured = self.method, {}
 
         def make_views(*arguments):
-            made["views"] = type(method).make_views(method, *arguments)
-            made["state"] = [tf.identity(variable.value) for variable in method.variables]
-            return made["views"]
+            captured["views"] = type(method).make_views(method, *arguments)
+            captured["state"] = [tf.identity(variable.value) for variable in method.variables]
+            return captured["views"]
 
         with mock.patch.multiple(method, seed=seed, make_views=make_views):
             logs = method.train_step(batch)
-        return logs, made["views"], made["state"]
+        return logs, captured["views"], captured["state"]
 
 
 # Tracing takes seconds: the first tier has these rows alone.
@@ -159,10 +159,10 @@ def test_a_row_survives_saving_with_its_type_state_and_outputs(trial, tmp_path):
     assert type(loaded) is type(method)
     assert canonical(loaded.get_config()) == canonical(method.get_config())
     for old, new in ((method, loaded), (method.optimizer, loaded.optimizer)):
-        kept = {id(metric) for each in (method, loaded) for part in each.metrics for metric in part.variables}
+        of_metrics = {id(metric) for model in (method, loaded) for part in model.metrics for metric in part.variables}
         assert len(old.variables) == len(new.variables)
         for a, b in zip(old.variables, new.variables, strict=True):
-            if id(a) not in kept:  # Keras does not save the sums of metrics
+            if id(a) not in of_metrics:  # Keras does not save the sums of metrics
                 np.testing.assert_array_equal(a.numpy(), b.numpy(), err_msg=a.path)
     np.testing.assert_array_equal(loaded(images, training=False), method(images, training=False))
 

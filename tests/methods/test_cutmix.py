@@ -23,13 +23,13 @@ def cutmix(**keywords):
 
 def pasted(images, mixed, partner):
     """Return the pixels of the partner in each row that has one, bool [n, h, w]; all others must be the row's own."""
-    found = []
+    masks = []
     for row, other in enumerate(partner):
         if row != other:
-            own, foreign = (np.all(mixed[row] == images[place], axis=-1) for place in (row, other))
-            assert np.all(own ^ foreign)
-            found.append(foreign)
-    return np.stack(found)
+            native, foreign = (np.all(mixed[row] == images[position], axis=-1) for position in (row, other))
+            assert np.all(native ^ foreign)
+            masks.append(foreign)
+    return np.stack(masks)
 
 
 @pytest.mark.parametrize("per_example", [False, True])

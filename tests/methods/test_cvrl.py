@@ -36,7 +36,9 @@ def test_the_defaults_are_those_of_the_code():
     assert CVRL.kinds == ("clips",)
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"gap": "linear"}, "CVRL.gap is 'linear'"), ({"frames": 0}, "frames")])
-def test_refusals(settings, said):
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"gap": "linear"}, "CVRL.gap is 'linear'"), ({"frames": 0}, "frames")]
+)
+def test_refusals(settings, message):
+    with pytest.raises(ValueError, match=message):
         CVRL(StagedClips(), LinearHead(2), **settings)

@@ -16,7 +16,7 @@ from tfrobust.structs import Batch
 from tfrobust.training.callbacks import CollapseWarning
 
 
-def given(method) -> tuple:
+def prepared(method) -> tuple:
     """A batch with views, and the context of its step."""
     batch, context = battery.prepared(method)
     views = method.make_views(batch, context)
@@ -39,7 +39,7 @@ def test_the_loss_is_the_paper_s_and_the_center_moves_by_a_tenth():
     for teacher in (variable for _, layer in method.followed_parts for variable in layer.weights):
         if "moving" not in teacher.path:
             teacher.assign(1.5 * teacher + 0.1)  # at the start it equals the trained network
-    batch, context = given(method)
+    batch, context = prepared(method)
     views = batch.extra
     terms, _ = method.loss_terms(views, batch, context)
     sizes = [tf.concat([views[a], views[b]], axis=0) for a, b in (("view_1", "view_2"), ("local_1", "local_2"))]
@@ -65,18 +65,18 @@ def test_a_frozen_layer_keeps_weights_and_state_of_the_optimizer():
     optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.1)
     method = battery.build("dino", optimizer=optimizer, frozen_steps=2)
     frozen = method.prototypes.kernel
-    place = [id(variable) for variable in method.trainable_variables].index(id(frozen))
-    others = [variable for variable in method.trainable_variables if variable is not frozen]
-    before, start = frozen.numpy(), [variable.numpy() for variable in others]
+    index = [id(variable) for variable in method.trainable_variables].index(id(frozen))
+    unfrozen = [variable for variable in method.trainable_variables if variable is not frozen]
+    before, start = frozen.numpy(), [variable.numpy() for variable in unfrozen]
     data = tuple(map(tf.constant, battery.data()))
     step = tf.function(lambda: method.train_step(data), autograph=False)
     for number in range(3):
         step()
-        slots = [optimizer._momentums[place].numpy(), optimizer._velocities[place].numpy()]
+        slots = [optimizer._momentums[index].numpy(), optimizer._velocities[index].numpy()]
         still = number < 2
         assert np.array_equal(before, frozen.numpy()) == still
         assert all(np.all(slot == 0) == still for slot in slots)
-    moved = [np.any(variable.numpy() != old) for variable, old in zip(others, start, strict=True)]
+    moved = [np.any(variable.numpy() != old) for variable, old in zip(unfrozen, start, strict=True)]
     assert all(moved)
 
 
@@ -106,8 +106,8 @@ def test_the_encoder_handed_over_is_the_teacher_s():
     for _ in range(2):
         method.train_step(battery.data())
     images = tf.constant(battery.data()[0])
-    own, teacher = method.embed(images), method.target_encoder(images, training=False)
-    assert not np.allclose(own, teacher)
+    student, teacher = method.embed(images), method.target_encoder(images, training=False)
+    assert not np.allclose(student, teacher)
     method.finish()
     np.testing.assert_array_equal(method.embed(images), teacher)
 

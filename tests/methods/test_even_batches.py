@@ -31,8 +31,8 @@ def test_arrays_lose_the_rows_that_do_not_divide(count, expected, caplog):
 def test_a_data_set_of_dynamic_batches_is_cut_and_one_of_static_batches_is_kept():
     dataset = tf.data.Dataset.from_tensor_slices((X[:9], Y[:9], np.ones(9)))
     assert batches(x=dataset.batch(4))[1] == [[4, 4, 4]] * 2
-    whole = dataset.batch(4, drop_remainder=True)
-    assert of_fit({"x": whole}, 2)["x"] is whole
+    full_batches = dataset.batch(4, drop_remainder=True)
+    assert of_fit({"x": full_batches}, 2)["x"] is full_batches
     with pytest.raises(InputError, match="A batch of 3 examples does not divide among 2 replicas"):
         of_fit({"x": dataset.batch(3, drop_remainder=True)}, 2)
 

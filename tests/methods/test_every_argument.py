@@ -53,8 +53,8 @@ STEPS = {"BYOL": 2, "DINO": 2, "Mixup": 2, "MoCoV3": 2, "PuzzleMix": 2, "SwAV": 
 SAMPLE = ("Mixup",)
 
 
-def pgd(epsilon=0.1, **own):
-    return PGD(ThreatModel(epsilon=epsilon), steps=2, **own)
+def pgd(epsilon=0.1, **settings):
+    return PGD(ThreatModel(epsilon=epsilon), steps=2, **settings)
 
 
 HEAD = {"projection": LinearProjection(4)}
@@ -164,7 +164,7 @@ OTHER = {
     "views": RandomShift(fraction=0.4),
     "weight_perturbation": M.WeightPerturbation(gamma=0.1),
 }
-OWN = {
+VALUES = {
     ("ACL", "adversary"): InstanceAdversary(attack=pgd(0.3)),
     ("ACL", "streams"): "adversarial_to_adversarial",
     ("ASCL", "transforms"): M.TwoTransforms(),
@@ -234,7 +234,7 @@ def other(name: str, argument: str, default):
     """Another value of an argument than the one of its base."""
     if argument == "term_weights":
         return None
-    value = OWN.get((name, argument), OTHER.get(argument, "?"))
+    value = VALUES.get((name, argument), OTHER.get(argument, "?"))
     if isinstance(value, tuple) and value and isinstance(value[0], str):
         return next(choice for choice in value if choice != default)
     return value
@@ -362,24 +362,24 @@ PARTS = {
     "name", [pytest.param(name, marks=[] if name == "Mixing" else pytest.mark.rest) for name in PARTS]
 )
 def test_every_argument_of_a_part_has_an_effect(name):
-    host, place, base, others = PARTS[name]
+    host, part, base, changes = PARTS[name]
     kind = getattr(M, name, None) or getattr(robust.attacks, name)
-    replaced = {place, "attack"} if place == "adversary" else {place}
+    replaced = {part, "attack"} if part == "adversary" else {part}
     rest = {key: value for key, value in BASES.get(host, {}).items() if key not in replaced} | HOSTS.get(name, {})
     described = set(constructor_arguments(kind)) - set(OF_KERAS)
-    assert described - set(others) <= {"attack", "threat"}, "an argument without another value"
+    assert described - set(changes) <= {"attack", "threat"}, "an argument without another value"
     plain, silent = {}, []
-    for argument, value in others.items():
+    for argument, value in changes.items():
         if isinstance(value, str) and " " in value:
             continue  # the reason for which it has no effect here
         together, value = value if isinstance(value, tuple) and isinstance(value[0], dict) else ({}, value)
         try:
-            changed = outcome(host, rest | {place: kind(**base | together | {argument: value})})
+            changed = outcome(host, rest | {part: kind(**base | together | {argument: value})})
         except InputError:
             continue
         key = tuple(together)
         if key not in plain:
-            plain[key] = outcome(host, rest | {place: kind(**base | together)})
+            plain[key] = outcome(host, rest | {part: kind(**base | together)})
         if not differ(plain[key], changed):
             silent.append(argument)
     assert not silent, f"{name}: without effect: {silent}"

@@ -17,7 +17,7 @@ def fast(norm="linf", **keywords):
     return FastAdversary(attack=FGSM(ThreatModel(norm=norm, epsilon=EPSILON)), **keywords)
 
 
-def made(adversary):
+def attacked(adversary):
     """The images and adversarial examples of one batch, float64, and how they were drawn."""
     method = tiny_network.build(AdversarialTraining, adversary=adversary)
     batch, context = tiny_network.batch()
@@ -26,9 +26,9 @@ def made(adversary):
 
 
 def test_without_noise_it_is_the_fast_gradient_sign_method():
-    method, batch, images, found = made(fast(noise=0.0, step=1.0))
+    method, batch, images, adversarial = attacked(fast(noise=0.0, step=1.0))
     gradient = tiny_network.input_gradient(method, images, np.eye(3)[batch.labels])
-    np.testing.assert_allclose(found, np.clip(images + EPSILON * np.sign(gradient), 0, 1), atol=1e-6)
+    np.testing.assert_allclose(adversarial, np.clip(images + EPSILON * np.sign(gradient), 0, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
@@ -39,9 +39,9 @@ def test_projected_points_lie_in_the_threat_set_and_others_up_to_three_radii_awa
         "rs": {},
         "noisy": {"noise": 2.0, "step": 1.0, "projected": False},
     }.items():
-        _, _, images, found = made(fast(norm, **settings))
-        assert found.min() >= 0.0 and found.max() <= 1.0
-        distances[name] = np.linalg.norm((found - images).reshape(len(images), -1), ord=order, axis=1)
+        _, _, images, adversarial = attacked(fast(norm, **settings))
+        assert adversarial.min() >= 0.0 and adversarial.max() <= 1.0
+        distances[name] = np.linalg.norm((adversarial - images).reshape(len(images), -1), ord=order, axis=1)
     assert np.all(distances["rs"] <= EPSILON * (1 + 1e-5)) and distances["rs"].max() > 0.9 * EPSILON
     assert np.all(distances["noisy"] <= 3 * EPSILON * (1 + 1e-5)) and distances["noisy"].max() > 1.2 * EPSILON
 
@@ -57,7 +57,7 @@ def test_the_start_is_cut_to_the_pixels_and_the_step_added_to_it(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"noise": -1.0}, "FastAdversary.noise is -1.0"),
         ({"step": 0.0}, "FastAdversary.step is 0.0"),
@@ -65,6 +65,6 @@ def test_the_start_is_cut_to_the_pixels_and_the_step_added_to_it(monkeypatch):
         ({"mode": "test"}, "mode 'test'"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         FastAdversary(**{"attack": FGSM(ThreatModel(epsilon=0.2))} | settings)

@@ -34,9 +34,11 @@ def test_the_terms_are_those_of_the_paper(scale):
     expected = feature_contrast.contrast(clean, least, most, views["usable"].numpy(), TEMPERATURE)
     expected = expected * (len(expected) if scale == "sum" else 1)
     np.testing.assert_allclose(terms["feature_contrast"], expected, rtol=2e-5)
-    own = tiny.forward(method, batch.images)[1]
-    np.testing.assert_allclose(logits, own, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(terms["ce"], tiny.cross_entropy(own, batch.labels.numpy()), rtol=1e-5, atol=1e-6)
+    logits_of_images = tiny.forward(method, batch.images)[1]
+    np.testing.assert_allclose(logits, logits_of_images, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        terms["ce"], tiny.cross_entropy(logits_of_images, batch.labels.numpy()), rtol=1e-5, atol=1e-6
+    )
     assert terms["usable"].numpy().tolist() == [1, 0, 1] * 3
 
 
@@ -66,9 +68,9 @@ def test_utility_is_measured_in_the_mode_of_batch_norm(mode):
 
 def test_a_confident_model_in_float16_has_a_utility():
     method, images, labels, expected = tiny.confident(FCL, perturbation=SOME)
-    found = method.utility(images, labels).numpy()
-    largest = [np.max(each, axis=(1, 2, 3), keepdims=True) for each in (found, expected)]
-    np.testing.assert_allclose(found / largest[0], expected / largest[1], atol=0.3)
+    utility = method.utility(images, labels).numpy()
+    largest = [np.max(maps, axis=(1, 2, 3), keepdims=True) for maps in (utility, expected)]
+    np.testing.assert_allclose(utility / largest[0], expected / largest[1], atol=0.3)
 
 
 def test_views_have_noise_on_the_features_of_least_and_most_utility():
@@ -92,15 +94,21 @@ def test_the_margin_objective_is_eq_9():
 
 def test_a_teacher_decides_alone_or_as_well():
     batch, _ = tiny.batch()
-    given = tf.random.stateless_uniform(batch.images.shape, [1, 2])
+    teacher_utility = tf.random.stateless_uniform(batch.images.shape, [1, 2])
     plain, replaced, added = (
         tiny.build(FCL, perturbation=SOME, **keywords)
-        for keywords in ({}, {"teacher": lambda *_: given}, {"teacher": lambda *_: given, "combine": "add"})
+        for keywords in (
+            {},
+            {"teacher": lambda *_: teacher_utility},
+            {"teacher": lambda *_: teacher_utility, "combine": "add"},
+        )
     )
-    own, taken, both = (each.utility(batch.images, batch.labels).numpy() for each in (plain, replaced, added))
-    assert np.array_equal(taken, given)
-    largest = [np.max(part, axis=(1, 2, 3), keepdims=True) for part in (own, given.numpy())]
-    np.testing.assert_allclose(both, own / largest[0] + given / largest[1], rtol=1e-5)
+    student_utility, taken, both = (
+        method.utility(batch.images, batch.labels).numpy() for method in (plain, replaced, added)
+    )
+    assert np.array_equal(taken, teacher_utility)
+    largest = [np.max(part, axis=(1, 2, 3), keepdims=True) for part in (student_utility, teacher_utility.numpy())]
+    np.testing.assert_allclose(both, student_utility / largest[0] + teacher_utility / largest[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -123,28 +131,28 @@ def test_with_an_adversary_it_trains_on_its_images_as_well(kind, keywords, passe
 def test_nothing_is_differentiated_through_the_choice():
     """The weights move as if the views had been given, and a delayed term does not move them at all."""
     batch, _ = tiny.batch()
-    method, given = (
+    method, unweighted = (
         tiny.build(FCL, perturbation=SOME),
         tiny.build(FCL, perturbation=SOME, term_weights={"feature_contrast": 0.0}),
     )
     ce = tiny.build(
         FCL, perturbation=SOME, term_weights={"feature_contrast": lambda step: tf.where(step < 5, 0.0, 1.0)}
     )
-    for each in (method, given, ce):
-        each.compile(keras.optimizers.SGD(0.1), jit_compile=False)
-        each.train_step(batch)
-    for one, other in zip(given.trainable_variables, ce.trainable_variables, strict=True):
-        np.testing.assert_array_equal(one, other)
-    changed = zip(method.trainable_variables, given.trainable_variables, strict=True)
-    assert any(np.any(one.numpy() != other.numpy()) for one, other in changed)
+    for trained in (method, unweighted, ce):
+        trained.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+        trained.train_step(batch)
+    for first, other in zip(unweighted.trainable_variables, ce.trainable_variables, strict=True):
+        np.testing.assert_array_equal(first, other)
+    changed = zip(method.trainable_variables, unweighted.trainable_variables, strict=True)
+    assert any(np.any(first.numpy() != other.numpy()) for first, other in changed)
 
 
 def test_utility_is_not_measured_with_synchronised_statistics_of_encoder_or_head():
     batch, context = tiny.batch()
     plain = [keras.layers.Flatten(), keras.layers.Dense(4)], [keras.layers.Dense(3)]
-    for place in (0, 1):
+    for number in (0, 1):
         parts = [list(layers) for layers in plain]
-        parts[place].append(keras.layers.BatchNormalization(synchronized=True))
+        parts[number].append(keras.layers.BatchNormalization(synchronized=True))
         method = FCL(*map(keras.Sequential, parts), mode="train", perturbation=SOME)
         method.build((None, *batch.images.shape[1:]))
         with pytest.raises(ValueError, match="Batch-norm mode 'train' cannot gather"):
@@ -170,7 +178,7 @@ class BagOfPlacedWords(keras.Model):
 
 
 def embedded(sentence):
-    return np.tanh(sum((VECTORS[word, place] for place, word in enumerate(sentence)), np.zeros(tiny.FEATURES)))
+    return np.tanh(sum((VECTORS[word, position] for position, word in enumerate(sentence)), np.zeros(tiny.FEATURES)))
 
 
 def test_of_sentences_the_terms_are_those_of_the_paper_too():
@@ -190,11 +198,11 @@ def test_of_sentences_the_terms_are_those_of_the_paper_too():
 
     copies = {"least": [], "most": []}
     for row, label in zip(rows, labels, strict=True):
-        shorter = [row[:place] + row[place + 1 :] for place in range(len(row))]
-        utility = np.array([abs(cross_entropy(row, label) - cross_entropy(one, label)) for one in shorter])
+        shorter = [row[:position] + row[position + 1 :] for position in range(len(row))]
+        utility = np.array([abs(cross_entropy(row, label) - cross_entropy(variant, label)) for variant in shorter])
         count = min(max(round(0.3 * len(row)), 1), len(row) - 1)
         for name, order in (("least", np.argsort(utility)), ("most", np.argsort(-utility))):
-            copies[name].append([word for place, word in enumerate(row) if place not in order[:count]])
+            copies[name].append([word for position, word in enumerate(row) if position not in order[:count]])
     batch = Batch(tokens, tf.constant(labels), tf.range(7, dtype=tf.int64), {})
     context = Context(randomness.make_key(0), tf.constant(0, tf.int64), batch.index)
     views = method.make_views(batch, context)

@@ -16,5 +16,5 @@ def test_equal_embeddings_give_the_logarithm_of_their_number():
 
 def test_without_a_far_copy_the_margin_objective_keeps_its_first_term():
     clean, least = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
-    found = FeatureMargin(margin=2.0, scale="sum")(tf.range(4), clean, least)
-    np.testing.assert_allclose(found, 4 * np.sum((clean - least) ** 2, -1), rtol=1e-5)
+    values = FeatureMargin(margin=2.0, scale="sum")(tf.range(4), clean, least)
+    np.testing.assert_allclose(values, 4 * np.sum((clean - least) ** 2, -1), rtol=1e-5)

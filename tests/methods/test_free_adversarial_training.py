@@ -14,8 +14,8 @@ EPSILON = 0.1
 
 
 def free(norm="linf", rate=0.0, **keywords):
-    own = {"replays": 1, "rows": 9, **keywords}
-    method = tiny.build(FreeAdversarialTraining, threat=ThreatModel(norm=norm, epsilon=EPSILON), **own)
+    settings = {"replays": 1, "rows": 9, **keywords}
+    method = tiny.build(FreeAdversarialTraining, threat=ThreatModel(norm=norm, epsilon=EPSILON), **settings)
     method.compile(keras.optimizers.SGD(rate), jit_compile=False)
     return method
 
@@ -36,7 +36,7 @@ def test_perturbations_climb_in_the_ball_and_are_carried_over(norm):
         if norm == "linf":
             expected = np.clip(expected + EPSILON * np.sign(slope), -EPSILON, EPSILON)
         else:
-            lengths = lambda each: np.sqrt((each**2).sum(axis=(1, 2, 3), keepdims=True))  # noqa: E731
+            lengths = lambda perturbation: np.sqrt((perturbation**2).sum(axis=(1, 2, 3), keepdims=True))  # noqa: E731
             expected = expected + EPSILON * slope / np.maximum(lengths(slope), 1e-30)
             expected *= np.minimum(1, EPSILON / np.maximum(lengths(expected), 1e-30))
         method.train_step(Batch(*batch))
@@ -52,8 +52,8 @@ def test_each_replay_is_an_update_of_the_weights_at_the_perturbation_before_it()
     once.train_step(Batch(*batch))
     twice.train_step(Batch(*batch))
     assert int(twice.step) == int(twice.optimizer.iterations) == 2 and twice.passes_per_step == 2
-    for one, other in zip(once.variables, twice.variables, strict=True):
-        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6, err_msg=one.path)
+    for variable, other in zip(once.variables, twice.variables, strict=True):
+        np.testing.assert_allclose(variable.numpy(), other.numpy(), atol=1e-6, err_msg=variable.path)
 
 
 def test_a_smaller_batch_moves_its_own_rows_and_a_larger_one_is_refused():
@@ -76,11 +76,11 @@ def test_the_description_of_the_attack_is_that_of_a_replay():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [({"replays": 0}, "replays is 0"), ({"rows": 0}, "rows is 0"), ({"label_smoothing": 1.0}, "label_smoothing is 1")],
 )
-def test_settings_that_make_no_sense_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         FreeAdversarialTraining(*tiny.parts(), threat=ThreatModel(epsilon=EPSILON), **settings)
 
 

@@ -27,8 +27,8 @@ class Halved(Method):
 def test_views_come_from_the_pipeline_or_by_the_key_of_the_step():
     method = tiny_network.build(Halved)
     batch, context = tiny_network.batch()
-    made = tf.ones_like(batch.images)
-    assert method.make_views(batch._replace(extra={"noisy": made}), context)["noisy"] is made
+    noisy = tf.ones_like(batch.images)
+    assert method.make_views(batch._replace(extra={"noisy": noisy}), context)["noisy"] is noisy
     first, again = (method.make_views(batch, context)["noisy"] for _ in range(2))
     other = method.make_views(batch, context._replace(key=randomness.fold(context.key, 1)))["noisy"]
     assert np.array_equal(first, again) and not np.any(np.isclose(first, other))

@@ -77,8 +77,8 @@ def test_linear_bounds_give_way_to_intervals(monkeypatch, progress, beta):
 
 
 def test_the_smoothed_ramp_has_the_published_values():
-    found = [float(RAMP(step)) for step in (0, 10, 20, 35, 60, 85, 110, 10**6)]
-    np.testing.assert_allclose(found, [0, 0, 0.00197, 0.07692, 0.38462, 0.69231, 1, 1], atol=5e-6)
+    values = [float(RAMP(step)) for step in (0, 10, 20, 35, 60, 85, 110, 10**6)]
+    np.testing.assert_allclose(values, [0, 0, 0.00197, 0.07692, 0.38462, 0.69231, 1, 1], atol=5e-6)
     for wrong in ({"delay": -1}, {"length": 0}, {"steps_per_unit": 0}):
         with pytest.raises(ValueError, match="SmoothedRamp has delay"):
             SmoothedRamp(**wrong)
@@ -92,8 +92,8 @@ def test_weights_follow_the_ramp():
         (110, 0.25, 0.75, 0),
     ):
         method.step.assign(step)
-        found = [float(method._weight(name)) for name in method.terms]
-        np.testing.assert_allclose(found, [ce, certified, regularizer, regularizer], atol=1e-6)
+        weights = [float(method._weight(name)) for name in method.terms]
+        np.testing.assert_allclose(weights, [ce, certified, regularizer, regularizer], atol=1e-6)
     assert small(IBP, epsilon=0.1).default_weights == {"ce": 0.5, "ce_certified": 0.5, "tightness": 0.0, "balance": 0.0}
 
 
@@ -137,8 +137,8 @@ def test_the_regularizers_are_those_of_a_loop():
         boxes = intervals.propagate(network, box, Arithmetic(tf.float64, 0.0))
         before = (boxes[1].lower.numpy(), boxes[1].upper.numpy())
         expected = regularizers_by_loops([before], [end.numpy() for end in box])
-        found = [float(each) for each in interval_training.regularizers(network, boxes)]
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        values = [float(value) for value in interval_training.regularizers(network, boxes)]
+        np.testing.assert_allclose(values, expected, rtol=1e-9)
         assert expected[0] > 0  # this layer widens the box
 
 
@@ -176,17 +176,17 @@ def test_new_kernels_but_the_last_are_drawn_for_intervals():
     again.build((None, 8, 8, 3))
     np.testing.assert_array_equal(again.encoder.trainable_variables[0], method.encoder.trainable_variables[0])
     # An encoder that was built, such as a trained one, keeps its weights.
-    kept = IBP(method.encoder, LinearHead(10), seed=4, epsilon=0.1)
-    kept.build((None, 8, 8, 3))
-    np.testing.assert_array_equal(kept.encoder.trainable_variables[0], again.encoder.trainable_variables[0])
+    pretrained = IBP(method.encoder, LinearHead(10), seed=4, epsilon=0.1)
+    pretrained.build((None, 8, 8, 3))
+    np.testing.assert_array_equal(pretrained.encoder.trainable_variables[0], again.encoder.trainable_variables[0])
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [({"epsilon": 0.0}, "epsilon 0.0 .> 0."), ({"enlargement": 0.5}, "enlargement 0.5"), ({"kappa": 2.0}, "kappa 2.0")],
 )
-def test_arguments_out_of_range_are_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
+def test_arguments_out_of_range_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
         IBP(CNN(((4,),), dense=()), LinearHead(3), **{"epsilon": 0.1} | wrong)
 
 

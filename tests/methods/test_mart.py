@@ -25,7 +25,7 @@ def test_the_loss_weighs_the_divergence_five_times_and_smooths_the_labels_of_the
         method.compile(optimizer=keras.optimizers.SGD(0.0), jit_compile=False)
         batch, _ = tiny_network.batch()
         logs[smoothing] = {key: float(value) for key, value in method.train_step((batch.images, batch.labels)).items()}
-        found = logs[smoothing]
-        assert found["loss"] == pytest.approx(found["bce"] + 5 * found["kl"], rel=1e-5)
+        metrics = logs[smoothing]
+        assert metrics["loss"] == pytest.approx(metrics["bce"] + 5 * metrics["kl"], rel=1e-5)
     assert logs[0.3]["kl"] == pytest.approx(logs[0.0]["kl"], rel=1e-5)
     assert abs(logs[0.3]["bce"] - logs[0.0]["bce"]) > 0.05

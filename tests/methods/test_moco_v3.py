@@ -19,20 +19,24 @@ def test_the_loss_is_the_paper_s(row, temperature):
     method = battery.build(row, compiled=False)
     method.temperature = temperature
     for part in (method.target_encoder, method.target_projection):
-        for place, weight in enumerate(part.weights):  # or keys and queries would come from equal networks
-            weight.assign(weight + 0.1 * np.cos(place + np.arange(weight.numpy().size)).reshape(weight.shape))
+        for number, weight in enumerate(part.weights):  # or keys and queries would come from equal networks
+            weight.assign(weight + 0.1 * np.cos(number + np.arange(weight.numpy().size)).reshape(weight.shape))
     batch, context = battery.prepared(method)
     views = method.make_views(batch, context)
     terms, _ = method.loss_terms(views, batch, context)
     images = [views["view_1"], views["view_2"]]
-    embeddings = [method.encoder(one, training=True) for one in images]
-    queries = [method.prediction(method.projection(one, training=True), training=True) for one in embeddings]
-    seen = [method.target_encoder(one, training=True) for one in images]
-    keys = [method.target_projection(one, training=True) for one in seen]
-    given = () if row == "moco_v3" else (oracle.similar_keys(embeddings, seen, method.false_negatives.threshold),)
-    expected = oracle.moco_v3(queries, keys, temperature, *given)
+    embeddings = [method.encoder(view, training=True) for view in images]
+    queries = [
+        method.prediction(method.projection(embedding, training=True), training=True) for embedding in embeddings
+    ]
+    seen = [method.target_encoder(view, training=True) for view in images]
+    keys = [method.target_projection(embedding, training=True) for embedding in seen]
+    false_negatives = (
+        () if row == "moco_v3" else (oracle.similar_keys(embeddings, seen, method.false_negatives.threshold),)
+    )
+    expected = oracle.moco_v3(queries, keys, temperature, *false_negatives)
     np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-5)
-    if given:
+    if false_negatives:
         assert 0 < np.mean(terms["negatives_left"]) < len(keys[0]) - 1
 
 
@@ -40,7 +44,7 @@ def compared(method, queries, keys, labels=None):
     """The term of both directions and the observations of the first, of vectors that are embeddings, too."""
     batch, context = battery.prepared(method)
     batch = batch._replace(labels=labels)
-    queries, keys = ([(one, one) for one in map(tf.constant, views)] for views in (queries, keys))
+    queries, keys = ([(vectors, vectors) for vectors in map(tf.constant, views)] for views in (queries, keys))
     first, observed = method.compare(queries, keys[1], context, batch)
     return first + method.compare(queries[::-1], keys[0], context, batch)[0], observed
 
@@ -74,8 +78,8 @@ def test_a_key_of_the_anchor_s_class_is_a_false_negative():
     labels = np.arange(12) % 2
     rows = np.eye(2, dtype=np.float32)[labels]
     term, observed = compared(method, [rows, rows], [rows, rows], tf.constant(labels))
-    found = {name: float(value[0]) for name, value in observed.items()}
-    assert found == {"false_negatives_found": 1.0, "true_negatives_removed": 0.0, "negatives_left": 6.0}
+    fractions = {name: float(value[0]) for name, value in observed.items()}
+    assert fractions == {"false_negatives_found": 1.0, "true_negatives_removed": 0.0, "negatives_left": 6.0}
     np.testing.assert_allclose(term, 4.0 * np.log(1 + 6 / np.e), rtol=1e-5)
 
 
@@ -104,9 +108,9 @@ def test_the_momentum_network_starts_equal_and_stays_so_at_rate_0():
     method.target_rate = 0.0
     pairs = [(method.encoder, method.target_encoder), (method.projection, method.target_projection)]
     start = [weight.numpy() for _, target in pairs for weight in target.weights]
-    for own, target in pairs:
-        for one, other in zip(own.weights, target.weights, strict=True):
-            np.testing.assert_array_equal(one, other)
+    for online, target in pairs:
+        for source, other in zip(online.weights, target.weights, strict=True):
+            np.testing.assert_array_equal(source, other)
     method.train_step(battery.data())
     after = [weight for _, target in pairs for weight in target.weights]
     for before, weight in zip(start, after, strict=True):
@@ -127,7 +131,7 @@ def test_the_heads_are_those_of_the_papers_resnet():
 
 def test_the_last_norm_of_a_standardized_head_has_no_weights():
     head = ProjectionHead((6,), dim=4, normalization="standardized", use_bias=False, output_bias=False)
-    found = head(tf.random.stateless_normal([32, 5], (0, 1)), training=True).numpy()
+    outputs = head(tf.random.stateless_normal([32, 5], (0, 1)), training=True).numpy()
     assert [weight.shape for weight in head.trainable_variables] == [(5, 6), (6,), (6,), (6, 4)]
-    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=1e-5)
-    np.testing.assert_allclose(found.std(axis=0), 1.0, atol=1e-2)
+    np.testing.assert_allclose(outputs.mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(outputs.std(axis=0), 1.0, atol=1e-2)

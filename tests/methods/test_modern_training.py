@@ -36,13 +36,13 @@ def parts():
 
 
 def helper(images):
-    kernel, offset, head, bias = (GOLDEN[f"helper/{place}"].astype(np.float32) for place in range(4))
+    kernel, offset, head, bias = (GOLDEN[f"helper/{number}"].astype(np.float32) for number in range(4))
     return tf.reduce_mean(tf.tanh(images @ kernel + offset), axis=(1, 2)) @ head + bias
 
 
 def fast(*parts, noise, step, projected=True, **keywords):
-    own = {"attack": FGSM(THREAT), "noise": noise, "step": step, "projected": projected}
-    return AdversarialTraining(*parts, adversary=FastAdversary(**own, mode="train"), **ADVERSARIAL, **keywords)
+    settings = {"attack": FGSM(THREAT), "noise": noise, "step": step, "projected": projected}
+    return AdversarialTraining(*parts, adversary=FastAdversary(**settings, mode="train"), **ADVERSARIAL, **keywords)
 
 
 METHODS = {
@@ -55,7 +55,7 @@ METHODS = {
     "grad_align": lambda *parts: fast(*parts, noise=0.0, step=1.0, penalty=GradAlign(epsilon=EPSILON, weight=0.7)),
     "free": lambda *parts: FreeAdversarialTraining(*parts, threat=THREAT, replays=2, rows=6),
 }
-GIVEN = ("awp", "trades_awp", "mart", "hat")  # these get the adversarial examples, too
+WITH_ADVERSARIAL = ("awp", "trades_awp", "mart", "hat")  # these get the adversarial examples, too
 
 
 def tiered(name: str):
@@ -68,20 +68,20 @@ def test_three_steps_are_those_of_pytorch(name, monkeypatch):
     method.build((None, *SHAPE))
     method.compile(keras.optimizers.SGD(RATE, weight_decay=DECAY), jit_compile=False)
     weights = [*method.encoder.weights, *method.head.weights]
-    for place, weight in enumerate(weights):
-        weight.assign(GOLDEN[f"{name}/0/{place}"])
+    for index, weight in enumerate(weights):
+        weight.assign(GOLDEN[f"{name}/0/{index}"])
     for number in range(STEPS):
-        given = {key: GOLDEN[f"batch/{number}/{key}"] for key in ("images", "adversarial", "noise")}
-        given = {key: tf.constant(value, tf.float32) for key, value in given.items()}
+        inputs = {key: GOLDEN[f"batch/{number}/{key}"] for key in ("images", "adversarial", "noise")}
+        inputs = {key: tf.constant(value, tf.float32) for key, value in inputs.items()}
         labels = tf.constant(GOLDEN[f"batch/{number}/labels"], tf.int32)
-        if name in GIVEN:
-            monkeypatch.setattr(method, "make_views", lambda *_, given=given: given)
-        drawn = given["noise"]
+        if name in WITH_ADVERSARIAL:
+            monkeypatch.setattr(method, "make_views", lambda *_, inputs=inputs: inputs)
+        drawn = inputs["noise"]
         monkeypatch.setattr(norms, "random_in_ball", lambda key, like, kind, radius, drawn=drawn: radius * drawn)
-        method.train_step(Batch(given["images"], labels, tf.range(6, dtype=tf.int64), {}))
-        for place, weight in enumerate(weights):
-            expected = GOLDEN[f"{name}/{number + 1}/{place}"]
-            np.testing.assert_allclose(weight.numpy(), expected, atol=2e-5, err_msg=f"{place} after step {number}")
+        method.train_step(Batch(inputs["images"], labels, tf.range(6, dtype=tf.int64), {}))
+        for index, weight in enumerate(weights):
+            expected = GOLDEN[f"{name}/{number + 1}/{index}"]
+            np.testing.assert_allclose(weight.numpy(), expected, atol=2e-5, err_msg=f"{index} after step {number}")
         if name == "free":
             expected = GOLDEN[f"free/{number + 1}/perturbation"]
             np.testing.assert_allclose(method.perturbation.numpy(), expected, atol=1e-6)
@@ -89,5 +89,5 @@ def test_three_steps_are_those_of_pytorch(name, monkeypatch):
 
 def test_each_recorded_method_goes_its_own_way():
     ends = [GOLDEN[f"{name}/3/0"] for name in METHODS]
-    gaps = [np.abs(one - other).max() for place, one in enumerate(ends) for other in ends[:place]]
+    gaps = [np.abs(end - other).max() for number, end in enumerate(ends) for other in ends[:number]]
     assert min(gaps) > 1e-3

@@ -66,15 +66,15 @@ METHODS = {"moco_v3": moco_v3, "dino": dino, "swav": swav}
 
 def weights_of(name: str, method) -> dict:
     """Each variable by its name in the file, in the order of PyTorch."""
-    found = {}
+    weights = {}
     parts = ("encoder", "projection", "prediction", "prototypes", "target_encoder", "target_projection")
     for part in (*parts, "target_prototypes"):
         layer = getattr(method, part, None)
-        own = [weight for weight in layer.weights if "moving" not in weight.path] if layer is not None else []
+        layer_weights = [weight for weight in layer.weights if "moving" not in weight.path] if layer is not None else []
         # PyTorch's weight normalization has the lengths, which stay 1, before the directions.
         first = 1 if name == "dino" and part.endswith("prototypes") else 0
-        found |= {f"{part}/{place + first}": weight for place, weight in enumerate(own)}
-    return found
+        weights |= {f"{part}/{number + first}": weight for number, weight in enumerate(layer_weights)}
+    return weights
 
 
 def directions(name: str, values: np.ndarray) -> np.ndarray:
@@ -99,9 +99,9 @@ def test_three_steps_are_those_of_pytorch(name):
     step = tf.function(method.train_step, autograph=False)
     for number in range(STEPS):
         places = dict(zip(("view_1", "view_2", "local_1", "local_2"), range(4), strict=True))
-        given = {key: tf.constant(GOLDEN[f"views/{number}/{place}"], tf.float32) for key, place in places.items()}
+        views = {key: tf.constant(GOLDEN[f"views/{number}/{view}"], tf.float32) for key, view in places.items()}
         method.reset_metrics()
-        logs = step(Batch(given["view_1"], None, tf.range(6, dtype=tf.int64), given))
+        logs = step(Batch(views["view_1"], None, tf.range(6, dtype=tf.int64), views))
         assert float(logs["loss"]) == pytest.approx(float(GOLDEN[f"{name}/{number}/loss"]), rel=2e-5)
         for key, weight in weights.items():
             expected, moved = GOLDEN[f"{name}/{number + 1}/{key}"], weight.numpy()
@@ -112,8 +112,8 @@ def test_three_steps_are_those_of_pytorch(name):
             np.testing.assert_allclose(moved, expected, atol=1e-3, err_msg=f"{key} after step {number}")
         for key, variable in (("center", "center"), ("queue", "queue")):
             if f"{name}/{number}/{key}" in GOLDEN:
-                found = getattr(method, variable).numpy()
-                np.testing.assert_allclose(found, GOLDEN[f"{name}/{number}/{key}"], atol=1e-4)
+                state = getattr(method, variable).numpy()
+                np.testing.assert_allclose(state, GOLDEN[f"{name}/{number}/{key}"], atol=1e-4)
 
 
 @pytest.mark.first
@@ -129,8 +129,8 @@ def test_the_keys_of_moco_come_from_the_update_before_them():
     for number in range(STEPS):
         for key, weight in targets.items():
             np.testing.assert_allclose(weight.numpy(), GOLDEN[f"moco_v3/{number + 1}/{key}"], atol=1e-4, err_msg=key)
-        given = {f"view_{view + 1}": tf.constant(GOLDEN[f"views/{number}/{view}"], tf.float32) for view in range(2)}
-        method.train_step(Batch(given["view_1"], None, tf.range(6, dtype=tf.int64), given))
+        views = {f"view_{view + 1}": tf.constant(GOLDEN[f"views/{number}/{view}"], tf.float32) for view in range(2)}
+        method.train_step(Batch(views["view_1"], None, tf.range(6, dtype=tf.int64), views))
     assert np.any(GOLDEN["moco_v3/3/target_encoder/0"] != GOLDEN["moco_v3/2/target_encoder/0"])
 
 
@@ -145,7 +145,7 @@ def test_a_run_starts_from_the_weights_that_the_encoder_was_given(row, equal, tm
 
     def distance():
         pairs = weight_pairs(method.encoder, method.target_encoder)
-        return max(float(np.abs(own.numpy() - target.numpy()).max()) for own, target in pairs)
+        return max(float(np.abs(weight.numpy() - target.numpy()).max()) for weight, target in pairs)
 
     class Seen(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):

@@ -47,13 +47,13 @@ def changes_of(method, context):
     scales = method.noise.scales(key, 1 if shared else 3).numpy()
 
     def change(hidden, branch):
-        own = 0 if shared else branch
+        noise_number = 0 if shared else branch
         unit = method.noise.draw(key, (8, 1 if shared else 3, *hidden.shape[1:]), scales=[1.0, 1.0])
-        multiplied, added = unit["factor"].numpy()[:, own] - 1.0, unit["offset"].numpy()[:, own]
+        multiplied, added = unit["factor"].numpy()[:, noise_number] - 1.0, unit["offset"].numpy()[:, noise_number]
         mixed = mixed_by_rows(hidden, weights, partner)
-        for place in np.ndindex(*mixed.shape):
-            mixed[place] *= 1.0 + scales[own, 0] * multiplied[place]
-            mixed[place] += method.branches.strengths[branch] * scales[own, 1] * added[place]
+        for entry in np.ndindex(*mixed.shape):
+            mixed[entry] *= 1.0 + scales[noise_number, 0] * multiplied[entry]
+            mixed[entry] += method.branches.strengths[branch] * scales[noise_number, 1] * added[entry]
         return mixed
 
     return change
@@ -87,21 +87,21 @@ def test_three_branches_share_stage_weight_and_partners_and_the_terms_are_the_pa
 
 @pytest.mark.parametrize(("weight", "stacked"), [(0.3, 0.3), ([0.2, 0.8, 1.0], [0.2, 0.8, 1.0] * 3)])
 def test_each_branch_is_mixed_within_itself(weight, stacked):
-    found = module._stacked(Mix(tf.constant(weight), tf.constant([2, 0, 1])), 3)
-    np.testing.assert_array_equal(found.partner, [2, 0, 1, 5, 3, 4, 8, 6, 7])
-    np.testing.assert_allclose(found.weight, stacked)
+    stacked_mix = module._stacked(Mix(tf.constant(weight), tf.constant([2, 0, 1])), 3)
+    np.testing.assert_array_equal(stacked_mix.partner, [2, 0, 1, 5, 3, 4, 8, 6, 7])
+    np.testing.assert_allclose(stacked_mix.weight, stacked)
 
 
 def test_one_branch_of_plain_images_is_noisy_feature_mixup():
     noise = FeatureNoise(additive=0.5, multiplicative=0.5, sparsity=0.65)
-    one = noisymix(augmentation=None, consistency=False, noise=noise)
+    single = noisymix(augmentation=None, consistency=False, noise=noise)
     other = staged(NFM, stages=(0, 1, 2), noise=noise)
     for number in range(3):
         batch, context = step(number)
-        _, terms, logits = terms_of(one, batch, context)
-        expected, wanted = other.loss_terms(other.make_views(batch, context), batch, context)
+        _, terms, logits = terms_of(single, batch, context)
+        expected, plain_logits = other.loss_terms(other.make_views(batch, context), batch, context)
         np.testing.assert_array_equal(terms["ce"], expected["ce_mixed"])
-        np.testing.assert_array_equal(logits, wanted)
+        np.testing.assert_array_equal(logits, plain_logits)
 
 
 def test_one_branch_is_the_augmented_image():
@@ -149,7 +149,7 @@ def test_the_pipeline_makes_one_view_for_each_augmented_branch():
     keys = randomness.example_keys(randomness.make_key(1), batch.index)
     for consistency, augmentation, names in ((True, SHIFT, AUGMENTED), (False, SHIFT, AUGMENTED[:1]), (True, None, ())):
         method = noisymix(consistency=consistency, augmentation=augmentation)
-        made = method.host_views(batch.images, keys)
-        assert tuple(made) == names == method.host_view_names
-        views = method.make_views(batch._replace(extra=made), context)
-        assert all(views[name] is made[name] for name in names)
+        host_views = method.host_views(batch.images, keys)
+        assert tuple(host_views) == names == method.host_view_names
+        views = method.make_views(batch._replace(extra=host_views), context)
+        assert all(views[name] is host_views[name] for name in names)

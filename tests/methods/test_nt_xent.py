@@ -28,21 +28,21 @@ def test_false_negatives_leave_the_denominator_and_are_counted(features):
     stacked = tf.concat(list(shown), axis=0)
     tags = masks.join(*(masks.tag(tf.range(COUNT), view=view, label=LABELS) for view in (0, 1)))
     pairs = selection.sample_ids(tags, tags)
-    kept = pairs._replace(negative=pairs.negative & ~masks.same_label(tags, tags))
-    by_hand = masked_contrastive(stacked, stacked, kept, temperature=0.5)
+    filtered = pairs._replace(negative=pairs.negative & ~masks.same_label(tags, tags))
+    by_hand = masked_contrastive(stacked, stacked, filtered, temperature=0.5)
     np.testing.assert_allclose(value, np.mean(np.split(by_hand, 2), axis=0), rtol=1e-6)
     assert not np.allclose(value, contrast(SimCLR, shown)[0])
     np.testing.assert_array_equal(observed["false_negatives_found"], 1.0)
     np.testing.assert_array_equal(observed["true_negatives_removed"], 0.0)
-    others = [2 * np.sum(LABELS != label) for label in LABELS]  # of the anchor's class none is left, in two views
-    np.testing.assert_allclose(observed["negatives_left"], np.mean(others), rtol=1e-6)
+    counts = [2 * np.sum(LABELS != label) for label in LABELS]  # of the anchor's class none is left, in two views
+    np.testing.assert_allclose(observed["negatives_left"], np.mean(counts), rtol=1e-6)
 
 
 EQUAL = np.ones((2, COUNT, 5), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("rule", "left"),
+    ("rule", "remaining"),
     [
         (FNC(threshold=0.9, top_k=4), 0),  # equals count together
         (FNC(threshold=2.0, top_k=100, combine="union", action="cancel"), 0),
@@ -51,9 +51,9 @@ EQUAL = np.ones((2, COUNT, 5), np.float32)
     ],
 )
 @pytest.mark.parametrize("labelled", [True, False])
-def test_negatives_left_are_counted_without_labels_too(rule, left, labelled):
+def test_negatives_left_are_counted_without_labels_too(rule, remaining, labelled):
     _, observed = contrast(SimCLR, EQUAL, false_negatives=rule, labels=LABELS if labelled else None, probe=labelled)
-    np.testing.assert_array_equal(observed["negatives_left"], np.full(COUNT, left))
+    np.testing.assert_array_equal(observed["negatives_left"], np.full(COUNT, remaining))
     assert ("false_negatives_found" in observed) == labelled
 
 

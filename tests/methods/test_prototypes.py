@@ -41,7 +41,7 @@ def test_each_size_has_a_pass_of_its_own_and_the_projection_one(forward, passes)
     with recorded("encoder"), recorded("projection"):
         embeddings, projected = method.represent_views([images, images, small, small])
     assert seen == {"encoder": passes, "projection": [24]}
-    assert len(embeddings) == 2 and [len(one) for one in projected] == [6] * 4
+    assert len(embeddings) == 2 and [len(projections) for projections in projected] == [6] * 4
     with pytest.raises(ValueError, match="incompatible"):  # outside of its passes the encoder has one size again
         method.encoder(small)
 
@@ -49,13 +49,13 @@ def test_each_size_has_a_pass_of_its_own_and_the_projection_one(forward, passes)
 @pytest.mark.parametrize(("row", "state"), [("dino", "center"), ("swav_queue", "queue")])
 def test_a_penalty_that_evaluates_the_terms_again_leaves_the_state_as_it_was(row, state):
     """Finite differences evaluate them at moved views, whose projections are not those of the step."""
-    found = []
+    states = []
     for penalty in (None, Tikhonov(weight=0.0, mode="finite_difference", step=1.0)):
         method = battery.build(row, penalty=penalty)
         method.train_step(tuple(map(tf.constant, battery.data(6))))
-        found.append(getattr(method, state).numpy())
-    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
-    assert np.abs(found[0]).max() > 1e-3
+        states.append(getattr(method, state).numpy())
+    np.testing.assert_allclose(states[1], states[0], atol=1e-6)
+    assert np.abs(states[0]).max() > 1e-3
 
 
 def test_overlapping_passes_of_replicas_leave_the_encoder_with_one_size():

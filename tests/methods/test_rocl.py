@@ -69,9 +69,9 @@ def test_detached_keys_give_the_released_gradient():
             rows, losses = tf.range(27), -tf.nn.log_softmax(logits)
             literal = tf.reduce_mean([tf.gather(losses, (rows + 9 * n) % 27, batch_dims=1) for n in (1, 2)])
         np.testing.assert_allclose(term, literal, rtol=1e-5)
-        own, expected = tape.gradient(term, kernel), tape.gradient(literal, kernel)
-        np.testing.assert_allclose(own, expected, rtol=1e-3, atol=1e-6)
-        gradients.append(own.numpy())
+        slope, expected = tape.gradient(term, kernel), tape.gradient(literal, kernel)
+        np.testing.assert_allclose(slope, expected, rtol=1e-3, atol=1e-6)
+        gradients.append(slope.numpy())
     assert np.abs(gradients[0] - gradients[1]).max() > 0.1 * np.abs(gradients[1]).max()
 
 
@@ -83,10 +83,10 @@ def test_a_step_of_the_adversary_climbs_its_objective(negatives):
     batch, context = tiny_network.batch()
     # Away from the edges of the box, which would bend the step.
     images = 0.2 + 0.6 * batch.images.numpy()
-    others = 0.2 + 0.6 * np.roll(batch.images.numpy(), 1, axis=1)
-    batch = batch._replace(extra={"view_1": tf.constant(images), "view_2": tf.constant(others)})
+    second_views = 0.2 + 0.6 * np.roll(batch.images.numpy(), 1, axis=1)
+    batch = batch._replace(extra={"view_1": tf.constant(images), "view_2": tf.constant(second_views)})
     step = (method.make_views(batch, context)[ADVERSARIAL].numpy() - images).reshape(9, -1)
-    first, second = projected(method, images), projected(method, others)
+    first, second = projected(method, images), projected(method, second_views)
 
     def losses(moved):
         # The clean view stands for the adversaries of the others, which start there.
@@ -107,7 +107,7 @@ def test_a_step_of_the_adversary_climbs_its_objective(negatives):
 def test_moving_negatives_are_those_of_the_group():
     """With others in its group, an image's adversary is another one; with others outside of it, it stays."""
     batch, context = tiny_network.batch(8)
-    found = {}
+    adversaries = {}
     for name, changed in (("before", None), ("inside", 1), ("outside", 7)):
         first, second = (np.roll(batch.images.numpy(), shift, axis=1) for shift in (0, 1))
         if changed is not None:
@@ -116,9 +116,9 @@ def test_moving_negatives_are_those_of_the_group():
         # Steps of a sign would not tell.
         attack = PGD(ThreatModel(norm="l2", epsilon=0.5), steps=2)
         method = build(adversary=InstanceAdversary(attack=attack, negatives="moving", group=4))
-        found[name] = method.make_views(batch._replace(extra=extra), context)[ADVERSARIAL].numpy()[0]
-    np.testing.assert_array_equal(found["outside"], found["before"])
-    assert np.abs(found["inside"] - found["before"]).max() > 1e-3
+        adversaries[name] = method.make_views(batch._replace(extra=extra), context)[ADVERSARIAL].numpy()[0]
+    np.testing.assert_array_equal(adversaries["outside"], adversaries["before"])
+    assert np.abs(adversaries["inside"] - adversaries["before"]).max() > 1e-3
 
 
 @pytest.mark.parametrize("search", ["against", "jointly"])
@@ -128,20 +128,20 @@ def test_groups_that_replicas_would_cut_are_refused(monkeypatch, search):
         InstanceAdversary(negatives="moving", group=3, attack=PGD(ThreatModel(epsilon=0.2), steps=10)),
         tf.zeros([4, 8, 8, 1]),
     )
-    given = tf.range(4), tf.zeros([2], tf.int32)  # rows, key
+    arguments = tf.range(4), tf.zeros([2], tf.int32)  # rows, key
     with pytest.raises(ValueError, match="group is 3, which does not divide the 4 rows"):
         if search == "against":
-            adversary.against(None, images, (tf.zeros([4, 2]),) * 2, *given, temperature=1.0)
+            adversary.against(None, images, (tf.zeros([4, 2]),) * 2, *arguments, temperature=1.0)
         else:
-            adversary.jointly(None, (images, images), *given, temperature=1.0)
+            adversary.jointly(None, (images, images), *arguments, temperature=1.0)
 
 
 def test_false_negatives_leave_both_losses():
     """Augmented-RoCL: with a threshold that nobody passes nothing changes, with one that all pass no negative stays."""
     plain = terms_of(build())[1]
-    kept, emptied = (terms_of(build(false_negatives=AdaptiveFNC(threshold=value)))[1] for value in (1.1, -1.0))
+    unfiltered, emptied = (terms_of(build(false_negatives=AdaptiveFNC(threshold=value)))[1] for value in (1.1, -1.0))
     for name in ("contrastive", "adversarial"):
-        np.testing.assert_allclose(kept[name], plain[name], rtol=1e-5)
+        np.testing.assert_allclose(unfiltered[name], plain[name], rtol=1e-5)
     # Only the positives are left below the line: none in the loss of a pair, two in that of three views.
     np.testing.assert_allclose(emptied["adversarial"], 0.0, atol=1e-6)
     assert np.all(emptied["contrastive"] < plain["contrastive"]) and emptied["contrastive"].min() > 0

@@ -58,17 +58,17 @@ def test_no_gradient_of_the_probe_reaches_the_embeddings():
 def test_a_penalty_does_not_teach_the_encoder_the_labels(mode):
     images, labels = battery.data()
     encoders = []
-    for given in (labels, labels[::-1].copy()):
+    for targets in (labels, labels[::-1].copy()):
         keras.utils.set_random_seed(0)
         penalty = Tikhonov(form="batch", mode=mode)
         method = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT, penalty=penalty)
         method.compile(keras.optimizers.SGD(0.1), jit_compile=False)
-        logs = method.train_step((images, given))
+        logs = method.train_step((images, targets))
         assert float(logs["tikhonov"]) > 0
         encoders.append(method.encoder.get_weights())
     assert not np.array_equal(labels, labels[::-1])
-    for one, other in zip(*encoders, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for weight, other in zip(*encoders, strict=True):
+        np.testing.assert_array_equal(weight, other)
 
 
 @pytest.mark.parametrize("row", ["simclr", "byol", "acl"])
@@ -76,18 +76,18 @@ def test_clipping_does_not_teach_the_encoder_the_labels(row):
     """The probe's gradient is clipped by its own norm, everything else by another."""
     images, labels = battery.data()
     encoders, heads = [], []
-    for given in (labels, np.roll(labels, 1)):
+    for targets in (labels, np.roll(labels, 1)):
         method = battery.build(row, optimizer=keras.optimizers.SGD(1.0), clip_norm=1e-3)
-        own = {id(variable) for variable in method.head.trainable_variables}
+        probe = {id(variable) for variable in method.head.trainable_variables}
         before = [(variable, variable.numpy()) for variable in method.trainable_variables]
-        method.train_step((images, given))
+        method.train_step((images, targets))
         for chosen in (True, False):
-            moves = [v.numpy() - old for v, old in before if (id(v) in own) == chosen]
+            moves = [v.numpy() - old for v, old in before if (id(v) in probe) == chosen]
             assert np.sqrt(sum(np.sum(move**2) for move in moves)) == pytest.approx(1e-3, rel=1e-2)
         encoders.append([*method.encoder.get_weights(), *method.projection.get_weights()])
         heads.append(method.head.get_weights()[0])
-    for one, other in zip(*encoders, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for weight, other in zip(*encoders, strict=True):
+        np.testing.assert_array_equal(weight, other)
     assert not np.array_equal(*heads)
 
 
@@ -110,11 +110,11 @@ def test_each_view_can_have_an_augmentation_of_its_own():
     views = (battery.SHIFT, AddGaussian(deviation=0.5))
     method = SimCLR(battery.encoder(), LinearHead(3), views=views)
     images, key = tf.constant(battery.data()[0]), randomness.make_key(3)
-    made = method.host_views(images, key)
-    for (name, view), own in zip(made.items(), views, strict=True):
-        np.testing.assert_array_equal(view, own(images, randomness.fold(key, name)))
-    same = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT).host_views(images, key)
-    assert not np.array_equal(same["view_1"], same["view_2"])  # two draws
+    host_views = method.host_views(images, key)
+    for (name, view), augmentation in zip(host_views.items(), views, strict=True):
+        np.testing.assert_array_equal(view, augmentation(images, randomness.fold(key, name)))
+    shared = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT).host_views(images, key)
+    assert not np.array_equal(shared["view_1"], shared["view_2"])  # two draws
 
 
 def test_a_linear_projection_will_do():

@@ -13,10 +13,10 @@ from tfrobust.methods.simclr import SimCLR
 def test_simclr_is_equation_1(temperature, itself):
     vectors = projections()
     expected = oracle.nt_xent(vectors, temperature, with_itself=itself)
-    given = {"temperature": temperature, "self_in_denominator": itself}
-    mean, _ = contrast(SimCLR, vectors, **given)
+    settings = {"temperature": temperature, "self_in_denominator": itself}
+    mean, _ = contrast(SimCLR, vectors, **settings)
     np.testing.assert_allclose(mean, expected.mean(axis=0), rtol=2e-6)  # over 2N anchors, once averaged over images
-    doubled, _ = contrast(SimCLR, vectors, scale="sum", **given)
+    doubled, _ = contrast(SimCLR, vectors, scale="sum", **settings)
     np.testing.assert_allclose(doubled, expected.sum(axis=0), rtol=2e-6)
 
 

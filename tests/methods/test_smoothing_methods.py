@@ -24,13 +24,15 @@ def test_losses_of_two_rows_have_their_known_values():
 
 def literal(logits, labels):
     """Cross-entropy of the mean, mean divergence from the mean, and its entropy, one example at a time in float64."""
-    found = []
+    rows = []
     for row, label in enumerate(labels):
-        each = [tiny_network.probabilities(np.asarray(one, np.float64)[row : row + 1])[0] for one in logits]
-        mean = sum(each) / len(each)
-        divergence = np.mean([sum(m * np.log(m / p) for m, p in zip(mean, one, strict=True)) for one in each])
-        found.append((-np.log(mean[label]), divergence, -sum(m * np.log(m) for m in mean)))
-    return np.array(found).T
+        predictions = [tiny_network.probabilities(np.asarray(view, np.float64)[row : row + 1])[0] for view in logits]
+        mean = sum(predictions) / len(predictions)
+        divergence = np.mean(
+            [sum(m * np.log(m / p) for m, p in zip(mean, prediction, strict=True)) for prediction in predictions]
+        )
+        rows.append((-np.log(mean[label]), divergence, -sum(m * np.log(m) for m in mean)))
+    return np.array(rows).T
 
 
 @pytest.mark.parametrize("views", [1, 2, 4])
@@ -38,8 +40,8 @@ def test_losses_are_those_of_a_literal_program(views):
     generator = np.random.default_rng(views)
     logits = [generator.normal(scale=3, size=(7, 5)) for _ in range(views)]
     labels = generator.integers(0, 5, 7)
-    found = [mixture_cross_entropy(logits, labels), *mixture_consistency(logits)]
-    np.testing.assert_allclose(found, literal(logits, labels), rtol=1e-4, atol=1e-5)
+    values = [mixture_cross_entropy(logits, labels), *mixture_consistency(logits)]
+    np.testing.assert_allclose(values, literal(logits, labels), rtol=1e-4, atol=1e-5)
 
 
 def test_confident_views_have_finite_losses_and_gradients():
@@ -65,12 +67,14 @@ def test_consistency_terms_are_those_of_the_noisy_copies(forward):
     noises = [views[f"copy_{number}"] - batch.images for number in range(3)]
     assert len(views) == 3 and 0.25 < np.std(noises) < 0.35  # 162 values
     assert np.abs(noises[0] - noises[1]).min(initial=1) > 0 and np.max([*views.values()]) > 1  # not clipped
-    own = [tiny_network.forward(method, view)[1] for view in views.values()]
-    _, divergence, entropy = literal(own, batch.labels.numpy())
-    ce = np.mean([tiny_network.cross_entropy(one, batch.labels.numpy()) for one in own], axis=0)
+    copy_logits = [tiny_network.forward(method, view)[1] for view in views.values()]
+    _, divergence, entropy = literal(copy_logits, batch.labels.numpy())
+    ce = np.mean(
+        [tiny_network.cross_entropy(logits_of_copy, batch.labels.numpy()) for logits_of_copy in copy_logits], axis=0
+    )
     for name, expected in {"ce": ce, "kl": divergence, "entropy": entropy}.items():
         np.testing.assert_allclose(terms[name], expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(logits, own[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(logits, copy_logits[0], rtol=1e-4, atol=1e-4)
     assert method.default_weights == {"kl": 5.0, "entropy": 0.5} and method.passes_per_step == 3
 
 
@@ -105,10 +109,12 @@ def test_smooth_adv_ascends_the_loss_of_the_mean_with_fixed_noise(averaged):
     for number, noise in enumerate(noises):
         np.testing.assert_allclose(views[f"copy_{number}"], point + noise, atol=2e-5)
     terms, _ = method.loss_terms(views, batch, context)
-    own = [tiny_network.forward(method, view)[1] for view in views.values()]
+    copy_logits = [tiny_network.forward(method, view)[1] for view in views.values()]
     expected = {
-        "losses": np.mean([tiny_network.cross_entropy(one, labels) for one in own], axis=0),
-        "probabilities": literal(own, labels)[0],
+        "losses": np.mean(
+            [tiny_network.cross_entropy(logits_of_copy, labels) for logits_of_copy in copy_logits], axis=0
+        ),
+        "probabilities": literal(copy_logits, labels)[0],
     }
     assert np.abs(expected["losses"] - expected["probabilities"]).max() > 1e-3
     np.testing.assert_allclose(terms["ce_adv"], expected[averaged], rtol=1e-4, atol=1e-5)

@@ -36,9 +36,9 @@ def test_with_noise_it_is_xe_gaussian(forward):
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
     assert list(terms) == ["ce", "ce_noisy"]
     for name, view in (("ce", images), ("ce_noisy", noisy)):
-        _, found = tiny_network.forward(method, view)
+        _, view_logits = tiny_network.forward(method, view)
         np.testing.assert_allclose(
-            terms[name], tiny_network.cross_entropy(found, batch.labels.numpy()), rtol=1e-4, atol=1e-5
+            terms[name], tiny_network.cross_entropy(view_logits, batch.labels.numpy()), rtol=1e-4, atol=1e-5
         )
     assert method.passes_per_step == 2
     later = context._replace(key=context.key + 1, step=tf.constant(4, tf.int64))

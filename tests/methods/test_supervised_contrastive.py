@@ -28,15 +28,15 @@ def test_the_terms_are_the_mean_cross_entropy_and_the_sum_over_both_anchors(forw
     passes = [tiny_network.forward(method, views[name]) for name in ("view_1", "view_2")]
     ce = np.mean([tiny_network.cross_entropy(logits, labels) for _, logits in passes], axis=0)
     np.testing.assert_allclose(terms["ce"], ce, rtol=1e-4, atol=1e-5)
-    z = [one for one, _ in passes]
+    z = [embedding for embedding, _ in passes]
     if projected:
-        z = [one @ np.asarray(method.projection.weights[0], np.float64) for one in z]
+        z = [embedding @ np.asarray(method.projection.weights[0], np.float64) for embedding in z]
     predictions = np.stack([logits.argmax(-1) for _, logits in passes])
     expected = contrastive.ascl(z, labels, predictions, "global", 0.3, "cosine")
     np.testing.assert_allclose(terms["contrastive"], expected, rtol=1e-3)
-    same = (labels[:, None] == labels).sum(-1)
-    np.testing.assert_array_equal(terms["positives_clean"], 2 * same - 1)
-    np.testing.assert_array_equal(terms["negatives_clean"], 2 * (len(labels) - same))
+    class_sizes = (labels[:, None] == labels).sum(-1)
+    np.testing.assert_array_equal(terms["positives_clean"], 2 * class_sizes - 1)
+    np.testing.assert_array_equal(terms["negatives_clean"], 2 * (len(labels) - class_sizes))
     assert not np.any(terms["positives_adversarial"]) and not np.any(terms["negatives_adversarial"])
 
 
@@ -44,8 +44,8 @@ def test_the_views_are_two_draws_of_the_augmentation():
     method = tiny_network.build(SupervisedContrastive, augmentation=SHIFT)
     batch, context = tiny_network.batch()
     views = method.make_views(batch, context)
-    first, second, images = (np.asarray(one) for one in (views["view_1"], views["view_2"], batch.images))
-    for one, other in ((first, second), (first, images), (second, images)):
-        assert np.abs(one - other).max(axis=(1, 2, 3)).min() > 1e-3
+    first, second, images = (np.asarray(array) for array in (views["view_1"], views["view_2"], batch.images))
+    for view, other in ((first, second), (first, images), (second, images)):
+        assert np.abs(view - other).max(axis=(1, 2, 3)).min() > 1e-3
     again = method.make_views(batch, context)
     np.testing.assert_array_equal(again["view_1"], first)

@@ -21,7 +21,7 @@ def represented(method, views) -> list:
     with method.encoder.accepting_any_size():
         parts = [method.encoder(size, training=True) for size in sizes if size is not None]
     projected = method.projection(tf.concat(parts, axis=0), training=True)
-    return [oracle.unit(one) for one in np.split(projected.numpy(), len(views))]
+    return [oracle.unit(rows) for rows in np.split(projected.numpy(), len(views))]
 
 
 @pytest.mark.parametrize("row", ["swav", "swav_queue"])
@@ -35,9 +35,9 @@ def test_the_loss_is_the_paper_s(row):
     terms, _ = method.loss_terms(views, batch, context)
     kernel = method.prototypes.kernel.numpy().astype(np.float64)
     z = represented(method, views)
-    scores = [one @ kernel for one in z]
+    scores = [rows @ kernel for rows in z]
     stacked = [np.concatenate([queue[i] @ kernel, scores[i]]) if row == "swav_queue" else scores[i] for i in (0, 1)]
-    codes = [oracle.sinkhorn(one, 0.05, 3)[-12:] for one in stacked]
+    codes = [oracle.sinkhorn(rows, 0.05, 3)[-12:] for rows in stacked]
     np.testing.assert_allclose(terms["swapped_prediction"], oracle.swapped(codes, scores, 0.1), rtol=2e-4)
 
 

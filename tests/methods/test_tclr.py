@@ -59,23 +59,23 @@ def test_the_terms_are_the_losses_of_the_projections(across, forward):
         return method.project(method.encoder(clip, training=False)).numpy()
 
     def slices(clip):
-        kept = {}
-        method.encoder(clip, training=False, at_stage=lambda index, hidden: kept.setdefault(index, hidden))
-        pooled = kept[1].numpy().mean(axis=(2, 3))
+        states = {}
+        method.encoder(clip, training=False, at_stage=lambda index, hidden: states.setdefault(index, hidden))
+        pooled = states[1].numpy().mean(axis=(2, 3))
         return np.stack([method.project(tf.constant(pooled[:, part])).numpy() for part in range(PARTS)], axis=1)
 
     sparse = np.stack([projected(views[f"sparse_{number}"]) for number in "12"], axis=1)
     dense = [np.stack([projected(views[f"dense_{n}"][:, part]) for part in range(PARTS)], axis=1) for n in "12"]
-    own = [slices(views[f"sparse_{number}"]) for number in "12"]
+    long_clips = [slices(views[f"sparse_{number}"]) for number in "12"]
     sets = np.concatenate(dense, axis=1)
     pairs = [pair for pair in itertools.permutations(range(2 * PARTS), 2) if across or (pair[0] - pair[1]) % PARTS == 0]
     assert len(pairs) == (12 if across else 4)
     expected = {
         "instance_sparse": oracle.instances(sparse, 0.3, [(0, 1), (1, 0)]),
         "instance_dense": oracle.instances(sets, 0.3, pairs),
-        "local_local": [oracle.local_local(one, other, 0.3) for one, other in zip(*dense, strict=True)],
+        "local_local": [oracle.local_local(first, other, 0.3) for first, other in zip(*dense, strict=True)],
         "global_local": [
-            np.mean([oracle.global_local(a[video], b[video], 0.3) for a in own for b in dense])
+            np.mean([oracle.global_local(a[video], b[video], 0.3) for a in long_clips for b in dense])
             for video in range(COUNT)
         ],
     }
@@ -84,7 +84,7 @@ def test_the_terms_are_the_losses_of_the_projections(across, forward):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"parts": 1}, "TCLR.parts is 1"),
         ({"temperature": 0.0}, "TCLR.temperature 0.0"),
@@ -92,8 +92,8 @@ def test_the_terms_are_the_losses_of_the_projections(across, forward):
         ({"frames": 1}, "1 x 2, but the last stage of the encoder has 1 slices in time: set TCLR.parts = 1"),
     ],
 )
-def test_refusals(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_refusals(settings, message):
+    with pytest.raises(ValueError, match=message):
         make(**settings).build((None, 5, 8, 8, 1))
 
 

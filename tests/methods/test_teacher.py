@@ -36,16 +36,16 @@ def test_it_is_the_size_of_the_teachers_input_gradient(exported):
     teacher, folder = exported
     batch, context = tiny.batch()
     expected = np.abs(tiny.input_gradient(teacher, batch.images, np.eye(tiny.CLASSES)[batch.labels]))
-    found = TeacherUtility(path=str(folder))(batch.images, batch.labels)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    utility = TeacherUtility(path=str(folder))(batch.images, batch.labels)
+    np.testing.assert_allclose(utility, expected, rtol=1e-4, atol=1e-6)
     student = tiny.build(FCL, perturbation=UtilityPerturbation(count=2), teacher=TeacherUtility(path=str(folder)))
     step = tf.function(lambda: student.make_views(batch, context), autograph=False)
     assert set(step()) == {"images", "least", "most", "usable"}
     np.testing.assert_allclose(student.utility(batch.images, batch.labels), expected, rtol=1e-4, atol=1e-6)
 
 
-def refuse(teacher, said, shape=tiny.SHAPE, classes=tiny.CLASSES):
-    with pytest.raises(ValueError, match=said):
+def refuse(teacher, message, shape=tiny.SHAPE, classes=tiny.CLASSES):
+    with pytest.raises(ValueError, match=message):
         teacher.check(shape, classes)
 
 

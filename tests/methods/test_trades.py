@@ -48,5 +48,5 @@ def test_the_labels_do_not_steer_the_adversary():
     )
     batch, context = tiny_network.batch()
     wrong = batch._replace(labels=(batch.labels + 1) % 3)
-    first, second = (method.make_views(one, context)["adversarial"] for one in (batch, wrong))
+    first, second = (method.make_views(data, context)["adversarial"] for data in (batch, wrong))
     np.testing.assert_array_equal(first, second)

@@ -74,7 +74,7 @@ def test_schedules_follow_the_updates():
 
 
 @pytest.mark.parametrize(
-    ("method", "compiled", "said"),
+    ("method", "compiled", "message"),
     [
         (lambda: DINO(*tiny.parts(), prototypes=Prototypes(3), **VIEWS), {"optimizer": optimizer(2)}, "its center"),
         (
@@ -98,12 +98,12 @@ def test_schedules_follow_the_updates():
         ),
     ],
 )
-def test_what_would_be_ignored_is_refused(method, compiled, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_would_be_ignored_is_refused(method, compiled, message):
+    with pytest.raises(ValueError, match=message):
         method().compile(**compiled)
 
 
-class One(keras.layers.Layer):
+class UnitLoss(keras.layers.Layer):
     """Adds 1 to the loss in each of its passes."""
 
     def call(self, images):
@@ -122,7 +122,7 @@ class One(keras.layers.Layer):
     ],
 )
 def test_losses_of_layers_count_for_every_pass(kind, keywords, passes):
-    layers = [keras.Input(battery.IMAGE_SHAPE), One(), keras.layers.Flatten(), keras.layers.Dense(4)]
+    layers = [keras.Input(battery.IMAGE_SHAPE), UnitLoss(), keras.layers.Flatten(), keras.layers.Dense(4)]
     method = kind(keras.Sequential(layers), LinearHead(3), **keywords)
     method.compile(keras.optimizers.SGD(0.0), jit_compile=False)
     images, labels = battery.data(4)
@@ -134,9 +134,11 @@ def test_losses_of_layers_count_for_every_pass(kind, keywords, passes):
 @pytest.mark.parametrize("kind", [DINO, SwAV, FreeAdversarialTraining])
 def test_the_state_of_a_loss_or_an_attack_is_float32_in_pure_16_bits(kind):
     keras.config.set_dtype_policy("bfloat16")
-    own = {"prototypes": Prototypes(3), **({"queue_length": 4} if kind is SwAV else {}), **VIEWS}
-    own["projection"] = LinearProjection(4)
-    method = kind(battery.encoder(), LinearHead(3), **({"threat": ATTACK.threat} if kind.__name__[0] == "F" else own))
+    settings = {"prototypes": Prototypes(3), **({"queue_length": 4} if kind is SwAV else {}), **VIEWS}
+    settings["projection"] = LinearProjection(4)
+    method = kind(
+        battery.encoder(), LinearHead(3), **({"threat": ATTACK.threat} if kind.__name__[0] == "F" else settings)
+    )
     method.compile(keras.optimizers.SGD(0.1), jit_compile=False)
     images, labels = battery.data(4)
     assert np.isfinite(float(method.train_step((tf.constant(images), tf.constant(labels)))["loss"]))

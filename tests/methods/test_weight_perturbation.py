@@ -45,7 +45,7 @@ def test_a_step_is_taken_at_the_perturbed_kernels_which_move_back():
 
     def total(arrays):
         pairs = [gradients(arrays, view.numpy(), labels) for view in (views["images"], views["adversarial"])]
-        return [one + other for one, other in zip(*pairs, strict=True)]
+        return [first + other for first, other in zip(*pairs, strict=True)]
 
     moved = []
     for array, gradient in zip(before, total(before), strict=True):
@@ -58,14 +58,14 @@ def test_a_step_is_taken_at_the_perturbed_kernels_which_move_back():
     ]
     after = stepped(method, views, batch)
     plain = stepped(tiny.build(AdversarialTraining), views, batch)
-    for place, (found, wanted, other) in enumerate(zip(after, expected, plain, strict=True)):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-        assert np.abs(wanted - other).max() > 1e-3, place
+    for number, (weight, expected_weight, other) in enumerate(zip(after, expected, plain, strict=True)):
+        np.testing.assert_allclose(weight, expected_weight, rtol=1e-4, atol=1e-5)
+        assert np.abs(expected_weight - other).max() > 1e-3, number
 
 
 def test_the_perturbation_has_gamma_times_the_length_of_the_weights():
-    found = perturbation(tf.constant([3.0, 4.0]), tf.constant([0.0, -2.0]), 0.01)
-    np.testing.assert_allclose(found, [0.0, -0.05], rtol=1e-6)
+    change = perturbation(tf.constant([3.0, 4.0]), tf.constant([0.0, -2.0]), 0.01)
+    np.testing.assert_allclose(change, [0.0, -0.05], rtol=1e-6)
     tiny_gradient = perturbation(tf.constant([3.0, 4.0]), tf.constant([1e-30, 0.0]), 0.01)
     assert float(tf.norm(tiny_gradient)) <= 0.05 + 1e-6 and np.all(np.isfinite(tiny_gradient))
     for bad in (np.nan, np.inf):  # a skipped step of loss scaling
@@ -136,11 +136,11 @@ def test_it_is_refused_where_nothing_would_move():
 )
 def test_smoothed_labels_enter_the_cross_entropies_alone(kind):
     smoothing = 0.3
-    plain, smooth = (tiny.build(kind, label_smoothing=each) for each in (0.0, smoothing))
+    plain, smooth = (tiny.build(kind, label_smoothing=value) for value in (0.0, smoothing))
     batch, context = tiny.batch()
     views = plain.make_views(batch, context)
     np.testing.assert_array_equal(smooth.make_views(batch, context)["adversarial"], views["adversarial"])
-    (before, _), (terms, _) = (each.loss_terms(views, batch, context) for each in (plain, smooth))
+    (before, _), (terms, _) = (method.loss_terms(views, batch, context) for method in (plain, smooth))
     targets = (1 - smoothing) * np.eye(tiny.CLASSES)[batch.labels] + smoothing / tiny.CLASSES
     for name, view in (("ce", views["images"]), ("ce_adv", views["adversarial"])):
         if name in terms:

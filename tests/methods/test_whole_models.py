@@ -47,7 +47,7 @@ def test_a_classifier_is_split_before_its_last_layer_and_trained(functional, cap
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: TRADES(classifier("softmax")), "'whole' ends in a softmax: leave its last layer out"),
         (
@@ -60,6 +60,6 @@ def test_a_classifier_is_split_before_its_last_layer_and_trained(functional, cap
         (lambda: Supervised(DigitsCNN(), LinearHead(3)).load_weights("x.weights.h5"), "call build"),
     ],
 )
-def test_what_cannot_be_split_or_loaded_says_what_to_do(make, said):
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_be_split_or_loaded_says_what_to_do(make, message):
+    with pytest.raises(InputError, match=message):
         make()

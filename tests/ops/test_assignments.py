@@ -24,12 +24,12 @@ def test_codes_beside_recorded_ones():
 @pytest.mark.parametrize(("temperature", "iterations"), [(0.05, 3), (0.5, 1), (1.0, 30), (0.1, 0)])
 def test_codes_beside_the_listing(temperature, iterations):
     scores = np.random.default_rng(0).uniform(-1, 1, (8, 5))
-    found = assignments.sinkhorn(tf.constant(scores), temperature=temperature, iterations=iterations).numpy()
+    codes = assignments.sinkhorn(tf.constant(scores), temperature=temperature, iterations=iterations).numpy()
     expected = oracle.sinkhorn(scores, temperature, iterations) if iterations else oracle.softmax(scores / temperature)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(codes, expected, atol=1e-5)
+    np.testing.assert_allclose(codes.sum(axis=1), 1.0, rtol=1e-5)
     if iterations == 30:
-        np.testing.assert_allclose(found.sum(axis=0), 8 / 5, rtol=1e-4)
+        np.testing.assert_allclose(codes.sum(axis=0), 8 / 5, rtol=1e-4)
 
 
 def test_weights_count_rows_and_leave_rows_out():
@@ -51,10 +51,10 @@ def test_scores_of_any_size_are_finite_and_get_no_gradient():
 
 
 def test_the_entropy_of_the_mean_assignment():
-    even, one = tf.eye(4), tf.one_hot([1, 1, 1, 1], 4)
+    even, concentrated = tf.eye(4), tf.one_hot([1, 1, 1, 1], 4)
     assert float(assignments.mean_entropy([even])) == pytest.approx(1.0)
-    assert float(assignments.mean_entropy([one, one])) == pytest.approx(0.0)
+    assert float(assignments.mean_entropy([concentrated, concentrated])) == pytest.approx(0.0)
     # (5/8, 1/8, 1/8, 1/8): three quarters of one, a quarter of all.
     p = np.array([5, 1, 1, 1]) / 8
-    found = float(assignments.mean_entropy([tf.one_hot([0, 0, 0, 0], 4), even]))
-    assert found == pytest.approx(-(p * np.log(p)).sum() / np.log(4), rel=1e-5)
+    entropy = float(assignments.mean_entropy([tf.one_hot([0, 0, 0, 0], 4), even]))
+    assert entropy == pytest.approx(-(p * np.log(p)).sum() / np.log(4), rel=1e-5)

@@ -19,7 +19,7 @@ def test_ids_and_one_hot_rows_are_ids_whatever_of_their_shape_is_known(labels):
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "message"),
     [
         (ROWS * 0.9 + 0.1 / 3, "soft labels; mix later"),
         (ROWS + ROWS[::-1], "soft labels"),
@@ -28,10 +28,10 @@ def test_ids_and_one_hot_rows_are_ids_whatever_of_their_shape_is_known(labels):
         (np.array(["a", "b"]), "got string"),
     ],
 )
-def test_what_is_no_class_is_refused_eagerly_and_in_a_graph(labels, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_class_is_refused_eagerly_and_in_a_graph(labels, message):
+    with pytest.raises(ValueError, match=message):
         batch_checks.class_ids(labels, "it", "; mix later")
-    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=said):
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
         tf.function(batch_checks.class_ids, autograph=False)(tf.constant(labels), "it", "; mix later")
 
 
@@ -69,7 +69,7 @@ def test_token_ids_outside_the_vocabulary_are_named(bad):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         ({"image": ROWS, "meta": ROWS}, r"or a dict with the key 'images'; got the keys \['image', 'meta'\]"),
         ([ROWS, ROWS], "one input, got 2"),
@@ -77,8 +77,8 @@ def test_token_ids_outside_the_vocabulary_are_named(bad):
         (tf.RaggedTensor.from_tensor(ROWS), "pad tokens by 0"),
     ],
 )
-def test_other_structures_than_one_input_are_refused(inputs, said):
-    with pytest.raises(ValueError, match=f"^it takes .*{said}"):
+def test_other_structures_than_one_input_are_refused(inputs, message):
+    with pytest.raises(ValueError, match=f"^it takes .*{message}"):
         batch_checks.examples_of(inputs, "it")
-    for same in (ROWS, {"images": ROWS, "weight": LABELS}):
-        assert batch_checks.examples_of(same, "it") is ROWS
+    for inputs_with_images in (ROWS, {"images": ROWS, "weight": LABELS}):
+        assert batch_checks.examples_of(inputs_with_images, "it") is ROWS

@@ -37,12 +37,12 @@ class Batches(keras.utils.PyDataset):
     ],
 )
 def test_streams_are_their_arrays(stream):
-    for found, expected in zip(finite.arrays_of(stream), (IMAGES, LABELS), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for array, expected in zip(finite.arrays_of(stream), (IMAGES, LABELS), strict=True):
+        np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((PAIRS.batch(4).repeat(),), "needs a data set that ends"),
         ((PAIRS.batch(4).repeat().filter(lambda x, y: True),), "without end: call .take"),
@@ -53,12 +53,15 @@ def test_streams_are_their_arrays(stream):
         ((Batches(count=0),), "without examples"),
         ((PAIRS.batch(4).map(lambda x, y: x),), r"batches \(images, labels\) or dicts .* got ndarray"),
         ((PAIRS.batch(4).map(lambda x, y: ((x, x), y)),), r"batches \(images, labels\)"),
-        ((NAMED.batch(4).map(lambda one: {"pixels": one["image"], "label": one["label"]}),), "got .'label', 'pixels'."),
+        (
+            (NAMED.batch(4).map(lambda element: {"pixels": element["image"], "label": element["label"]}),),
+            "got .'label', 'pixels'.",
+        ),
         ((IMAGES,), "takes labels with arrays"),
         ((PAIRS.batch(4), LABELS), "got labels twice"),
     ],
 )
-def test_what_is_no_finite_set_of_batches_is_refused(arguments, said, monkeypatch):
+def test_what_is_no_finite_set_of_batches_is_refused(arguments, message, monkeypatch):
     monkeypatch.setattr(finite, "_MOST_BYTES", 10 * IMAGES.nbytes)
-    with pytest.raises(InputError, match=f"^It .*{said}"):
+    with pytest.raises(InputError, match=f"^It .*{message}"):
         finite.arrays_of(*arguments, caller="It")

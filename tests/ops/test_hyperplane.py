@@ -52,8 +52,8 @@ def test_a_large_image_in_its_own_shape(kind):
     shape = [4, 32, 32, 3]
     got = project(points.reshape(shape), normals.reshape(shape), offsets, kind)
     expected = [oracle.move(*row, kind) for row in zip(points, normals, offsets, strict=True)]
-    norms = [projections.measure(one, kind) for one in got]
-    np.testing.assert_allclose(norms, [projections.measure(one, kind) for one in expected], rtol=1e-4)
+    norms = [projections.measure(move, kind) for move in got]
+    np.testing.assert_allclose(norms, [projections.measure(move, kind) for move in expected], rtol=1e-4)
     np.testing.assert_allclose(got.reshape(4, -1), expected, atol=1e-3 if kind == "l1" else 2e-5)
 
 
@@ -62,8 +62,8 @@ def test_far_from_the_walls_it_is_the_distance_in_the_dual_norm(kind, dual):
     points, normals, offsets = case(3, 12)
     got = project(points, normals, offsets, kind, low=-1e6, high=1e6)
     excess = np.sum(normals.astype(np.float64) * points, axis=1) - offsets
-    expected = np.abs(excess) / [projections.measure(one, dual) for one in normals]
-    np.testing.assert_allclose([projections.measure(one, kind) for one in got], expected, rtol=1e-4)
+    expected = np.abs(excess) / [projections.measure(normal, dual) for normal in normals]
+    np.testing.assert_allclose([projections.measure(move, kind) for move in got], expected, rtol=1e-4)
     if kind == "l2":
         length = np.sum(normals.astype(np.float64) ** 2, axis=1)
         np.testing.assert_allclose(got, -(excess / length)[:, None] * normals, rtol=1e-3, atol=1e-4)
@@ -73,13 +73,13 @@ def test_far_from_the_walls_it_is_the_distance_in_the_dual_norm(kind, dual):
 def test_equals_linear_programming(kind):
     # Neither our formulas nor the oracle's. Unknown: the move, and bounds of its entries' magnitudes.
     points, normals, offsets = case(5, 6)
-    kept = within_reach(points, normals, offsets)
-    assert kept.sum() >= 4
+    reachable = within_reach(points, normals, offsets)
+    assert reachable.sum() >= 4
     got = project(points, normals, offsets, kind)
     bounds, ones = 6 if kind == "l1" else 1, np.eye(6) if kind == "l1" else np.ones([6, 1])
     cost = np.concatenate([np.zeros(6), np.ones(bounds)])
     below = np.block([[np.eye(6), -ones], [-np.eye(6), -ones]])
-    for t, w, b, move in zip(points[kept], normals[kept], offsets[kept], got[kept], strict=True):
+    for t, w, b, move in zip(points[reachable], normals[reachable], offsets[reachable], got[reachable], strict=True):
         scale = np.abs(w).max()
         equal, gap = np.concatenate([w / scale, np.zeros(bounds)])[None], (b - t.astype(float) @ w) / scale
         box = [(-x, 1 - x) for x in t] + [(0, None)] * bounds
@@ -90,10 +90,12 @@ def test_equals_linear_programming(kind):
 
 def test_equals_quadratic_programming_in_l2():
     points, normals, offsets = case(6, 6)
-    kept = within_reach(points, normals, offsets)
-    assert kept.sum() >= 4
+    reachable = within_reach(points, normals, offsets)
+    assert reachable.sum() >= 4
     got = project(points, normals, offsets, "l2")
-    for t, w, b, move in zip(points[kept].astype(float), normals[kept], offsets[kept], got[kept], strict=True):
+    for t, w, b, move in zip(
+        points[reachable].astype(float), normals[reachable], offsets[reachable], got[reachable], strict=True
+    ):
         unit = w.astype(float) / np.linalg.norm(w)
         gap = (b - t @ w) / np.linalg.norm(w)
         solution = scipy.optimize.minimize(
@@ -123,7 +125,7 @@ def test_properties(seed, kind):
     feasible = np.abs(np.sum(normals * (pushed - ends), axis=1)) <= 1e-6 * np.abs(normals).sum(axis=1)
     for here, there, ours in zip(points[feasible], pushed[feasible], moves[feasible], strict=True):
         mixed = [share * (there - here) + (1 - share) * ours for share in (0.01, 1.0)]
-        assert all(projections.measure(ours, kind) <= projections.measure(one, kind) + 1e-4 for one in mixed)
+        assert all(projections.measure(ours, kind) <= projections.measure(blend, kind) + 1e-4 for blend in mixed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,7 +144,7 @@ def test_the_length_of_the_normal_does_not_matter(kind, scale):
     normals /= np.abs(normals).max(axis=1, keepdims=True)
     excess = np.linspace(-1.5, 1.5, 8, dtype=np.float32)
     plain = hyperplane.move(tf.constant(points), tf.constant(normals), tf.constant(excess), kind)
-    scaled = [np.float32(scale) * each for each in (normals, excess)]
+    scaled = [np.float32(scale) * array for array in (normals, excess)]
     np.testing.assert_allclose(hyperplane.move(tf.constant(points), *map(tf.constant, scaled), kind), plain, atol=1e-6)
 
 

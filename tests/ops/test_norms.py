@@ -26,7 +26,7 @@ def _box_case(seed, size, count=6):
 @pytest.mark.parametrize("kind", KINDS)
 def test_norm_is_its_definition(kind):
     x = np.random.default_rng(0).standard_normal([4, 3, 2, 5]).astype(np.float32)
-    expected = [projections.measure(one.ravel(), kind) for one in x]
+    expected = [projections.measure(row.ravel(), kind) for row in x]
     np.testing.assert_allclose(norms.norm(tf.constant(x), kind), expected, rtol=1e-6)
 
 
@@ -76,7 +76,7 @@ def test_unknown_kind_names_the_valid_ones():
 def test_projection_onto_the_ball_equals_the_oracle(kind, size, epsilon):
     x = (2 * np.random.default_rng(size).standard_normal([6, size])).astype(np.float32)
     got = norms.project_ball(tf.constant(x), kind, epsilon)
-    expected = [projections.project(0 * one, one, kind, epsilon) for one in x]
+    expected = [projections.project(0 * row, row, kind, epsilon) for row in x]
     np.testing.assert_allclose(got, expected, atol=2e-6 * max(1, epsilon))
 
 
@@ -152,7 +152,7 @@ def test_steepest_step_reaches_the_dual_norm(kind, dual, scale):
     step = norms.unit_steepest(tf.constant(gradient), kind).numpy()
     np.testing.assert_allclose(norms.norm(tf.constant(step), kind), 1.0, rtol=1e-6)
     reached = np.sum(gradient.astype(float) * step, axis=(1, 2))
-    expected = [projections.measure(one.ravel(), dual) for one in gradient]
+    expected = [projections.measure(row.ravel(), dual) for row in gradient]
     np.testing.assert_allclose(reached, expected, rtol=1e-5)
 
 
@@ -233,7 +233,7 @@ def test_proximal_and_the_dual_projection_sum_to_the_point(kind, strength):
     # s = prox_T(s) + the projection onto the dual ball of radius T, here by bisection in float64.
     s = np.random.default_rng(0).standard_normal([6, 9]).astype(np.float32)
     got = norms.proximal(tf.constant(s), kind, strength)
-    rest = [projections.project(0 * one, one, DUAL[kind], strength) for one in s]
+    rest = [projections.project(0 * row, row, DUAL[kind], strength) for row in s]
     np.testing.assert_allclose(got + np.array(rest), s, atol=3e-6)
 
 
@@ -245,15 +245,15 @@ def test_a_general_minimizer_finds_nothing_lower_than_the_proximal_point(kind):
         value = proximal_objective(got, s, kind, 0.6)
         starts = [s, 0 * s, got, *rng.standard_normal([6, 3])]
         if kind == "l0":  # every support: the best v on it is s itself
-            others = [np.where(np.array(mask), s, 0.0) for mask in np.ndindex(2, 2, 2)]
+            candidates = [np.where(np.array(mask), s, 0.0) for mask in np.ndindex(2, 2, 2)]
         else:
             options = {"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000, "maxfev": 4000}
             arguments = (s, kind, 0.6)
-            others = [
+            candidates = [
                 scipy.optimize.minimize(proximal_objective, start, arguments, "Nelder-Mead", options=options).x
                 for start in starts
             ]
-        lowest = min(proximal_objective(other, s, kind, 0.6) for other in others)
+        lowest = min(proximal_objective(other, s, kind, 0.6) for other in candidates)
         assert value == pytest.approx(lowest, abs=1e-6)
 
 

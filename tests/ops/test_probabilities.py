@@ -42,17 +42,17 @@ def test_the_odds_of_sigmoids_are_their_logits_with_their_slopes():
     logits = tf.constant([[-60.0, -3.0, 0.0, 5.0, 15.0]])
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        found = probabilities.log_odds(tf.sigmoid, logits)
-    np.testing.assert_allclose(found, logits, rtol=0.02)
-    np.testing.assert_allclose(tape.gradient(found, logits), np.ones((1, 5)), rtol=1e-3)
+        odds = probabilities.log_odds(tf.sigmoid, logits)
+    np.testing.assert_allclose(odds, logits, rtol=0.02)
+    np.testing.assert_allclose(tape.gradient(odds, logits), np.ones((1, 5)), rtol=1e-3)
 
 
 def test_nothing_is_infinite_and_the_largest_answer_stays_the_largest():
     answers = np.array([[0.0, 1.0, 0.5], [1e-20, 1e-25, 0.0], [1.5, 1.2, 1.0], [0.99999994, 1.0, 0.9]], np.float32)
     for inverse in probabilities.INVERSES.values():
-        found = inverse(tf.identity, answers).numpy()
-        assert np.all(np.isfinite(found))
-        np.testing.assert_array_equal(found.argmax(axis=1), answers.argmax(axis=1))
+        values = inverse(tf.identity, answers).numpy()
+        assert np.all(np.isfinite(values))
+        np.testing.assert_array_equal(values.argmax(axis=1), answers.argmax(axis=1))
 
 
 def test_kl_matches_the_sum_over_classes():

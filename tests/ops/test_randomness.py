@@ -11,8 +11,8 @@ def test_a_key_follows_from_its_path_alone():
     key = randomness.make_key(3, "attack", 5)
     np.testing.assert_array_equal(key, randomness.make_key(3, "attack", tf.constant(5, tf.int64)))
     np.testing.assert_array_equal(key, randomness.fold(randomness.make_key(3, "attack"), 5))
-    others = [(3, "attack", 6), (4, "attack", 5), (3, "views", 5), (3, 5, "attack")]
-    assert all(np.any(key.numpy() != randomness.make_key(*other).numpy()) for other in others)
+    paths = [(3, "attack", 6), (4, "attack", 5), (3, "views", 5), (3, 5, "attack")]
+    assert all(np.any(key.numpy() != randomness.make_key(*other).numpy()) for other in paths)
 
 
 def test_an_examples_key_is_a_fold_of_its_index():
@@ -31,9 +31,9 @@ def test_folding_a_stack_folds_each_key():
 @pytest.mark.parametrize("sampler", [randomness.uniform(-1.0, 2.0), randomness.normal(0.5)])
 def test_a_draw_by_example_does_not_know_its_batch(sampler):
     key = randomness.make_key(0, "x")
-    whole = randomness.draw(sampler, randomness.example_keys(key, tf.range(6)), [6, 3, 2])
+    full = randomness.draw(sampler, randomness.example_keys(key, tf.range(6)), [6, 3, 2])
     part = randomness.draw(sampler, randomness.example_keys(key, tf.constant([4, 1])), [2, 3, 2])
-    np.testing.assert_array_equal(part, tf.gather(whole, [4, 1]))
+    np.testing.assert_array_equal(part, tf.gather(full, [4, 1]))
 
 
 def test_draws_have_their_distribution():

@@ -22,7 +22,7 @@ def padded(rows):
 
 def phi(sentence):
     """An embedding that knows the order of words: tanh of the sum of a vector by word and place."""
-    return np.tanh(sum((TABLE[word, place] for place, word in enumerate(sentence)), np.zeros(FEATURES)))
+    return np.tanh(sum((TABLE[word, position] for position, word in enumerate(sentence)), np.zeros(FEATURES)))
 
 
 def embed(tokens):
@@ -52,10 +52,10 @@ def test_several_tokens_less():
 
 
 @pytest.mark.parametrize("block_size", [None, 1, 5, 28, 100])
-@pytest.mark.parametrize("known", [True, False])
-def test_utility_and_sensitivity_are_those_of_one_removal_after_the_other(block_size, known):
+@pytest.mark.parametrize("static", [True, False])
+def test_utility_and_sensitivity_are_those_of_one_removal_after_the_other(block_size, static):
     rows, labels = sentences(), np.array([0, 2, 1, 1], np.int32)
-    shape = [4 if known else None, LENGTH]
+    shape = [4 if static else None, LENGTH]
     signature = [tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape[:1], tf.int32)]
     utilities = tf.function(lambda x, y: removal.utility(loss, x, y, block_size=block_size), signature)
     sensitivities = tf.function(lambda x: removal.sensitivity(embed, x, block_size=block_size), signature[:1])
@@ -67,13 +67,15 @@ def test_utility_and_sensitivity_are_those_of_one_removal_after_the_other(block_
             logits = phi(words)
             return np.log(np.exp(logits).sum()) - logits[label]
 
-        for place in range(LENGTH):
-            if place >= len(sentence):
-                assert utility[row, place] == sensitivity[row, place] == 0.0
+        for position in range(LENGTH):
+            if position >= len(sentence):
+                assert utility[row, position] == sensitivity[row, position] == 0.0
                 continue
-            shorter = sentence[:place] + sentence[place + 1 :]
-            assert utility[row, place] == pytest.approx(abs(cross_entropy(sentence) - cross_entropy(shorter)), abs=2e-6)
-            assert sensitivity[row, place] == pytest.approx(np.linalg.norm(phi(sentence) - phi(shorter)), abs=2e-6)
+            shorter = sentence[:position] + sentence[position + 1 :]
+            assert utility[row, position] == pytest.approx(
+                abs(cross_entropy(sentence) - cross_entropy(shorter)), abs=2e-6
+            )
+            assert sensitivity[row, position] == pytest.approx(np.linalg.norm(phi(sentence) - phi(shorter)), abs=2e-6)
 
 
 def test_no_pass_is_larger_than_its_block():
@@ -92,9 +94,9 @@ def test_no_pass_is_larger_than_its_block():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "block_size", "said"),
+    ("tokens", "block_size", "message"),
     [(tf.zeros([2, 3, 4], tf.int32), None, "known length"), (tf.zeros([2, 3], tf.int32), 0, "at least 1 removal")],
 )
-def test_what_does_not_fit_is_refused(tokens, block_size, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_does_not_fit_is_refused(tokens, block_size, message):
+    with pytest.raises(ValueError, match=message):
         removal.sensitivity(lambda x: tf.zeros([2, FEATURES]), tokens, block_size=block_size)

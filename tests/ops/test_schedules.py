@@ -26,8 +26,8 @@ def test_a_schedule_rises_and_goes_its_own_way():
     for length, expected in ((5, [0, 0.4, 1, 1, 0.1, 0.01]), (0, [1, 1, 1, 1, 0.1, 0.01])):
         ramp = LinearRamp(steps, length=length)
         twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ramp))
-        for each in (ramp, twin):
-            assert [float(each(step)) for step in (0, 2, 5, 9, 10, 20)] == pytest.approx(expected)
+        for schedule in (ramp, twin):
+            assert [float(schedule(step)) for step in (0, 2, 5, 9, 10, 20)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("wrong", [{"delay": -1}, {"length": -0.1}, {"steps_per_unit": 0}])

@@ -44,8 +44,8 @@ def test_utility_is_the_written_out_gradient(network):
     logits = z @ arrays[2] + arrays[3]
     residual = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)) - np.eye(3)[labels]
     expected = np.abs(np.einsum("bk,dk,bdj->bj", residual, arrays[2], jacobian)).reshape(images.shape)
-    found = maps.utility(objectives.cross_entropy(predict, labels), images)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
+    utility = maps.utility(objectives.cross_entropy(predict, labels), images)
+    np.testing.assert_allclose(utility, expected, rtol=1e-4, atol=2e-6)
 
 
 def test_sensitivity_is_the_norm_of_the_jacobian_s_columns(network):
@@ -59,8 +59,8 @@ def test_sensitivity_is_the_norm_of_the_jacobian_s_columns(network):
 def test_a_linear_model_has_one_sensitivity_everywhere():
     kernel = GENERATOR.normal(size=(12, 7)).astype(np.float32)
     images = tf.constant(GENERATOR.random((4, 2, 2, 3)), tf.float32)
-    found = sensitivity(lambda x: tf.reshape(x, [-1, 12]) @ kernel, images)
-    np.testing.assert_allclose(tf.reshape(found, [4, 12]), [np.linalg.norm(kernel, axis=1)] * 4, rtol=1e-5)
+    norms = sensitivity(lambda x: tf.reshape(x, [-1, 12]) @ kernel, images)
+    np.testing.assert_allclose(tf.reshape(norms, [4, 12]), [np.linalg.norm(kernel, axis=1)] * 4, rtol=1e-5)
 
 
 def test_permuted_pixels_have_permuted_maps(network):
@@ -69,12 +69,12 @@ def test_permuted_pixels_have_permuted_maps(network):
     back = np.argsort(order)
     shuffle = lambda x, to: tf.reshape(tf.gather(tf.reshape(x, [-1, 6]), to, axis=1), tf.shape(x))  # noqa: E731
     shuffled = shuffle(images, order)
-    found = sensitivity(lambda x: embed(shuffle(x, back)), shuffled)
-    np.testing.assert_allclose(found, shuffle(sensitivity(embed, images), order), rtol=1e-5)
+    map_of_shuffled = sensitivity(lambda x: embed(shuffle(x, back)), shuffled)
+    np.testing.assert_allclose(map_of_shuffled, shuffle(sensitivity(embed, images), order), rtol=1e-5)
     # The order of the features makes no difference, nor does a rotation of them.
     rotation, _ = np.linalg.qr(GENERATOR.normal(size=(5, 5)))
-    found = sensitivity(lambda x: embed(x) @ rotation.astype(np.float32), images)
-    np.testing.assert_allclose(found, sensitivity(embed, images), rtol=1e-4)
+    map_of_shuffled = sensitivity(lambda x: embed(x) @ rotation.astype(np.float32), images)
+    np.testing.assert_allclose(map_of_shuffled, sensitivity(embed, images), rtol=1e-4)
 
 
 @pytest.mark.parametrize(("width", "count"), [(40, 8), (40, 30), (6, 1)])
@@ -99,8 +99,8 @@ def test_projected_sensitivities_lie_within_their_error(network):
     images = tf.constant(GENERATOR.random((3, 2, 2, 3)), tf.float32)
     embed = lambda x: tf.tanh(tf.reshape(x, [-1, 12]) @ kernel)  # noqa: E731
     exact = sensitivity(embed, images).numpy()
-    found = sensitivity(embed, images, projections=50, key=KEY).numpy()
-    ratio, error = found**2 / exact**2, maps.projection_error(200, 50)
+    estimate = sensitivity(embed, images, projections=50, key=KEY).numpy()
+    ratio, error = estimate**2 / exact**2, maps.projection_error(200, 50)
     assert 0.1 * error < np.abs(ratio - 1).mean() < 1.6 * error and np.abs(ratio - 1).max() < 5 * error
     # As many directions as features span everything: exact, whatever was drawn.
     np.testing.assert_allclose(sensitivity(embed, images, projections=200, key=KEY), exact, rtol=1e-5)
@@ -113,10 +113,10 @@ def test_projected_sensitivities_lie_within_their_error(network):
 def test_squares_add_up_whatever_the_chunks(network):
     _, embed, images, _, _ = network
     directions, total = maps.random_directions(KEY, 5, 4), tf.zeros_like(images)
-    whole = maps.add_squared_derivatives(embed, images, directions, total)
+    at_once = maps.add_squared_derivatives(embed, images, directions, total)
     for start, end in ((0, 1), (1, 4)):
         total = maps.add_squared_derivatives(embed, images, directions[:, start:end], total)
-    np.testing.assert_array_equal(total, whole)
+    np.testing.assert_array_equal(total, at_once)
 
 
 def test_an_example_s_map_does_not_depend_on_its_batch(network):
@@ -149,18 +149,18 @@ def test_no_gradient_is_attached(network):
 
 
 def test_concentration_closed_forms():
-    one, equal, half = np.zeros(10), np.ones(10), np.repeat([0.0, 1.0], 5)
-    found = maps.concentration(tf.constant([one + np.eye(10)[3], equal, half, one]))
-    np.testing.assert_allclose(found, [0.9, 0.0, 0.5, np.nan], atol=1e-12)
+    single, equal, half = np.zeros(10), np.ones(10), np.repeat([0.0, 1.0], 5)
+    values = maps.concentration(tf.constant([single + np.eye(10)[3], equal, half, single]))
+    np.testing.assert_allclose(values, [0.9, 0.0, 0.5, np.nan], atol=1e-12)
 
 
 def test_concentration_is_the_mean_difference_of_pairs():
     values = GENERATOR.gamma(0.5, size=(3, 4, 5)).astype(np.float32)
     rows = values.reshape(3, -1).astype(np.float64)
     pairs = np.abs(rows[:, :, None] - rows[:, None, :]).mean(axis=(1, 2))
-    found = maps.concentration(values)
-    np.testing.assert_allclose(found, pairs / (2 * rows.mean(axis=1)), rtol=1e-12)
-    np.testing.assert_allclose(maps.concentration(1000 * values[:, ::-1]), found, rtol=1e-6)
+    concentrations = maps.concentration(values)
+    np.testing.assert_allclose(concentrations, pairs / (2 * rows.mean(axis=1)), rtol=1e-12)
+    np.testing.assert_allclose(maps.concentration(1000 * values[:, ::-1]), concentrations, rtol=1e-6)
 
 
 @pytest.mark.parametrize("levels", [2, 5, None])

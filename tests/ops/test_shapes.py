@@ -4,14 +4,14 @@ from tfrobust.ops.shapes import batch_size, by_example, shape_of
 
 
 def test_what_is_known_stays_static():
-    found = []
+    shapes = []
 
     def look(images):
-        found.append((batch_size(images), *shape_of(images)[1:]))
+        shapes.append((batch_size(images), *shape_of(images)[1:]))
         return tf.fill(shape_of(images), 1.0) * by_example(tf.range(1.0, batch_size(images) + 1), images)
 
     for count in (3, None):
         scaled = tf.function(look, [tf.TensorSpec([count, 2, 1])])(tf.zeros([3, 2, 1]))
         assert scaled.numpy().tolist() == [[[1], [1]], [[2], [2]], [[3], [3]]]
-    assert found[0] == (3, 2, 1) and tf.is_tensor(found[1][0]) and found[1][1:] == (2, 1)
+    assert shapes[0] == (3, 2, 1) and tf.is_tensor(shapes[1][0]) and shapes[1][1:] == (2, 1)
     assert by_example(2.0, tf.zeros([3, 2])).shape == (1, 1)

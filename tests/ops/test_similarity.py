@@ -13,9 +13,9 @@ GENERATOR = np.random.default_rng(17)
 def test_pairs_match_the_definition(kind, features):
     anchors, keys = (GENERATOR.normal(size=(n, features)).astype(np.float32) for n in (4, 6))
     keys[0] = anchors[0]
-    found = similarity.pairwise(anchors, keys, kind)
+    similarities = similarity.pairwise(anchors, keys, kind)
     expected = [[oracle.similarity(a, k, kind) for k in keys] for a in anchors]
-    np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-6)
+    np.testing.assert_allclose(similarities, expected, rtol=3e-6, atol=1e-6)
 
 
 def test_near_pairs_keep_their_distance():

@@ -65,7 +65,7 @@ def filtered(transformer, z, labels, *, step=0, rows=None, order=None):
 
 
 def as_keys(row):
-    return {(int(place) % COUNT, int(place) // COUNT) for place in np.flatnonzero(row)}
+    return {(int(position) % COUNT, int(position) // COUNT) for position in np.flatnonzero(row)}
 
 
 @pytest.mark.parametrize("views", [2, 3])
@@ -118,14 +118,14 @@ def test_in_blocks_the_loss_and_its_gradients_are_the_same(name):
         pairs = filtered(TRANSFORMERS[name], z, labels)
         return masked_contrastive(features, features, pairs, temperature=0.2, block_size=block)
 
-    found = []
+    results = []
     for block in (None, 4):
         with tf.GradientTape() as tape:
             tape.watch(features)
             values = tf.function(loss)(features, block)
-        found.append((values, tape.gradient(values, features)))
-    for whole, blocks in zip(*found, strict=True):
-        np.testing.assert_allclose(blocks, whole, rtol=1e-5, atol=1e-6)
+        results.append((values, tape.gradient(values, features)))
+    for dense, blocks in zip(*results, strict=True):
+        np.testing.assert_allclose(blocks, dense, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_own_views_are_never_touched(name):
     z, labels = drawn()
     pairs = filtered(TRANSFORMERS[name], z, labels)
     everything = tf.ones([2 * COUNT, 2 * COUNT], tf.bool)
-    own = masks.same_sample(pairs.anchors, pairs.keys).numpy()
+    own_views = masks.same_sample(pairs.anchors, pairs.keys).numpy()
     after = pairs.false_negatives(
         masks.PairMasks(~everything, everything), tf.ones([2 * COUNT] * 2), pairs.anchors, pairs.keys, 0
     )
-    assert after.negative.numpy()[own].all() and not after.positive.numpy()[own].any()
+    assert after.negative.numpy()[own_views].all() and not after.positive.numpy()[own_views].any()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -179,8 +179,8 @@ def test_local_anchors_take_rows_of_the_whole(name):
     """As on a replica: some images' anchors, in all their views, against the keys of all."""
     z, labels = drawn(5)
     mine = np.array([3, 4, 5, 12, 13, 14])
-    whole = filtered(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT))
-    for part, mask in zip(filtered(TRANSFORMERS[name], z, labels, rows=mine)(tf.range(6)), whole, strict=True):
+    full = filtered(TRANSFORMERS[name], z, labels)(tf.range(2 * COUNT))
+    for part, mask in zip(filtered(TRANSFORMERS[name], z, labels, rows=mine)(tf.range(6)), full, strict=True):
         np.testing.assert_array_equal(part, mask.numpy()[mine])
 
 
@@ -189,12 +189,12 @@ def test_detection_is_the_loops(name, monkeypatch):
     transformer, suspects = CASES[name]
     z, labels = drawn(6)
     expected = oracle.detection(labels, 2, lambda i, view: suspects(z, i, view))
-    whole = detection(filtered(transformer, z, labels))
+    dense = detection(filtered(transformer, z, labels))
     monkeypatch.setattr(masks, "BLOCK_ELEMENTS", 2 * 2 * COUNT * 5)  # five anchors, and a shorter last block
     compute = tf.function(detection, autograph=False) if name == "fnc" else detection
-    for found in (whole, compute(filtered(transformer, z, labels))):
-        assert list(found) == ["false_negatives_found", "true_negatives_removed", "negatives_left"]
-        np.testing.assert_allclose(list(found.values()), expected, rtol=1e-6)
+    for fractions in (dense, compute(filtered(transformer, z, labels))):
+        assert list(fractions) == ["false_negatives_found", "true_negatives_removed", "negatives_left"]
+        np.testing.assert_allclose(list(fractions.values()), expected, rtol=1e-6)
 
 
 def test_no_gradient_flows_through_the_features():
@@ -231,7 +231,7 @@ def test_clusters_are_a_fixed_point_of_k_means_on_the_sphere():
     features = clusters()
     labels = IFND(clusters=4).pseudo_labels(features, step=0, seed=1)
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    centroids = np.array([unit[labels == one].mean(axis=0) for one in range(4)])
+    centroids = np.array([unit[labels == cluster].mean(axis=0) for cluster in range(4)])
     for vector, label in zip(unit, labels, strict=True):
         assert np.argmin([np.sum((vector - centroid) ** 2) for centroid in centroids]) == label
 
@@ -247,8 +247,8 @@ def test_the_most_confident_share_is_accepted(share):
     confidence = []
     for vector, label in zip(unit, everything, strict=True):
         weights = []
-        for one in range(4):
-            centroid = unit[everything == one].mean(axis=0)
+        for cluster in range(4):
+            centroid = unit[everything == cluster].mean(axis=0)
             weights.append(np.exp(oracle.cosine(vector, centroid) / temperature))
         confidence.append(weights[label] / sum(weights))
     chosen = np.argsort(confidence)[len(features) - round(share * len(features)) :]

@@ -36,5 +36,5 @@ def test_by_rows_gives_the_rows_of_the_whole():
         return masks.PairMasks(masks.same_label(anchors, keys), masks.same_prediction(anchors, keys))
 
     rows = tf.constant([5, 0, 0, 3])
-    for part, whole in zip(masks.ByRows(rule, BOTH, BOTH)(rows), rule(BOTH, BOTH), strict=True):
-        np.testing.assert_array_equal(part, tf.gather(whole, rows))
+    for part, mask in zip(masks.ByRows(rule, BOTH, BOTH)(rows), rule(BOTH, BOTH), strict=True):
+        np.testing.assert_array_equal(part, tf.gather(mask, rows))

@@ -55,8 +55,8 @@ def test_masks_are_disjoint_and_never_select_the_anchor(name):
     positive, negative = (mask.numpy() for mask in RULES[name](tags, tags))
     assert not (positive & negative).any()
     assert not np.diag(positive).any() and not np.diag(negative).any()
-    whole = RULES["global"](tags, tags)
-    assert not (positive & ~whole.positive.numpy()).any() and not (negative & ~whole.negative.numpy()).any()
+    superset = RULES["global"](tags, tags)
+    assert not (positive & ~superset.positive.numpy()).any() and not (negative & ~superset.negative.numpy()).any()
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -73,8 +73,8 @@ def test_local_anchors_take_rows_of_the_gathered_batch():
     _, _, tags = drawn(9)
     mine = np.array([4, 5, 6, 15, 16, 17])
     for name, rule in RULES.items():
-        for part, whole in zip(rule(masks.take(tags, mine), tags), rule(tags, tags), strict=True):
-            np.testing.assert_array_equal(part, whole.numpy()[mine], err_msg=name)
+        for part, mask in zip(rule(masks.take(tags, mine), tags), rule(tags, tags), strict=True):
+            np.testing.assert_array_equal(part, mask.numpy()[mine], err_msg=name)
 
 
 def test_sample_ids_are_simclr():
@@ -111,11 +111,11 @@ def test_counts_of_the_paper_for_a_balanced_batch():
 def test_counting_in_blocks_is_counting(graph, monkeypatch):
     _, _, tags = drawn(5)
     rule = RULES["soft"]
-    whole = selection.count_pairs(rule(tags, tags), tags.view)
+    counts = selection.count_pairs(rule(tags, tags), tags.view)
     monkeypatch.setattr(masks, "BLOCK_ELEMENTS", 22 * 5)
     count = lambda: selection.count_pairs(masks.ByRows(rule, tags, tags), tags.view)  # noqa: E731
     for name, values in (tf.function(count) if graph else count)().items():
-        np.testing.assert_array_equal(values, whole[name])
+        np.testing.assert_array_equal(values, counts[name])
 
 
 def test_clean_views_says_which_views_are_clean():
