@@ -68,9 +68,9 @@ def test_pixels_of_applications_are_those_of_their_modules(name):
     module = sys.modules[getattr(keras.applications, name).__module__]
     backbone = identity_backbone(foreign.pixel_map(module.preprocess_input))
     mapped = backbone.standardize(tf.constant(BYTES / 255, tf.float32))
-    own = module.preprocess_input(BYTES.astype(np.float64))
-    np.testing.assert_allclose(mapped, own, rtol=1e-4, atol=1e-3 if np.abs(own).max() > 10 else 1e-5)
-    np.testing.assert_allclose(own, MODES[name](BYTES.astype(np.float64)), rtol=1e-6, atol=1e-5)
+    preprocessed = module.preprocess_input(BYTES.astype(np.float64))
+    np.testing.assert_allclose(mapped, preprocessed, rtol=1e-4, atol=1e-3 if np.abs(preprocessed).max() > 10 else 1e-5)
+    np.testing.assert_allclose(preprocessed, MODES[name](BYTES.astype(np.float64)), rtol=1e-6, atol=1e-5)
 
 
 def test_pixel_range_and_channel_order():
@@ -173,9 +173,9 @@ def test_dropout_is_found_and_stopped(tmp_path):
     assert np.any(encoder(IMAGES, training=True) != encoder(IMAGES))
     still = Backbone(model, pixel_range=(0, 1), dropout=False)
     still.save(tmp_path / "encoder.keras")
-    for each in (still, keras.saving.load_model(tmp_path / "encoder.keras")):
-        assert not foreign.random_layers(each.model)
-        np.testing.assert_array_equal(each(IMAGES, training=True), still(IMAGES))
+    for network in (still, keras.saving.load_model(tmp_path / "encoder.keras")):
+        assert not foreign.random_layers(network.model)
+        np.testing.assert_array_equal(network(IMAGES, training=True), still(IMAGES))
 
 
 @pytest.mark.rest  # two deep networks

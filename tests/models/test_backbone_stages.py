@@ -45,8 +45,8 @@ METHODS = {
 def our_resnet(branches: int = 1) -> ResNet:
     encoder = ResNet(8, widths=(2, 3, 4), activation="tanh", branches=branches)
     encoder.build((None, *battery.IMAGE_SHAPE))
-    for place, variable in enumerate(encoder.variables):
-        noise = tf.random.stateless_normal(variable.shape, [place, 7])
+    for number, variable in enumerate(encoder.variables):
+        noise = tf.random.stateless_normal(variable.shape, [number, 7])
         variable.assign(tf.abs(variable + 0.3 * noise) if "variance" in variable.path else variable + 0.3 * noise)
     return encoder
 
@@ -89,11 +89,11 @@ def twins(branches: int):
     for layer in theirs._flatten_layers():
         branched |= {id(group[0]): group for group in getattr(layer, "norm_branches", ())}
     pairs = convolutions + [
-        pair for one, new in norms for pair in zip(one.norms, branched.get(id(new), [new]), strict=True)
+        pair for norm, new in norms for pair in zip(norm.norms, branched.get(id(new), [new]), strict=True)
     ]
-    for one, other in pairs:
-        other.set_weights(one.get_weights())
-    return ours, theirs, [pair for layers in pairs for pair in zip(*(one.variables for one in layers), strict=True)]
+    for source, other in pairs:
+        other.set_weights(source.get_weights())
+    return ours, theirs, [pair for layers in pairs for pair in zip(*(layer.variables for layer in layers), strict=True)]
 
 
 # The first tier has one method with branches and one with stages.
@@ -107,7 +107,7 @@ def test_a_step_on_a_functional_resnet_is_that_on_our_own(name):
     *encoders, pairs = twins(branches)
     assert len(pairs) == len(encoders[0].variables) == len(encoders[1].variables)
     images, labels = (tf.constant(part) for part in battery.data())
-    before, logs = [one.numpy() for one, _ in pairs], []
+    before, logs = [variable.numpy() for variable, _ in pairs], []
     for encoder in encoders:
         keras.utils.set_random_seed(5)
         method = make(encoder, LinearHead(battery.CLASSES), seed=3)
@@ -118,10 +118,10 @@ def test_a_step_on_a_functional_resnet_is_that_on_our_own(name):
     for term, value in logs[0].items():
         np.testing.assert_allclose(logs[1][term], value, rtol=1e-4, atol=1e-5, err_msg=term)
     still = []
-    for old, (one, other) in zip(before, pairs, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-3, atol=2e-3, err_msg=f"{one.path} {other.path}")
-        if np.array_equal(one, old):
-            still.append(one.path)
+    for old, (variable, other) in zip(before, pairs, strict=True):
+        np.testing.assert_allclose(other, variable, rtol=1e-3, atol=2e-3, err_msg=f"{variable.path} {other.path}")
+        if np.array_equal(variable, old):
+            still.append(variable.path)
     # Batch norm subtracts what a bias adds.
     assert all(path.endswith("bias") for path in still)
 
@@ -136,8 +136,8 @@ def test_the_second_stage_takes_a_branch_over(branch):
     stages = {"method": ACL, "optimizer": keras.optimizers.SGD, "epochs": 1, "batch_size": 8}
     for encoder in (ours, theirs):
         Pretraining(**stages, frozen=False, branch=branch).hand_over(encoder)
-    for one, other in pairs:
-        np.testing.assert_array_equal(other, one)
+    for variable, other in pairs:
+        np.testing.assert_array_equal(other, variable)
     assert sorted(map(shape_of, ours.trainable_variables)) == sorted(map(shape_of, theirs.trainable_variables))
 
 
@@ -158,12 +158,12 @@ def test_a_network_of_keras_applications_trains_at_its_stages_and_survives_a_fil
     method.build((None, *battery.IMAGE_SHAPE))
     method.compile("sgd", jit_compile=False)
     assert np.isfinite(method.train_step((images, labels))["loss"])
-    wanted = [encoder(images, branch=branch).numpy() for branch in (0, 1)]
-    assert np.abs(wanted[0] - wanted[1]).max() > 0
+    outputs = [encoder(images, branch=branch).numpy() for branch in (0, 1)]
+    assert np.abs(outputs[0] - outputs[1]).max() > 0
     encoder.save(tmp_path / "encoder.keras")
     again = keras.saving.load_model(tmp_path / "encoder.keras")
     assert again.stage_names == "resolution" and len(again.variables) == len(encoder.variables)
-    for branch, expected in enumerate(wanted):
+    for branch, expected in enumerate(outputs):
         np.testing.assert_array_equal(again(images, branch=branch), expected)
 
 
@@ -175,10 +175,10 @@ def test_resolution_gives_stages_whose_composition_is_the_network(name):
     assert encoder.stage_count == (4 if name == "ConvNeXtTiny" else 5)
     images = tf.constant(np.random.default_rng(0).random((2, 32, 32, 3), dtype=np.float32))
     sides = []
-    found = encoder(images, branch=branches - 1, at_stage=lambda _, hidden: sides.append(hidden.shape[1]) or hidden)
+    pooled = encoder(images, branch=branches - 1, at_stage=lambda _, hidden: sides.append(hidden.shape[1]) or hidden)
     assert sides == sorted(sides, reverse=True)
-    whole = encoder.model(encoder.standardize(images))
-    np.testing.assert_allclose(found, tf.reduce_mean(whole, [1, 2]), rtol=1e-4, atol=1e-5)
+    maps = encoder.model(encoder.standardize(images))
+    np.testing.assert_allclose(pooled, tf.reduce_mean(maps, [1, 2]), rtol=1e-4, atol=1e-5)
 
 
 def test_pyramid_outputs_of_keras_hub_are_stages():

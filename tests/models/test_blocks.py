@@ -64,7 +64,7 @@ def test_inference_folds_the_normalisation_into_the_convolution(use_bias, scale,
         variable.assign(rng.uniform(0.5, 1.5, variable.shape))
     tolerance = 1e-5 if policy == "float32" else 0.05
     for branch in (0, 1):
-        found = []
+        results = []
         for folds in (True, False):
             with tf.GradientTape() as tape:
                 tape.watch(images)
@@ -73,8 +73,8 @@ def test_inference_folds_the_normalisation_into_the_convolution(use_bias, scale,
                 else:
                     answer = run_chain(unit.chain, images, training=False, branch=branch)
                 total = tf.reduce_sum(tf.cast(answer, tf.float32) ** 2)
-            found.append((tf.cast(answer, tf.float32).numpy(), tape.gradient(total, images).numpy()))
-        for folded, plain in zip(*found, strict=True):
+            results.append((tf.cast(answer, tf.float32).numpy(), tape.gradient(total, images).numpy()))
+        for folded, plain in zip(*results, strict=True):
             np.testing.assert_allclose(folded, plain, atol=tolerance * np.abs(plain).max())
     before = [variable.numpy() for variable in unit.non_trainable_variables]
     trained, served = (tf.cast(unit(images, training=training), tf.float32) for training in (True, False))

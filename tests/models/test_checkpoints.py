@@ -67,11 +67,11 @@ def recorded(name: str) -> np.ndarray:
 
 def tensors_of(name: str) -> dict[str, np.ndarray]:
     """The tensors of a recorded network, by the names that it has in PyTorch."""
-    made = {}
+    tensors = {}
     for line in recorded(f"{name}/tensors"):
         key, shape = line.split(" ")
-        made[key] = seeded_networks.torch_tensor(name, key, tuple(int(size) for size in shape.split("x") if size))
-    return made
+        tensors[key] = seeded_networks.torch_tensor(name, key, tuple(int(size) for size in shape.split("x") if size))
+    return tensors
 
 
 def images_of(name: str, size: tuple[int, int]) -> tf.Tensor:
@@ -121,9 +121,9 @@ def test_a_network_answers_as_in_pytorch(name, tmp_path):
     learned = {ignored for ignored in loaded.ignored if ignored.endswith(("weight", "bias", "running_mean"))}
     assert "num_batches_tracked" in told
     if name == "trades_wide_resnet":
-        assert learned and all(one.startswith("module.sub_block1.") for one in learned)
+        assert learned and all(tensor_name.startswith("module.sub_block1.") for tensor_name in learned)
     elif name in WITHOUT_CLASSIFIER:
-        assert learned and all(one.split(".")[0] in ("projector", "head") for one in learned)
+        assert learned and all(tensor_name.split(".")[0] in ("projector", "head") for tensor_name in learned)
     else:
         assert not learned
 
@@ -248,7 +248,7 @@ def test_what_does_not_fit_is_said_in_one_line_and_nothing_changes(fitting, tmp_
             checkpoints.load(model, written(tmp_path, tensors))
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
     after = [variable.numpy() for variable in model.encoder.variables + model.head.variables]
-    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(np.array_equal(old, other) for old, other in zip(before, after, strict=True))
 
 
 def test_the_prefix_tells_one_of_two_networks(fitting, tmp_path):

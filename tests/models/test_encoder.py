@@ -70,10 +70,10 @@ def test_branch_may_be_a_numpy_integer_also_in_a_graph_and_in_the_first_call():
     encoder = DigitsCNN(branches=2)
     images = np.random.default_rng(0).random((4, 8, 8, 1)).astype(np.float32)
     encoder(images, training=True, branch=np.int64(1))
-    one = encoder(images, branch=1)
-    assert np.abs(one - encoder(images, branch=0)).max() > 0
+    branch_1 = encoder(images, branch=1)
+    assert np.abs(branch_1 - encoder(images, branch=0)).max() > 0
     graph = tf.function(lambda x: encoder(x, branch=np.int64(1)))(images)
-    np.testing.assert_allclose(graph, one, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(graph, branch_1, rtol=1e-5, atol=1e-5)
 
 
 def test_settings_reach_every_norm():

@@ -30,8 +30,8 @@ def test_logistic_regression_is_scikit_learn_s(regularization, normalized):
     values, labels = features()
     head = LogisticRegression(CLASSES, regularization=regularization, normalized=normalized)
     head.fit_features(values, labels)
-    given = values / np.linalg.norm(values, axis=1, keepdims=True) if normalized else values
-    peer = Peer(C=1 / (2 * COUNT * regularization), tol=1e-10, max_iter=10_000).fit(given.astype(float), labels)
+    inputs = values / np.linalg.norm(values, axis=1, keepdims=True) if normalized else values
+    peer = Peer(C=1 / (2 * COUNT * regularization), tol=1e-10, max_iter=10_000).fit(inputs.astype(float), labels)
     np.testing.assert_allclose(head.chain[0].kernel, peer.coef_.T, atol=2e-4)
     fresh, _ = features(seed=1)
     shares = peer.predict_proba(fresh / np.linalg.norm(fresh, axis=1, keepdims=True) if normalized else fresh)
@@ -56,15 +56,17 @@ def test_logistic_regression_has_no_slope_left_and_knows_absent_classes():
 @pytest.mark.parametrize(("iterations", "stopped"), [(3, True), (1000, False)])
 def test_a_regression_that_did_not_converge_says_so_where_scikit_learn_does(iterations, stopped, caplog):
     values, labels = features()
-    found = LogisticRegression(CLASSES, regularization=1e-3, iterations=iterations).fit_features(values, labels)
-    assert found["converged"] != stopped and (found["iterations"] == iterations) == stopped
-    assert (found["largest_slope"] > 1e-3) == stopped
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == stopped and all("stopped after 3 iterations" in one and len(one) < 300 for one in said)
+    outcome = LogisticRegression(CLASSES, regularization=1e-3, iterations=iterations).fit_features(values, labels)
+    assert outcome["converged"] != stopped and (outcome["iterations"] == iterations) == stopped
+    assert (outcome["largest_slope"] > 1e-3) == stopped
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == stopped and all(
+        "stopped after 3 iterations" in message and len(message) < 300 for message in messages
+    )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         Peer(C=1 / (2 * COUNT * 1e-3), max_iter=iterations).fit(values.astype(float), labels)
-    assert any(issubclass(one.category, ConvergenceWarning) for one in warned) == stopped
+    assert any(issubclass(warning.category, ConvergenceWarning) for warning in warned) == stopped
 
 
 @pytest.mark.parametrize("neighbours", [1, 7, None])
@@ -107,11 +109,11 @@ def test_nearest_neighbours_have_the_gradient_of_their_formula(neighbours):
     with tf.GradientTape() as tape:
         value = loss(point)
     gradient = tape.gradient(value, point).numpy()
-    for place in [(0, 1), (1, 4), (2, 0)]:
+    for entry in [(0, 1), (1, 4), (2, 0)]:
         step = np.zeros_like(gradient)
-        step[place] = 1e-3  # short: where another example becomes a neighbour, the vote jumps
+        step[entry] = 1e-3  # short: where another example becomes a neighbour, the vote jumps
         slope = float(loss(point + step) - loss(point - step)) / 2e-3
-        assert gradient[place] == pytest.approx(slope, abs=2e-3)
+        assert gradient[entry] == pytest.approx(slope, abs=2e-3)
     # Of the second point all of the 20 neighbours are of one class, which is what the docstring warns of.
     assert (np.linalg.norm(gradient, axis=1) > 1e-3).tolist() == [True, neighbours is None, True]
     assert np.all(np.isfinite(head(tf.zeros([1, 6]))))
@@ -124,25 +126,25 @@ def test_what_was_kept_is_never_trained():
     head = KNearestNeighbours(CLASSES, examples=30)
     assert np.ptp(head(values)) == 0  # no example votes yet
     head.fit_features(values, labels)
-    assert head.trainable_variables == [] and {one.shape for one in head.variables} == {(30, 6), (30,)}
+    assert head.trainable_variables == [] and {variable.shape for variable in head.variables} == {(30, 6), (30,)}
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"),
+    ("kind", "settings"),
     [
         (LogisticRegression, {"regularization": 0.01, "iterations": 50, "normalized": True}),
         (KNearestNeighbours, {"neighbours": 7, "temperature": 0.2, "examples": 30}),
     ],
 )
-def test_a_fitted_head_is_saved_with_its_own_arguments_alone(kind, own, tmp_path):
+def test_a_fitted_head_is_saved_with_its_own_arguments_alone(kind, settings, tmp_path):
     values, labels = features(30)
-    head = kind(CLASSES, **own)
+    head = kind(CLASSES, **settings)
     model = keras.Sequential([keras.Input((6,)), head])
     head.fit_features(values, labels)
     config = head.get_config()
     assert {name: config[name] for name in config if name not in ("name", "trainable", "dtype")} == {
         "class_count": CLASSES,
-        **own,
+        **settings,
     }
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)

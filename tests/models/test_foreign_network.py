@@ -104,8 +104,8 @@ def test_bounds_and_attacks_enclose_the_exact_robust_accuracy(judged):
     model, images, labels = judged
     images, labels = images[:1000], labels[:1000]
     attack = robust.attacks.AutoAttack(robust.attacks.ThreatModel(epsilon=0.1))
-    found = robust.evaluate(model, images, labels, evaluators=[robust.evaluators.AttackAccuracy(attack=attack)])
-    robust_accuracy = found["attack.autoattack_linf_0.1.accuracy"].value
+    report = robust.evaluate(model, images, labels, evaluators=[robust.evaluators.AttackAccuracy(attack=attack)])
+    robust_accuracy = report["attack.autoattack_linf_0.1.accuracy"].value
     assert 0.676 <= robust_accuracy <= 0.678
     network = walk(model)
     shares = {
@@ -114,6 +114,6 @@ def test_bounds_and_attacks_enclose_the_exact_robust_accuracy(judged):
     }
     assert not shares["ibp"].any() and shares["crown_ibp"].mean() == pytest.approx(0.182, abs=0.002)
     # The tightest bound proves more, and nothing that an attack has broken.
-    (outcomes,) = [each.columns["right"][0] for each in found.series if each.id.startswith("outcomes.attack")]
+    (outcomes,) = [series.columns["right"][0] for series in report.series if series.id.startswith("outcomes.attack")]
     withstood = np.array(list(outcomes[:24])) == "1"
     assert shares["crown_ibp"][:24].sum() < shares["crown"].sum() and not np.any(shares["crown"] & ~withstood)

@@ -70,7 +70,7 @@ def nested() -> keras.Model:
 def operations() -> keras.Model:
     inputs = keras.Input((SIDE, SIDE, 2))
     model = keras.Model(inputs, keras.ops.square(keras.ops.negative(inputs)), name="operations")
-    next(one for one in model.operations if one.name.startswith("negative")).name = "negate"
+    next(operation for operation in model.operations if operation.name.startswith("negative")).name = "negate"
     return model
 
 
@@ -109,8 +109,8 @@ def gradients(run, model) -> tuple[np.ndarray, list]:
 def chain(stages, **keywords):
     def run(hidden, branch=0):
         for stage in stages:
-            own = {"branch": branch} if getattr(stage, "branched", False) else {}
-            hidden = stage(hidden, **own, **keywords)
+            keywords_of_stage = {"branch": branch} if getattr(stage, "branched", False) else {}
+            hidden = stage(hidden, **keywords_of_stage, **keywords)
         return hidden
 
     return run
@@ -123,13 +123,13 @@ def path_around(model, tensor) -> bool:
     """Search for a path from the output to the input that does not use the tensor."""
     waiting, seen = [model.outputs[0]], set()
     while waiting:
-        one = waiting.pop()
-        if one is tensor or id(one) in seen:
+        current = waiting.pop()
+        if current is tensor or id(current) in seen:
             continue
-        if one is model.inputs[0]:
+        if current is model.inputs[0]:
             return True
-        seen.add(id(one))
-        operation, node, _ = one._keras_history
+        seen.add(id(current))
+        operation, node, _ = current._keras_history
         waiting += operation._inbound_nodes[node].input_tensors
     return False
 
@@ -141,7 +141,7 @@ def test_cuts_are_the_tensors_without_a_path_around_them(seed):
     for _ in range(12):
         near = range(max(0, len(tensors) - 3), len(tensors))
         sources = draw.choice(near, size=min(len(near), draw.integers(1, 3)), replace=False)
-        used = [tensors[place] for place in sources]
+        used = [tensors[index] for index in sources]
         tensors.append(layers.Add()(used) if len(used) > 1 else layers.ReLU()(used[0]))
     model = keras.Model(tensors[0], tensors[-1])
     expected = [tensor for tensor in tensors[1:-1] if not path_around(model, tensor)]
@@ -159,11 +159,11 @@ def test_stages_compose_to_the_model_with_its_gradients(name):
     assert len(stages) == len(names) + 1
     assert {id(v) for stage in stages for v in stage.variables} == {id(v) for v in model.variables}
     for training in (False, True):
-        expected, wanted = gradients(lambda x: model(x, training=training), model)  # noqa: B023
-        found, given = gradients(chain(stages, training=training), model)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-        for one, other in zip(given, wanted, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+        expected, expected_gradients = gradients(lambda x: model(x, training=training), model)  # noqa: B023
+        outputs, stage_gradients = gradients(chain(stages, training=training), model)
+        np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)
+        for gradient, other in zip(stage_gradients, expected_gradients, strict=True):
+            np.testing.assert_allclose(gradient, other, rtol=1e-3, atol=1e-3)
 
 
 def test_a_layer_called_before_and_after_a_cut_keeps_both_calls():
@@ -202,10 +202,10 @@ def test_what_is_no_cut_is_refused_in_one_line(case):
 
 def test_models_without_cuts_are_refused():
     inputs = keras.Input((SIDE, SIDE, 2))
-    whole = keras.Model(inputs, layers.Conv2D(2, 3, name="all")(inputs), name="whole")
+    uncut = keras.Model(inputs, layers.Conv2D(2, 3, name="all")(inputs), name="whole")
     for names, message in (("resolution", "finds no place in whole"), (("x",), "It can be cut nowhere")):
         with pytest.raises(InputError, match=message):
-            functional.make_stages(whole, names)
+            functional.make_stages(uncut, names)
     two = keras.Model(inputs, [inputs + 1.0, inputs + 2.0], name="two")
     with pytest.raises(InputError, match="1 inputs and 2 outputs"):
         functional.cuts(two)
@@ -220,7 +220,7 @@ def test_models_without_cuts_are_refused():
 
 def names_of(model, rule: str) -> list[str]:
     possible = functional.cuts(model)
-    return [possible[place]._keras_history.operation.name for place in functional.find_cuts(model, rule)]
+    return [possible[index]._keras_history.operation.name for index in functional.find_cuts(model, rule)]
 
 
 def test_resolution_is_the_last_cut_before_each_reduction():
@@ -241,9 +241,9 @@ def test_pyramid_outputs_are_translated_to_cuts_or_refused():
         pass
 
     def pyramid(model, names):
-        made = Pyramid(model.inputs[0], model.outputs[0], name="pyramid")
-        made.pyramid_outputs = {f"P{k}": model.get_layer(name).output for k, name in enumerate(names)}
-        return made
+        backbone = Pyramid(model.inputs[0], model.outputs[0], name="pyramid")
+        backbone.pyramid_outputs = {f"P{k}": model.get_layer(name).output for k, name in enumerate(names)}
+        return backbone
 
     assert names_of(pyramid(residual(), ("stem", "block_1", "out")), "pyramid") == ["stem", "block_1"]
     with pytest.raises(InputError, match="the output of stem bypasses it"):
@@ -260,9 +260,9 @@ def test_branches_share_everything_but_batch_norms(name):
     expected = model(images()).numpy()
     norms = functional._norms(model)
     first, second = functional.separate_norms(model, 2)
-    own = {id(v) for norm in norms for v in norm.variables}
+    norm_variables = {id(v) for norm in norms for v in norm.variables}
     assert {id(v) for v in first.variables} == {id(v) for v in model.variables}
-    assert {id(v) for v in first.variables} - {id(v) for v in second.variables} == own
+    assert {id(v) for v in first.variables} - {id(v) for v in second.variables} == norm_variables
     assert len(second.variables) == len(model.variables)
     # All branches begin alike; a step of one leaves the other.
     np.testing.assert_array_equal(second(images()), expected)
@@ -280,25 +280,25 @@ def test_a_branch_computes_with_its_own_values():
     (stage,) = functional.make_stages(model, branches=2)
     for _, second in stage.norm_branches:
         second.set_weights([value + 0.5 for value in second.get_weights()])
-    found = stage(images(), branch=1)
+    output = stage(images(), branch=1)
     for first, second in stage.norm_branches:
         first.set_weights(second.get_weights())
-    np.testing.assert_array_equal(found, model(images()))
+    np.testing.assert_array_equal(output, model(images()))
     with pytest.raises(InputError, match="there is no branch 2"):
         stage(images(), branch=2)
 
 
 def test_adopted_branch_replaces_branch_0_and_freezes_the_others():
     stages = functional.make_stages(perturb(residual()), ("block_1",), branches=3)
-    whole = keras.Sequential([keras.Input((SIDE, SIDE, 2)), *stages])
+    composed = keras.Sequential([keras.Input((SIDE, SIDE, 2)), *stages])
     for stage in stages:
         for norms in stage.norm_branches:
             norms[2].set_weights([value + 0.5 for value in norms[2].get_weights()])
     run = chain(stages)
-    wanted = run(images(), branch=2).numpy()
-    adopt_branch(whole, 2)
-    np.testing.assert_array_equal(run(images()), wanted)
-    frozen = [v.path for v in whole.variables if v.path.endswith(("gamma", "beta")) and not v.trainable]
+    expected = run(images(), branch=2).numpy()
+    adopt_branch(composed, 2)
+    np.testing.assert_array_equal(run(images()), expected)
+    frozen = [v.path for v in composed.variables if v.path.endswith(("gamma", "beta")) and not v.trainable]
     assert len(frozen) == 2 * 2 * 4 and all("_branch_" in path for path in frozen)
 
 

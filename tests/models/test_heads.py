@@ -39,11 +39,14 @@ def drawn(layer):
     draw = np.random.default_rng(1)
     for variable in layer.trainable_variables:
         variable.assign(draw.normal(size=variable.shape))
-    return [(each.kernel.numpy(), 0.0 if each.bias is None else each.bias.numpy()) for each in dense(layer)]
+    return [
+        (dense_layer.kernel.numpy(), 0.0 if dense_layer.bias is None else dense_layer.bias.numpy())
+        for dense_layer in dense(layer)
+    ]
 
 
 def dense(layer):
-    return [each for each in layer.chain if isinstance(each, keras.layers.Dense)]
+    return [member for member in layer.chain if isinstance(member, keras.layers.Dense)]
 
 
 def standardized(hidden):
@@ -181,9 +184,9 @@ def test_an_initializer_by_name_draws_as_keras_does(name):
     named.build((None, 5))
     keras.utils.set_random_seed(3)
     layers = [keras.layers.Dense(5, kernel_initializer="he_normal") for _ in range(2)]
-    for layer, own in zip(layers, named.chain, strict=True):
+    for layer, drawn_layer in zip(layers, named.chain, strict=True):
         layer.build((None, 5))
-        np.testing.assert_array_equal(own.kernel, layer.kernel)
+        np.testing.assert_array_equal(drawn_layer.kernel, layer.kernel)
 
 
 def test_gelu_is_exact():

@@ -29,17 +29,17 @@ def test_it_is_the_network_of_the_torch_code(name):
     encoder = RECORDED[name]()
     encoder.build((None, 32, 32, 3))
     weights = [variable for variable in encoder.variables if not variable.path.endswith("clock")]
-    for place, variable in enumerate(weights):
+    for number, variable in enumerate(weights):
         kind = variable.path.rpartition("/")[2]
-        variable.assign(seeded_networks.variable(f"{name}/{place}", kind, tuple(variable.shape)))
+        variable.assign(seeded_networks.variable(f"{name}/{number}", kind, tuple(variable.shape)))
     images = tf.constant(seeded_networks.uniform("encoders/images", (2, 32, 32, 3)))
     stages = {}
     embedding = encoder(images, at_stage=lambda index, hidden: stages.setdefault(index, hidden))
     with np.load(GOLDEN) as golden:
         expected = {key.partition("/")[2]: golden[key] for key in golden if key.startswith(f"{name}/")}
     assert len(expected) == encoder.stage_count + 1
-    found = {f"stage{index}": hidden.numpy().mean((1, 2)) for index, hidden in stages.items() if index}
-    for key, value in {**found, "embedding": embedding}.items():
+    means = {f"stage{index}": hidden.numpy().mean((1, 2)) for index, hidden in stages.items() if index}
+    for key, value in {**means, "embedding": embedding}.items():
         assert np.abs(value - expected[key]).max() < 1e-5 * np.abs(expected[key]).max(), key
 
 
@@ -130,8 +130,8 @@ def test_replicas_drop_what_one_would(monkeypatch):
     layer = CountedDropout(0.5)
     layer.build((None, 6))
     started = layer.clock.numpy()
-    whole = layer(tf.ones([8, 6]), training=True)
+    full = layer(tf.ones([8, 6]), training=True)
     for replica in (0, 1):
         monkeypatch.setattr(distribution, "replica", lambda replica=replica: (2, replica))
         layer.clock.assign(started)
-        np.testing.assert_array_equal(layer(tf.ones([4, 6]), training=True), whole[4 * replica : 4 * replica + 4])
+        np.testing.assert_array_equal(layer(tf.ones([4, 6]), training=True), full[4 * replica : 4 * replica + 4])

@@ -54,22 +54,24 @@ def golden() -> dict[str, np.ndarray]:
 def outputs_of(name: str) -> dict[tuple[int, int], np.ndarray]:
     """The recorded outputs by the size of the images."""
     start = f"{name}/outputs/"
-    found = {key.removeprefix(start): value for key, value in golden().items() if key.startswith(start)}
-    return {tuple(map(int, size.split("x"))): value for size, value in found.items()}
+    outputs = {key.removeprefix(start): value for key, value in golden().items() if key.startswith(start)}
+    return {tuple(map(int, size.split("x"))): value for size, value in outputs.items()}
 
 
 def tensors_of(name: str) -> dict[str, np.ndarray]:
     """The tensors of a recorded network, by the names that it has in PyTorch."""
-    made = {}
+    tensors = {}
     for line in golden()[f"{name.removesuffix('_old')}/tensors"]:
         key, shape = line.split(" ")
         shape = tuple(int(size) for size in shape.split("x") if size)
-        made[key] = seeded_networks.torch_tensor(name.removesuffix("_old"), key, shape)
+        tensors[key] = seeded_networks.torch_tensor(name.removesuffix("_old"), key, shape)
         if name.startswith("moco_v3") and key.endswith("pos_embed"):
-            made[key] = golden()["fixed_positions/4"][None]
+            tensors[key] = golden()["fixed_positions/4"][None]
     if name.endswith("_old"):  # the names of the published file, which torchvision changes when it loads it
-        made = {key.replace("mlp.0", "mlp.linear_1").replace("mlp.3", "mlp.linear_2"): v for key, v in made.items()}
-    return made
+        tensors = {
+            key.replace("mlp.0", "mlp.linear_1").replace("mlp.3", "mlp.linear_2"): v for key, v in tensors.items()
+        }
+    return tensors
 
 
 def images_of(name: str, size: tuple[int, int]) -> tf.Tensor:
@@ -107,7 +109,7 @@ def test_a_network_answers_as_in_pytorch(name, tmp_path):
     assert (loaded.naming, loaded.prefix) == (family, prefix)
     assert sorted([*loaded.used, *loaded.ignored]) == sorted(tensors)
     assert all(set(part.split(".")) & set(ignored) for part in loaded.ignored)
-    assert all(any(part in one.split(".") for one in loaded.ignored) for part in ignored)
+    assert all(any(part in ignored_name.split(".") for ignored_name in loaded.ignored) for part in ignored)
     assert ("heads as in ViT.heads, which no file shows" in str(loaded)) == (name != "swav")
 
 
@@ -115,9 +117,9 @@ def test_a_network_answers_as_in_pytorch(name, tmp_path):
 def test_positions_are_resized_as_in_pytorch(grid, rows, columns):
     table = seeded_networks.torch_tensor(f"table{grid}", "pos_embed", (1, 1 + grid**2, 2))[0]
     down, across = resizing_matrix(grid, rows), resizing_matrix(grid, columns)
-    found = np.einsum("ir,jc,rcd->ijd", down, across, table[1:].reshape(grid, grid, 2).astype(np.float64))
+    resized = np.einsum("ir,jc,rcd->ijd", down, across, table[1:].reshape(grid, grid, 2).astype(np.float64))
     expected = golden()[f"resized/{grid}/{rows}x{columns}"]
-    np.testing.assert_allclose(np.concatenate([table[:1], found.reshape(-1, 2)]), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.concatenate([table[:1], resized.reshape(-1, 2)]), expected, rtol=0, atol=1e-12)
     encoder = ViT(1, width=2, depth=1, heads=1, grid=grid)
     encoder.build((None, None, None, 3))
     for variable in encoder.variables:
@@ -196,6 +198,6 @@ def test_a_read_transformer_is_attacked_at_any_size(tmp_path):
         logits = model(images)["logits"]
         labels = tf.argmax(logits, axis=-1, output_type=tf.int32)
         predictor = from_keras(model)
-        found = run_attack(PGD(ThreatModel(epsilon=0.3), steps=5), predictor.logits, images.numpy(), labels.numpy())
-        assert np.abs(found.adversarial - images).max() > 0.2
-        assert np.any(np.argmax(predictor.logits(found.adversarial), axis=-1) != labels)
+        result = run_attack(PGD(ThreatModel(epsilon=0.3), steps=5), predictor.logits, images.numpy(), labels.numpy())
+        assert np.abs(result.adversarial - images).max() > 0.2
+        assert np.any(np.argmax(predictor.logits(result.adversarial), axis=-1) != labels)

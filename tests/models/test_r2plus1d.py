@@ -59,18 +59,18 @@ def test_a_network_answers_as_in_torchvision(name, tmp_path):
         tensors[key] = tuple(int(size) for size in shape.split("x") if size)
     assert len(tensors) == (224 if name.startswith("r2") else 122)
     frames = 9 if name.endswith("dilated") else 4
-    found = logits(name, NETWORKS[name], tensors, clips_of(name, 2, (frames, 16, 18, 3)), tmp_path)
+    outputs = logits(name, NETWORKS[name], tensors, clips_of(name, 2, (frames, 16, 18, 3)), tmp_path)
     expected = recorded(f"{name}/outputs")
-    assert np.abs(found - expected).max() < 2e-6 * np.abs(expected).max()
+    assert np.abs(outputs - expected).max() < 2e-6 * np.abs(expected).max()
 
 
 @pytest.mark.skipif(not FULL_SIZE, reason="networks of full size: set TFROBUST_FULL_SIZE=1; takes a minute")
 @pytest.mark.parametrize(("name", "make"), [("full_r2plus1d", R2Plus1D18), ("full_r3d", R3D18)])
 def test_a_network_of_full_size_answers_as_in_torchvision(name, make, tmp_path):
     tensors = checkpoints.shapes(make()) | {"fc.weight": (400, 512), "fc.bias": (400,)}
-    found = logits(name, make, tensors, clips_of(name, 1, (16, 112, 112, 3)), tmp_path)
+    outputs = logits(name, make, tensors, clips_of(name, 1, (16, 112, 112, 3)), tmp_path)
     expected = recorded(f"{name}/outputs")
-    error = np.abs(found - expected).max() / np.abs(expected).max()
+    error = np.abs(outputs - expected).max() / np.abs(expected).max()
     print(f"{name}: {error:.1e}")
     assert error < 1e-5
 
@@ -87,8 +87,8 @@ def test_tensors_of_the_other_network_are_refused(tmp_path):
 
 def test_middle_widths_are_those_of_the_paper():
     """Each pair has about as many parameters as a 3x3x3 convolution; the numbers are torchvision's."""
-    found = [middle_width(*widths) for widths in ((64, 64), (64, 128), (128, 128), (256, 256), (512, 512))]
-    assert found == [144, 230, 288, 576, 1152]
+    middle_widths = [middle_width(*widths) for widths in ((64, 64), (64, 128), (128, 128), (256, 256), (512, 512))]
+    assert middle_widths == [144, 230, 288, 576, 1152]
 
 
 @pytest.mark.parametrize("frames", [3, 4, 5, 8])
@@ -96,12 +96,12 @@ def test_a_kernel_dilated_in_time_skips_frames(frames):
     """Against sums written out, for even and odd numbers of frames, next to a stride in space."""
     unit = ConvolutionUnit(2, size=(3, 1, 1), stride=(1, 2, 2), dilation=2, normalize=False, activate=False)
     clips = np.random.default_rng(frames).normal(size=(2, frames, 4, 4, 3)).astype(np.float32)
-    found = unit(clips)
-    assert found.shape == unit.compute_output_shape(clips.shape) == (2, frames, 2, 2, 2)
+    convolved = unit(clips)
+    assert convolved.shape == unit.compute_output_shape(clips.shape) == (2, frames, 2, 2, 2)
     kernel, bias = unit.chain[0].kernel.numpy()[:, 0, 0], unit.chain[0].bias.numpy()
     padded = np.pad(clips, [(0, 0), (2, 2), (0, 0), (0, 0), (0, 0)])[:, :, ::2, ::2]
     expected = sum(padded[:, 2 * tap : 2 * tap + frames] @ kernel[tap] for tap in range(3)) + bias
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(convolved, expected, rtol=0, atol=1e-5)
 
 
 def test_clips_of_any_length_but_no_other_size():

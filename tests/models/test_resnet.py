@@ -26,8 +26,10 @@ def test_activation_and_regularisation_reach_every_layer():
 
 def test_the_second_version_has_the_same_paths():
     encoders = [ResNet50(width=2), ResNet50("bottleneck_v2", width=2)]
-    first, second = ([b for stage in one.stage_layers for b in stage if hasattr(b, "project")] for one in encoders)
-    paths = [[([step[:3] for step in b.convolutions], b.project) for b in own] for own in (first, second)]
+    first, second = (
+        [b for stage in encoder.stage_layers for b in stage if hasattr(b, "project")] for encoder in encoders
+    )
+    paths = [[([step[:3] for step in b.convolutions], b.project) for b in blocks] for blocks in (first, second)]
     assert paths[0] == paths[1]
     assert all(isinstance(b, PreActivationBlock) and b.shortcut == "standard" for b in second)
     stem = encoders[1].stage_layers[0][0]

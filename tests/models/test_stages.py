@@ -29,11 +29,15 @@ def test_pooling_takes_the_largest_of_windows_around_the_map(shape, size, stride
 
 
 def test_stages_begin_with_stride_2_and_project_where_width_or_resolution_change():
-    made = stages([ConvolutionUnit(4)], (2, 2, 1), (4, 4, 8), basic_path, ResidualBlock)
-    assert [isinstance(layers[0], ConvolutionUnit) for layers in made] == [True, False, False]
-    blocks = [[layer for layer in layers if isinstance(layer, ResidualBlock)] for layers in made]
-    assert [[block.project for block in own] for own in blocks] == [[False, False], [True, False], [True]]
-    strides = [[[step[2] for step in block.convolutions] for block in own] for own in blocks]
+    stage_layers = stages([ConvolutionUnit(4)], (2, 2, 1), (4, 4, 8), basic_path, ResidualBlock)
+    assert [isinstance(layers[0], ConvolutionUnit) for layers in stage_layers] == [True, False, False]
+    blocks = [[layer for layer in layers if isinstance(layer, ResidualBlock)] for layers in stage_layers]
+    assert [[block.project for block in stage_blocks] for stage_blocks in blocks] == [
+        [False, False],
+        [True, False],
+        [True],
+    ]
+    strides = [[[step[2] for step in block.convolutions] for block in stage_blocks] for stage_blocks in blocks]
     assert strides == [[[1, 1], [1, 1]], [[2, 1], [1, 1]], [[2, 1]]]
     (widened,) = stages([ConvolutionUnit(4)], (1,), (8,), basic_path, ResidualBlock)
     assert widened[1].project

@@ -36,25 +36,25 @@ def by_hand(encoder, sentence) -> np.ndarray:
     variables = encoder.trainable_variables
     weights = {variable.path.split("/", 1)[1]: variable.numpy().astype(np.float64) for variable in variables}
 
-    def own(part):
+    def weights_of(part):
         return [value for path, value in weights.items() if part in path]
 
     def normalized(x, gamma, beta):
         return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * gamma + beta
 
-    words, *others = own("token_embedding")
+    words, *further = weights_of("token_embedding")
     hidden = words[sentence] * np.sqrt(8)
     if encoder.style.positions == "learned":
-        hidden = hidden + others[0][: len(sentence)]
+        hidden = hidden + further[0][: len(sentence)]
     elif encoder.style.positions == "sinusoidal":
         hidden = hidden + sinusoids(LENGTH, 8)[: len(sentence)]
     if encoder.pooling == "class":
-        hidden = np.concatenate([others[-1] * np.sqrt(8), hidden])
+        hidden = np.concatenate([further[-1] * np.sqrt(8), hidden])
     activation = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}[encoder.style.activation]
     blocks = list(dict.fromkeys(path.split("/")[0] for path in weights if path.startswith("transformer_block")))
     assert len(blocks) == 2
     for block in blocks:
-        query, key, value, out, inner, inner_bias, outer, outer_bias, *norms = own(block + "/")
+        query, key, value, out, inner, inner_bias, outer, outer_bias, *norms = weights_of(block + "/")
 
         def attend(x, query=query, key=key, value=value, out=out):
             total = 0
@@ -73,7 +73,7 @@ def by_hand(encoder, sentence) -> np.ndarray:
             else:
                 hidden = normalized(hidden + sublayer(hidden), *norm)
     if encoder.style.normalization == "before":
-        hidden = normalized(hidden, *own("layer_normalization")[-2:])
+        hidden = normalized(hidden, *weights_of("layer_normalization")[-2:])
     return hidden[0] if encoder.pooling == "class" else hidden.mean(0)
 
 
@@ -95,22 +95,22 @@ def test_padding_does_not_exist(pooling, style):
     # Whatever its vector and those of its places are, to the bit; and no gradient reaches them.
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(encoder(sentences) ** 3)
-    words, *others = encoder.embedding.trainable_variables
-    gradients = tape.gradient(total, [words, *others])
+    words, *further = encoder.embedding.trainable_variables
+    gradients = tape.gradient(total, [words, *further])
     assert np.all(gradients[0][0] == 0) and np.any(gradients[0][1:] != 0)
     words.assign(tf.concat([words[:1] + 7.0, words[1:]], axis=0))
     if encoder.style.positions == "learned":
         assert np.all(gradients[1][5:] == 0) and np.all(np.any(gradients[1][:5] != 0, axis=1))
-        others[0].assign(tf.concat([others[0][:5], others[0][5:] + 7.0], axis=0))
+        further[0].assign(tf.concat([further[0][:5], further[0][5:] + 7.0], axis=0))
     np.testing.assert_array_equal(encoder(sentences), before)
 
 
 def test_sinusoids_are_those_of_the_paper():
-    found = sinusoids(50, 6)
-    for place in (0, 1, 49):
+    table = sinusoids(50, 6)
+    for position in (0, 1, 49):
         for feature in (0, 1, 2):
-            angle = place / 10000 ** (2 * feature / 6)
-            assert found[place, 2 * feature : 2 * feature + 2] == pytest.approx(
+            angle = position / 10000 ** (2 * feature / 6)
+            assert table[position, 2 * feature : 2 * feature + 2] == pytest.approx(
                 [np.sin(angle), np.cos(angle)], abs=1e-6
             )
 

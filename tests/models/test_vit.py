@@ -38,22 +38,22 @@ def normalized(x, gamma, beta):
 def attention(x, kernel, bias, heads):
     """One head and one token after the other; the kernel holds those of queries, keys and values side by side."""
     count, width = x.shape
-    each, out = width // heads, np.zeros_like(x)
+    head_width, out = width // heads, np.zeros_like(x)
     for head in range(heads):
-        part = slice(head * each, (head + 1) * each)
+        part = slice(head * head_width, (head + 1) * head_width)
         query, key, value = (
-            (x @ kernel[:, place * width : (place + 1) * width] + bias[place * width : (place + 1) * width])[:, part]
-            for place in range(3)
+            (x @ kernel[:, third * width : (third + 1) * width] + bias[third * width : (third + 1) * width])[:, part]
+            for third in range(3)
         )
         for token in range(count):
-            share = np.array([math.exp(query[token] @ key[other] / math.sqrt(each)) for other in range(count)])
+            share = np.array([math.exp(query[token] @ key[other] / math.sqrt(head_width)) for other in range(count)])
             out[token, part] = share @ value / share.sum()
     return out
 
 
 def by_hand(encoder, image) -> np.ndarray:
     """The embedding of an image in float64."""
-    kernel, bias, token, table, *others = (v.numpy().astype(np.float64) for v in encoder.trainable_variables)
+    kernel, bias, token, table, *rest = (v.numpy().astype(np.float64) for v in encoder.trainable_variables)
     side, image = encoder.patch_size, image.astype(np.float64)
     patches = [
         image[row : row + side, column : column + side].reshape(-1) @ kernel.reshape(-1, encoder.width) + bias
@@ -62,7 +62,7 @@ def by_hand(encoder, image) -> np.ndarray:
     ]
     hidden = np.stack([token[0, 0], *patches]) + table[0]
     gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
-    *blocks, gamma, beta = others
+    *blocks, gamma, beta = rest
     outputs = []
     for start in range(0, len(blocks), 12):
         first, second, qkv, out, inner, outer = zip(*[iter(blocks[start : start + 12])] * 2, strict=True)
@@ -98,9 +98,9 @@ def test_class_tokens_of_earlier_blocks_are_those_after_the_hook():
 
 
 def test_heads_change_outputs_and_no_shape():
-    one, other = make(heads=2), make(heads=4)
-    assert [v.shape for v in one.variables] == [v.shape for v in other.variables]
-    assert np.abs(one(images()) - other(images())).max() > 0.01
+    two_heads, other = make(heads=2), make(heads=4)
+    assert [v.shape for v in two_heads.variables] == [v.shape for v in other.variables]
+    assert np.abs(two_heads(images()) - other(images())).max() > 0.01
 
 
 def test_patches_see_their_own_pixels_and_only_attention_joins_them():
@@ -116,54 +116,54 @@ def test_patches_see_their_own_pixels_and_only_attention_joins_them():
 
 
 def test_sinusoids_are_those_of_moco_v3():
-    found = patch_sinusoids(2, 3, 8)
+    table_of_patches = patch_sinusoids(2, 3, 8)
     for row in range(2):
         for column in range(3):
-            angles = [[place / 10000 ** (i / 2) for i in range(2)] for place in (row, column)]
+            angles = [[coordinate / 10000 ** (i / 2) for i in range(2)] for coordinate in (row, column)]
             expected = [f(angle) for group in angles for f in (math.sin, math.cos) for angle in group]
-            assert found[3 * row + column] == pytest.approx(expected, abs=1e-6)
+            assert table_of_patches[3 * row + column] == pytest.approx(expected, abs=1e-6)
     table = make(positions="sinusoidal").tokens.table.numpy()
     assert np.all(table[0, 0] == 0)
-    np.testing.assert_array_equal(table[0, 1:], found)
+    np.testing.assert_array_equal(table[0, 1:], table_of_patches)
 
 
-def interpolated(table, wanted) -> list[float]:
+def interpolated(table, target) -> list[float]:
     """Catmull-Rom's relative with a = -0.75 at the places of DINO, one value of a column of numbers after the other."""
-    size, a, found = len(table), -0.75, []
-    for index in range(wanted):
-        place = (index + 0.5) / ((wanted + 0.1) / size) - 0.5
-        first, t = math.floor(place), place - math.floor(place)
+    size, a, values = len(table), -0.75, []
+    for index in range(target):
+        position = (index + 0.5) / ((target + 0.1) / size) - 0.5
+        first, t = math.floor(position), position - math.floor(position)
         weights = (
             a * (t**3 - 2 * t**2 + t),
             (a + 2) * t**3 - (a + 3) * t**2 + 1,
             -(a + 2) * t**3 + (2 * a + 3) * t**2 - a * t,
             a * (t**2 - t**3),
         )
-        found.append(sum(w * table[min(max(first + k - 1, 0), size - 1)] for k, w in enumerate(weights)))
-    return found
+        values.append(sum(w * table[min(max(first + k - 1, 0), size - 1)] for k, w in enumerate(weights)))
+    return values
 
 
-@pytest.mark.parametrize(("size", "wanted"), [(14, 6), (14, 24), (3, 3), (1, 4), (4, 1)])
-def test_positions_are_resized_by_the_rule_of_dino(size, wanted):
-    matrix = resizing_matrix(size, wanted)
-    assert matrix.shape == (wanted, size)
+@pytest.mark.parametrize(("size", "target"), [(14, 6), (14, 24), (3, 3), (1, 4), (4, 1)])
+def test_positions_are_resized_by_the_rule_of_dino(size, target):
+    matrix = resizing_matrix(size, target)
+    assert matrix.shape == (target, size)
     np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
     table = np.random.default_rng(0).normal(size=size)
-    np.testing.assert_allclose(matrix @ table, interpolated(table, wanted), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(matrix @ table, interpolated(table, target), rtol=1e-9, atol=1e-12)
 
 
 def test_images_of_another_size_get_resized_positions():
     """Rows and columns are resized separately; the class token keeps its position; the own size resizes nothing."""
-    encoder, own = make((None, None, 3), grid=3), make((4, 10, 3))
-    for ours, theirs in zip(own.variables, encoder.variables, strict=True):
-        if ours is not own.tokens.table:
+    encoder, exact = make((None, None, 3), grid=3), make((4, 10, 3))
+    for ours, theirs in zip(exact.variables, encoder.variables, strict=True):
+        if ours is not exact.tokens.table:
             ours.assign(theirs)
     table = encoder.tokens.table.numpy()[0]
     patches = table[1:].reshape(3, 3, -1)
     resized = np.apply_along_axis(interpolated, 0, patches, 2)
     resized = np.apply_along_axis(interpolated, 1, resized, 5)
-    own.tokens.table.assign(np.concatenate([table[:1], resized.reshape(10, -1)])[None])
-    np.testing.assert_allclose(encoder(images(shape=(4, 10, 3))), own(images(shape=(4, 10, 3))), rtol=1e-4, atol=1e-5)
+    exact.tokens.table.assign(np.concatenate([table[:1], resized.reshape(10, -1)])[None])
+    np.testing.assert_allclose(encoder(images(shape=(4, 10, 3))), exact(images(shape=(4, 10, 3))), rtol=1e-4, atol=1e-5)
     square = images(shape=(6, 6, 3))
     expected = np.stack([by_hand(encoder, image) for image in square])
     np.testing.assert_allclose(encoder(square), expected, rtol=1e-4, atol=1e-5)

@@ -36,13 +36,13 @@ def header(**tensors) -> bytes:
     return json.dumps(tensors).encode()
 
 
-WHOLE = safetensors(header(a={"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}), b"\0" * 8)
+VALID = safetensors(header(a={"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}), b"\0" * 8)
 MADE_UP = {
     "empty": b"",
-    "cut_in_the_length": WHOLE[:5],
-    "cut_in_the_header": WHOLE[:30],
-    "cut_in_the_data": WHOLE[:-3],
-    "too_long": WHOLE + b"more",
+    "cut_in_the_length": VALID[:5],
+    "cut_in_the_header": VALID[:30],
+    "cut_in_the_data": VALID[:-3],
+    "too_long": VALID + b"more",
     "huge_header": safetensors(b"{}", length=2**62),
     "header_beyond_the_file": safetensors(b"{}", length=10**6),
     "no_json": safetensors(b"{'a': 1}"),
@@ -190,5 +190,5 @@ def test_what_is_no_file_of_weights(tmp_path):
 
 def test_without_safetensors_the_message_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    (tmp_path / "w.safetensors").write_bytes(WHOLE)
+    (tmp_path / "w.safetensors").write_bytes(VALID)
     refused(tmp_path / "w.safetensors", r"pip install 'tfrobust\[checkpoints\]'.* as .npz")

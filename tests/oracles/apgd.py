@@ -46,31 +46,31 @@ def search(images, points, function, norm, epsilon, steps, *, informed=False):
         run = _sparse if norm == "l1" else _momentum
         more = {"informed": informed} if norm == "l1" else {"norm": norm}
         runs.append(run(images[row], points[row], single, epsilon, steps, **more))
-    return {name: np.stack([one[name] for one in runs], axis=0 if name == "best" else 1) for name in runs[0]}
+    return {name: np.stack([result[name] for result in runs], axis=0 if name == "best" else 1) for name in runs[0]}
 
 
 def phases(images, noise, function, epsilon, steps):
     """The L1 attack through three radii; returns the phases' dicts."""
     lengths = [math.ceil(0.3 * steps), math.ceil(0.3 * steps)]
     lengths.append(steps - sum(lengths))
-    points, found = start(images, noise, "l1", 3 * epsilon), []
+    points, results = start(images, noise, "l1", 3 * epsilon), []
     for factor, length in zip((3, 2, 1), lengths, strict=True):
         points = [projections.project(x, p, "l1", factor * epsilon, 0, 1) for x, p in zip(images, points, strict=True)]
-        found.append(search(images, np.array(points), function, "l1", factor * epsilon, length, informed=True))
-        points = found[-1]["best"]
-    return found
+        results.append(search(images, np.array(points), function, "l1", factor * epsilon, length, informed=True))
+        points = results[-1]["best"]
+    return results
 
 
 def checkpoints(steps):
     """(after which steps, over how many) for Linf and L2: a counter that runs up to k, and k that shrinks."""
     k, least, less = (max(int(share * steps), 1) for share in (0.22, 0.06, 0.03))
-    found, counter = [], 0
+    checks, counter = [], 0
     for i in range(1, steps + 1):
         counter += 1
         if counter == k:
-            found.append((i, k))
+            checks.append((i, k))
             k, counter = max(k - less, least), 0
-    return found
+    return checks
 
 
 def _momentum(x, point, single, epsilon, steps, norm):
@@ -120,8 +120,8 @@ def _sparse(x, point, single, epsilon, steps, informed):
     for i in range(steps):
         sizes.append(size)
         shares.append(share)
-        place = int(np.clip(np.float32(1 - np.float32(share)) * np.float32(d), 0, d - 1))
-        chosen = np.sign(gradient) * (np.abs(gradient) >= np.sort(np.abs(gradient))[place])
+        rank = int(np.clip(np.float32(1 - np.float32(share)) * np.float32(d), 0, d - 1))
+        chosen = np.sign(gradient) * (np.abs(gradient) >= np.sort(np.abs(gradient))[rank])
         point = projections.project(x, point + size * chosen / (np.abs(chosen).sum() + 1e-10), "l1", epsilon, 0, 1)
         loss, gradient = single(point)
         iterates.append(point)

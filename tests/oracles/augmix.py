@@ -17,8 +17,8 @@ def picture(pixels):
 
 
 def pixels_of(image):
-    found = np.asarray(image)
-    return found[..., None] if found.ndim == 2 else found
+    array = np.asarray(image)
+    return array[..., None] if array.ndim == 2 else array
 
 
 def _affine(*coefficients):

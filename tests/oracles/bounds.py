@@ -63,12 +63,12 @@ def exact_minimum(layers, lower, upper, function):
         active = np.array(pattern)
         row = np.array(function) @ (second * active)
         signs = np.where(active > 0, -1.0, 1.0)  # active: matrix x + shift >= 0
-        found = linprog(
+        optimum = linprog(
             row @ first,
             A_ub=signs[:, None] * first,
             b_ub=-signs * shift,
             bounds=list(zip(lower, upper, strict=True)),
         )
-        if found.status == 0:
-            least = min(least, found.fun + row @ shift + np.array(function) @ offset)
+        if optimum.status == 0:
+            least = min(least, optimum.fun + row @ shift + np.array(function) @ offset)
     return least

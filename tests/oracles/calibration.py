@@ -43,7 +43,7 @@ def rms_calibration_error(confidence, correct, bin_size, last_bin_counts):
     total = 0.0
     for start, stop in borders if last_bin_counts else borders[:-1]:
         inside = pairs[start:stop]
-        gap = sum(c for c, _ in inside) / len(inside) - sum(1.0 for _, right in inside if right) / len(inside)
+        gap = sum(c for c, _ in inside) / len(inside) - sum(1.0 for _, is_correct in inside if is_correct) / len(inside)
         total += len(inside) / len(pairs) * gap**2
     return math.sqrt(total)
 
@@ -51,8 +51,8 @@ def rms_calibration_error(confidence, correct, bin_size, last_bin_counts):
 def aurra(confidence, correct):
     """The accuracy at each response rate, from the most confident on; their mean."""
     order = sorted(range(len(confidence)), key=lambda i: confidence[i], reverse=True)
-    right, accuracies = 0, []
+    correct_count, accuracies = 0, []
     for answered, i in enumerate(order, start=1):
-        right += bool(correct[i])
-        accuracies.append(right / answered)
+        correct_count += bool(correct[i])
+        accuracies.append(correct_count / answered)
     return sum(accuracies) / len(accuracies)

@@ -11,8 +11,8 @@ def jensen_shannon(views, clip=1e-7):
         powers = [np.exp(view[row] - view[row].max()) for view in views]
         p = [power / power.sum() for power in powers]
         total = 0.0
-        for own in p:
-            for k, share in enumerate(own):
+        for prediction in p:
+            for k, share in enumerate(prediction):
                 mixture = min(max(sum(other[k] for other in p) / len(p), clip), 1.0)
                 total += share * (np.log(share) - np.log(mixture)) if share else 0.0
         values.append(total / len(p))

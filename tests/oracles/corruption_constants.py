@@ -88,7 +88,7 @@ IMAGENET = {
 # Positions of lengths in pixels, which grow with the image; "streak": the radius and sigma of a motion blur.
 _LENGTHS = {"gaussian_blur": [0], "glass_blur": [0, 1], "defocus_blur": [0], "snow": [2], "spatter": [2]}
 _STREAKS = {"motion_blur": [0, 1], "snow": [4, 5]}
-_WHOLE = {"glass_blur": [1], "motion_blur": [0], "snow": [4]}  # counts of pixels
+_PIXEL_COUNTS = {"glass_blur": [1], "motion_blur": [0], "snow": [4]}  # counts of pixels
 
 
 def at(name: str, severity: int, side: int):
@@ -97,18 +97,18 @@ def at(name: str, severity: int, side: int):
     values = table[name][severity - 1]
     if side == size:
         return values
-    found = list(values) if isinstance(values, tuple) else [values]
+    constants = list(values) if isinstance(values, tuple) else [values]
     lengths = _LENGTHS.get(name, [])
     if name == "elastic_transform":
-        found = [value * side / size for value in found]
+        constants = [value * side / size for value in constants]
     if name == "spatter" and values[5] == 1:
         lengths = [*lengths, 4]  # the blur of mud; of water a weight
-    for place in lengths:
-        found[place] *= max(1, side / size) if size == 32 else side / size
-    for place in _STREAKS.get(name, []):
-        found[place] *= math.sqrt(side / size) if side < 32 else side / size
-    for place in _WHOLE.get(name, []):
-        found[place] = max(1, round(found[place]))
+    for index in lengths:
+        constants[index] *= max(1, side / size) if size == 32 else side / size
+    for index in _STREAKS.get(name, []):
+        constants[index] *= math.sqrt(side / size) if side < 32 else side / size
+    for index in _PIXEL_COUNTS.get(name, []):
+        constants[index] = max(1, round(constants[index]))
     if name == "snow":
-        found[2] = max(1, found[2])
-    return tuple(found) if isinstance(values, tuple) else found[0]
+        constants[2] = max(1, constants[2])
+    return tuple(constants) if isinstance(values, tuple) else constants[0]

@@ -74,8 +74,8 @@ def glass_blur(pixels, draw, constants):
     for iteration in range(iterations):
         for h in range(height - delta, delta, -1):
             for w in range(width - delta, delta, -1):
-                down, right = draw["offsets"][iteration, h, w]
-                x[h, w], x[h + down, w + right] = x[h + down, w + right], x[h, w]  # views: the second changes nothing
+                down, across = draw["offsets"][iteration, h, w]
+                x[h, w], x[h + down, w + across] = x[h + down, w + across], x[h, w]  # views: the second changes nothing
     return 255 * _gaussian(x / 255.0, sigma)
 
 
@@ -117,10 +117,10 @@ def streaks(x, angle, radius, sigma):
     for i in range(count):
         # Exact halves go down, where the rounding of a sine would decide.
         down = -math.ceil(round(i * math.sin(math.radians(angle)) - 0.5, 9))
-        right = -math.ceil(round(i * math.cos(math.radians(angle)) - 0.5, 9))
-        if abs(down) >= x.shape[0] or abs(right) >= x.shape[1]:
+        across = -math.ceil(round(i * math.cos(math.radians(angle)) - 0.5, 9))
+        if abs(down) >= x.shape[0] or abs(across) >= x.shape[1]:
             break
-        blurred += weights[i] * _shift(x, right, down)
+        blurred += weights[i] * _shift(x, across, down)
     return blurred
 
 
@@ -129,17 +129,17 @@ def motion_blur(pixels, draw, constants):
 
 
 def _clipped_zoom(x, factor):
-    found = x
+    zoomed = x
     for axis in (0, 1):
         size = x.shape[axis]
-        kept = int(np.ceil(size / factor))
-        first = (size - kept) // 2
-        middle = np.take(found, range(first, first + kept), axis=axis)
-        scale = [factor if other == axis else 1 for other in range(found.ndim)]
+        middle_size = int(np.ceil(size / factor))
+        first = (size - middle_size) // 2
+        middle = np.take(zoomed, range(first, first + middle_size), axis=axis)
+        scale = [factor if other == axis else 1 for other in range(zoomed.ndim)]
         stretched = scipy.ndimage.zoom(middle, scale, order=1)
         trim = (stretched.shape[axis] - size) // 2
-        found = np.take(stretched, range(trim, trim + size), axis=axis)
-    return found
+        zoomed = np.take(stretched, range(trim, trim + size), axis=axis)
+    return zoomed
 
 
 def zoom_blur(pixels, draw, constants):
@@ -238,8 +238,8 @@ def saturate(pixels, draw, constants):
 
 def _in_hsv(pixels, change):
     out = np.empty(pixels.shape)
-    for place in np.ndindex(pixels.shape[:2]):
-        out[place] = colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*(pixels[place] / 255.0))))
+    for pixel in np.ndindex(pixels.shape[:2]):
+        out[pixel] = colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*(pixels[pixel] / 255.0))))
     return 255 * out
 
 
@@ -278,13 +278,13 @@ def elastic_transform(pixels, draw, constants):
     source = back @ np.stack([columns.ravel(), rows.ravel(), np.ones(height * width)])
     places = np.stack([source[1], source[0]])
     x = _at(pixels / 255.0, places, "mirror")
-    right, down = (
+    across, down = (
         scipy.ndimage.gaussian_filter(draw["field"][..., axis].astype(float), sigma, mode="reflect", truncate=3) * alpha
         if sigma
         else draw["field"][..., axis] * alpha
         for axis in (0, 1)
     )
-    return 255 * _at(x, np.stack([(rows + down).ravel(), (columns + right).ravel()]), "reflect")
+    return 255 * _at(x, np.stack([(rows + down).ravel(), (columns + across).ravel()]), "reflect")
 
 
 def _at(x, places, border):

@@ -142,9 +142,11 @@ def _ascending(model, image: np.ndarray, label: int) -> np.ndarray:
         tape.watch(point)
         logits = tf.cast(model(point, training=False), tf.float32)
         margins = [logits[:, other] - logits[:, label] for other in range(3) if other != label]
-    found = [tape.gradient(margin, point) for margin in margins]
-    signs = [np.nan_to_num(np.sign(gradient.numpy())) for gradient in found if gradient is not None]
-    return np.concatenate([sign * each for each in signs for sign in (1, -1)] or [np.zeros((0, *image.shape))])
+    gradients = [tape.gradient(margin, point) for margin in margins]
+    signs = [np.nan_to_num(np.sign(gradient.numpy())) for gradient in gradients if gradient is not None]
+    return np.concatenate(
+        [sign * direction for direction in signs for sign in (1, -1)] or [np.zeros((0, *image.shape))]
+    )
 
 
 def examine_all(count: int, seed: int) -> tuple[collections.Counter, list[str]]:
@@ -195,11 +197,11 @@ def examine(drawn: Drawn) -> tuple[str, str]:
     except NoBoundsError:
         return "refused", ""
     outputs = _outputs(model, points(model, image, label, drawn.epsilon, generator))
-    others = np.delete(outputs, label, axis=1).max(1)
-    correct = np.isfinite(outputs).all(1) & (outputs[:, label] > others)
+    rivals = np.delete(outputs, label, axis=1).max(1)
+    correct = np.isfinite(outputs).all(1) & (outputs[:, label] > rivals)
     if certify.certified(margin) and not correct.all():
         return "certified", f"{(~correct).sum()} images in the certified ball of {drawn} are misclassified"
-    if np.isfinite(margin) and not drawn.softmax and not (outputs[:, label] - others >= margin).all():
+    if np.isfinite(margin) and not drawn.softmax and not (outputs[:, label] - rivals >= margin).all():
         return "bounded", f"{margin} is no bound of the margin of {drawn}"
     return ("certified" if certify.certified(margin) else "bounded" if margin > -np.inf else "none"), ""
 

@@ -34,5 +34,5 @@ def alignment(first, second, power):
 
 def jackknife(compute, count):
     """Half the 95 % interval, each image really left out: compute(rows) -> number."""
-    left_out = [compute([row for row in range(count) if row != one]) for one in range(count)]
+    left_out = [compute([row for row in range(count) if row != left_row]) for left_row in range(count)]
     return 1.959963984540054 * np.sqrt((count - 1) / count * sum((x - np.mean(left_out)) ** 2 for x in left_out))

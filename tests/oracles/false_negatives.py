@@ -15,7 +15,7 @@ def pairs(z, i):
 
 def fnc(z, i, view, threshold, top_k, combine):
     """google-research/fnc: a row's score is the largest cosine with any view of the image."""
-    scores = {(j, other): max(cosine(own[i], z[other][j]) for own in z) for j, other in pairs(z, i)}
+    scores = {(j, other): max(cosine(view_keys[i], z[other][j]) for view_keys in z) for j, other in pairs(z, i)}
     ranked = sorted(scores, key=lambda key: -scores[key])
     nearest, above = set(ranked[:top_k]), {key for key in scores if scores[key] > threshold}
     return above & nearest if combine == "intersection" else above | nearest
@@ -23,13 +23,13 @@ def fnc(z, i, view, threshold, top_k, combine):
 
 def adaptive(z, i, view, threshold, key_views):
     """Paper 004: above the threshold, seen from this view of the anchor alone."""
-    found = set()
+    suspects = set()
     for j, other in pairs(z, i):
         cosines = [cosine(z[view][i], keys[j]) for keys in z]
-        one = {"each": cosines[other], "any": max(cosines), "all": min(cosines)}[key_views]
-        if one > threshold:
-            found.add((j, other))
-    return found
+        similarity = {"each": cosines[other], "any": max(cosines), "all": min(cosines)}[key_views]
+        if similarity > threshold:
+            suspects.add((j, other))
+    return suspects
 
 
 def ifnd(z, i, view, pseudo_labels):
@@ -39,9 +39,9 @@ def ifnd(z, i, view, pseudo_labels):
 def attracting_loss(z, i, view, suspects, temperature):
     """google-research/fnc, objective.py: suspects are positives, and everything but the anchor is below."""
     logit = lambda key: cosine(z[view][i], z[key[1]][key[0]]) / temperature  # noqa: E731
-    own = [(i, other) for other in range(len(z)) if other != view]
-    attracted = sum(logit(key) for key in own) + sum(logit(key) for key in suspects)
-    total = np.log(sum(np.exp(logit(key)) for key in [*own, *pairs(z, i)]))
+    positives = [(i, other) for other in range(len(z)) if other != view]
+    attracted = sum(logit(key) for key in positives) + sum(logit(key) for key in suspects)
+    total = np.log(sum(np.exp(logit(key)) for key in [*positives, *pairs(z, i)]))
     return -attracted / (len(z) - 1 + len(suspects)) + total
 
 
@@ -54,14 +54,14 @@ def cancelling_loss(z, i, view, suspects, temperature):
 
 def detection(labels, views, suspects_of):
     """(share of the false negatives found, of the true ones removed, negatives left), over all anchors together."""
-    found = same = removed = others = 0
+    detected = alike = removed = unlike = 0
     for i in range(len(labels)):
         for view in range(views):
             suspects = suspects_of(i, view)
             for j, other in ((j, other) for j in range(len(labels)) if j != i for other in range(views)):
                 if labels[j] == labels[i]:
-                    same, found = same + 1, found + ((j, other) in suspects)
+                    alike, detected = alike + 1, detected + ((j, other) in suspects)
                 else:
-                    others, removed = others + 1, removed + ((j, other) in suspects)
-    left = same + others - found - removed
-    return found / same, removed / others, left / (len(labels) * views)
+                    unlike, removed = unlike + 1, removed + ((j, other) in suspects)
+    remaining = alike + unlike - detected - removed
+    return detected / alike, removed / unlike, remaining / (len(labels) * views)

@@ -93,11 +93,11 @@ def robust(pixels):
 def setting(predict=sound, **changes):
     """A setting that nothing is wrong with but what `changes` and `predict` bring."""
     train_images, train_labels, images, labels = digits()
-    known = {"train_images": train_images, "train_labels": train_labels, "selected_on": "validation"}
-    known |= {"images": images, "labels": labels, "batch_size": 64} | changes
-    if "predictor" not in known:
-        known["predictor"] = from_function(predict, image_shape=known["images"].shape[1:], class_count=10)
-    return Setting(**known)
+    arguments = {"train_images": train_images, "train_labels": train_labels, "selected_on": "validation"}
+    arguments |= {"images": images, "labels": labels, "batch_size": 64} | changes
+    if "predictor" not in arguments:
+        arguments["predictor"] = from_function(predict, image_shape=arguments["images"].shape[1:], class_count=10)
+    return Setting(**arguments)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,12 +197,12 @@ def _of(predict):
 def _in_color(predict):
     """A setting of color images whose red channel is the digit, and of a network that reads it."""
 
-    def made():
+    def make():
         images = digits()[2]
         color = np.concatenate([images, images**2, 1 - images], axis=-1)
         return setting(predict, images=color, train_images=None, train_labels=None)
 
-    return made
+    return make
 
 
 def adapted_to_its_normalization():
@@ -297,8 +297,8 @@ def of_keras(*layers, shape=(8, 8, 1), classes=10, change=lambda x, y: (x, y), *
             layer.momentum = 0.0
     built(train_images, training=True)
     model = solved(built, train_images, train_labels, classes)
-    known = {"images": images, "labels": labels, "train_images": train_images, "train_labels": train_labels}
-    return setting(predictor=from_keras(model), **known, **changes)
+    arguments = {"images": images, "labels": labels, "train_images": train_images, "train_labels": train_labels}
+    return setting(predictor=from_keras(model), **arguments, **changes)
 
 
 def _larger_and_coloured(images, labels):
@@ -318,8 +318,8 @@ def _remainders(count):
 
 def _rare(images, labels):
     """Nines are rare."""
-    kept = (labels < 9) | (np.arange(len(labels)) % 4 == 0)
-    return images[kept], labels[kept]
+    chosen = (labels < 9) | (np.arange(len(labels)) % 4 == 0)
+    return images[chosen], labels[chosen]
 
 
 def _batch_norm():

@@ -38,10 +38,10 @@ def _one_after_the_other(weight, room, needed):
 
 def fab_step(image, point, excess, normal, kind, alpha_max, eta):
     """One step of FAB from f and its gradient at the point; all vectors."""
-    image, point, normal = (np.asarray(each, np.float64) for each in (image, point, normal))
+    image, point, normal = (np.asarray(vector, np.float64) for vector in (image, point, normal))
     offset = normal @ point - excess
     onto, from_image = move(point, normal, offset, kind), move(image, normal, offset, kind)
     order = {"linf": np.inf, "l2": 2, "l1": 1}[kind]
-    near, far = (max(np.linalg.norm(each, order), 1e-8) for each in (onto, from_image))
+    near, far = (max(np.linalg.norm(vector, order), 1e-8) for vector in (onto, from_image))
     pull = min(near / (near + far), alpha_max)
     return np.clip((1 - pull) * (point + eta * onto) + pull * (image + eta * from_image), 0, 1)

@@ -34,10 +34,10 @@ def acl(first, second, temperature):
     return -np.log(values).mean()
 
 
-def anchor_losses(moved, target, others, temperature):
+def anchor_losses(moved, target, groups, temperature):
     """-log( e_ii / (e_ii + all of another image) ) of each row of `moved` against its row of `target`.
 
-    others: arrays [n, d] whose row j belongs to image j; `target` is one of them.
+    groups: arrays [n, d] whose row j belongs to image j; `target` is one of them.
     """
     values = []
     for i, anchor in enumerate(np.asarray(moved, np.float64)):
@@ -45,7 +45,7 @@ def anchor_losses(moved, target, others, temperature):
         def power(key, anchor=anchor):
             return np.exp(anchor @ key / np.linalg.norm(anchor) / np.linalg.norm(key) / temperature)
 
-        own = power(np.asarray(target, np.float64)[i])
-        rest = sum(power(keys[j]) for keys in np.asarray(others, np.float64) for j in range(len(keys)) if j != i)
-        values.append(-np.log(own / (own + rest)))
+        own_power = power(np.asarray(target, np.float64)[i])
+        rest = sum(power(keys[j]) for keys in np.asarray(groups, np.float64) for j in range(len(keys)) if j != i)
+        values.append(-np.log(own_power / (own_power + rest)))
     return np.array(values)

@@ -48,9 +48,9 @@ def drawn(method, context, count=8):
 
 def mixed_entropy(logits, labels, weights, partner):
     """lambda CE(y) + (1 - lambda) CE(y'), one by one."""
-    own = tiny_network.cross_entropy(logits, labels)
-    other = tiny_network.cross_entropy(logits, labels[partner])
-    return np.array([w * a + (1 - w) * b for w, a, b in zip(weights, own, other, strict=True)])
+    first_entropy = tiny_network.cross_entropy(logits, labels)
+    second_entropy = tiny_network.cross_entropy(logits, labels[partner])
+    return np.array([w * a + (1 - w) * b for w, a, b in zip(weights, first_entropy, second_entropy, strict=True)])
 
 
 def mixed_by_rows(values, weights, partner):
@@ -78,13 +78,13 @@ def literal_forward(method, images, stage, change):
 
 def stage_that_explains(method, batch, logits, changes):
     """The one stage at which a change gives these logits."""
-    right = [
+    explaining = [
         stage
         for stage in range(3)
         if np.allclose(literal_forward(method, batch.images, stage, changes), logits, rtol=1e-3, atol=1e-4)
     ]
-    assert len(right) == 1, right
-    return right[0]
+    assert len(explaining) == 1, explaining
+    return explaining[0]
 
 
 def check_stages(kind):

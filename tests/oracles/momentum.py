@@ -18,21 +18,21 @@ def moco_v3(queries, keys, temperature, removed=lambda direction, row: ()):
 
     `removed` gives the images whose keys are left out for the query of a row in a direction.
     """
-    found = np.zeros(len(keys[0]))
+    losses = np.zeros(len(keys[0]))
     for direction, (query, key) in enumerate(((queries[0], keys[1]), (queries[1], keys[0]))):
-        for row, one in enumerate(unit(query)):
-            left = [row, *(j for j in range(len(key)) if j != row and j not in removed(direction, row))]
-            logits = np.array([one @ unit(key[j]) for j in left]) / temperature
-            found[row] -= 2 * temperature * np.log(softmax(logits)[0])
-    return found
+        for row, vector in enumerate(unit(query)):
+            rows = [row, *(j for j in range(len(key)) if j != row and j not in removed(direction, row))]
+            logits = np.array([vector @ unit(key[j]) for j in rows]) / temperature
+            losses[row] -= 2 * temperature * np.log(softmax(logits)[0])
+    return losses
 
 
 def similar_keys(queries, keys, threshold):
     """Which other images' keys are above the threshold, seen from the query of a direction; for `removed`."""
 
     def removed(direction, row):
-        one, key = unit(queries[direction])[row], unit(keys[1 - direction])
-        return {j for j in range(len(key)) if j != row and one @ key[j] > threshold}
+        vector, key = unit(queries[direction])[row], unit(keys[1 - direction])
+        return {j for j in range(len(key)) if j != row and vector @ key[j] > threshold}
 
     return removed
 
@@ -52,8 +52,8 @@ def swapped(assignments, scores, temperature):
     """The mean over the pairs (i, v), v != i, of the cross-entropy; float64 [n]."""
     scores = np.asarray(scores, np.float64)
     pairs = [(i, v) for i in range(len(assignments)) for v in range(len(scores)) if v != i]
-    each = [-(assignments[i] * np.log(softmax(scores[v] / temperature))).sum(axis=-1) for i, v in pairs]
-    return np.mean(each, axis=0)
+    terms = [-(assignments[i] * np.log(softmax(scores[v] / temperature))).sum(axis=-1) for i, v in pairs]
+    return np.mean(terms, axis=0)
 
 
 def sinkhorn(scores, temperature, iterations):
@@ -71,5 +71,5 @@ def sinkhorn(scores, temperature, iterations):
 
 def dino(teacher, student, center, teacher_temperature, temperature):
     """DINO's loss of the teacher's global views and the student's views; float64 [n]."""
-    targets = [softmax((np.asarray(one, np.float64) - center) / teacher_temperature) for one in teacher]
+    targets = [softmax((np.asarray(logits, np.float64) - center) / teacher_temperature) for logits in teacher]
     return swapped(targets, student, temperature)

@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
     model: str
     norm: str
-    what: str
+    attack: str
     epsilon: float
     robust: np.ndarray
     cumulative: np.ndarray
@@ -74,37 +74,41 @@ def model(name: str) -> keras.Model:
 def cases() -> list[Case]:
     """All of them, ensembles first."""
     verdicts, count = recorded("verdicts"), len(data()[1])
-    found = []
-    for what in ("ensemble", *MEMBERS):
+    listed = []
+    for attack in ("ensemble", *MEMBERS):
         for key in verdicts:
             name, norm, *rest = key.split("/")
-            if rest == [what, "0", "robust"]:
-                seeds = [one for one in range(9) if f"{name}/{norm}/{what}/{one}/robust" in verdicts]
-                packed = [verdicts[f"{name}/{norm}/{what}/{seed}/robust"] for seed in seeds]
-                flags = [np.unpackbits(one, axis=-1, count=count).astype(bool) for one in packed]
-                epsilon, seconds = verdicts[f"{name}/{norm}/epsilon"], verdicts[f"{name}/{norm}/{what}/0/seconds"]
-                last = np.stack([one[-1] for one in flags])
-                found.append(Case(name, norm.lower(), what, float(epsilon), last, flags[0], float(seconds)))
-    return found
+            if rest == [attack, "0", "robust"]:
+                seeds = [seed for seed in range(9) if f"{name}/{norm}/{attack}/{seed}/robust" in verdicts]
+                packed = [verdicts[f"{name}/{norm}/{attack}/{seed}/robust"] for seed in seeds]
+                flags = [np.unpackbits(bits, axis=-1, count=count).astype(bool) for bits in packed]
+                epsilon, seconds = verdicts[f"{name}/{norm}/epsilon"], verdicts[f"{name}/{norm}/{attack}/0/seconds"]
+                last = np.stack([seed_flags[-1] for seed_flags in flags])
+                listed.append(Case(name, norm.lower(), attack, float(epsilon), last, flags[0], float(seconds)))
+    return listed
 
 
-def case(model: str, norm: str, what: str) -> Case:
-    (found,) = [one for one in cases() if (one.model, one.norm, one.what) == (model, norm, what)]
-    return found
+def case(model: str, norm: str, attack: str) -> Case:
+    (match,) = [
+        candidate
+        for candidate in cases()
+        if (candidate.model, candidate.norm, candidate.attack) == (model, norm, attack)
+    ]
+    return match
 
 
 def compare(case: Case, robust: np.ndarray) -> Comparison:
     """Ours, bool [n], against the nearest of the official seeds; allowed: their spread, or 1 % of n if that is more."""
-    spread = max(int(np.sum(one != two)) for one in case.robust for two in case.robust)
-    differing = min(int(np.sum(robust != one)) for one in case.robust)
+    spread = max(int(np.sum(first != second)) for first in case.robust for second in case.robust)
+    differing = min(int(np.sum(robust != official)) for official in case.robust)
     return Comparison(differing, spread, max(spread, len(robust) // 100))
 
 
 def attack_with_ours(case: Case, seed: int = 0) -> np.ndarray:
     """Ours on a case, bool [members, n]: still classified correctly after each member."""
-    whole = ensemble.AutoAttack(ThreatModel(norm=case.norm, epsilon=case.epsilon))
-    attack = whole if case.what == "ensemble" else whole.members[MEMBERS.index(case.what)]
+    autoattack = ensemble.AutoAttack(ThreatModel(norm=case.norm, epsilon=case.epsilon))
+    attack = autoattack if case.attack == "ensemble" else autoattack.members[MEMBERS.index(case.attack)]
     result = runner.run_attack(attack, model(case.model), *data(), seed=seed, batch_size=len(data()[1]))
-    if case.what != "ensemble":
+    if case.attack != "ensemble":
         return ~result.success[None]
     return np.stack([~(result.success & (result.member <= number)) for number in range(len(MEMBERS))])

@@ -48,10 +48,10 @@ def linear_maximiser(direction, x, kind, epsilon, low=-np.inf, high=np.inf):
     if kind == "linf":
         return x + np.sign(direction) * np.minimum(room, epsilon)
     if kind == "l1":
-        left, move = epsilon, np.zeros_like(x)
+        budget, move = epsilon, np.zeros_like(x)
         for j in np.argsort(-np.abs(direction)):
-            move[j] = np.sign(direction[j]) * min(room[j], left)
-            left -= abs(move[j])
+            move[j] = np.sign(direction[j]) * min(room[j], budget)
+            budget -= abs(move[j])
         return x + move
     magnitude = np.abs(direction)
     if measure(np.where(magnitude > 0, room, 0.0), "l2") <= epsilon:

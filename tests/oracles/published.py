@@ -13,10 +13,10 @@ SEVERITIES = 5
 def corrupted(images: np.ndarray, names) -> dict:
     """{name: uint8 [5 n, h, w, c]}: each severity a wilder shuffle of grey levels, another for each name."""
     blocks = {}
-    for place, name in enumerate(names):
-        generator = np.random.default_rng(place)
+    for number, name in enumerate(names):
+        generator = np.random.default_rng(number)
         noise = [generator.integers(-20 * s, 20 * s + 1, images.shape) for s in range(1, SEVERITIES + 1)]
-        blocks[name] = np.concatenate([np.clip(images + each, 0, 255).astype(np.uint8) for each in noise])
+        blocks[name] = np.concatenate([np.clip(images + change, 0, 255).astype(np.uint8) for change in noise])
     return blocks
 
 

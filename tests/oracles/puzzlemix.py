@@ -38,19 +38,19 @@ def pairs_of(count, side, seed=0, channels=3):
 def shares(saliency, grid):
     """Sums over squares, then over all of them."""
     size = len(saliency) // grid
-    found = np.zeros((grid, grid))
+    sums = np.zeros((grid, grid))
     for row, column in itertools.product(range(len(saliency)), repeat=2):
-        found[row // size, column // size] += saliency[row, column]
-    return found / found.sum()
+        sums[row // size, column // size] += saliency[row, column]
+    return sums / sums.sum()
 
 
 def averaged(image, size):
     """Each pixel replaced by the mean of its square."""
-    found = np.array(image, np.float64)
+    means = np.array(image, np.float64)
     for row, column in itertools.product(range(0, len(image), size), repeat=2):
         square = slice(row, row + size), slice(column, column + size)
-        found[square] = found[square].mean(axis=(0, 1))
-    return found
+        means[square] = means[square].mean(axis=(0, 1))
+    return means
 
 
 def pair_cost(m, n, gaps, contrast):
@@ -66,23 +66,23 @@ def energy(mask, images, saliencies, weight, *, prior, smoothness, contrast, nei
     blocks, side = len(mask), len(images[0])
     size = side // blocks
     near = neighbourhood if size % neighbourhood == 0 else size
-    own, other = (shares(saliency, blocks) for saliency in saliencies)
+    first, other = (shares(saliency, blocks) for saliency in saliencies)
     chance = {1.0: weight**2, 0.5: 2 * weight * (1 - weight), 0.0: (1 - weight) ** 2}
     smoothed = [averaged(image, near) for image in images][::-1]  # 0: the partner, 1: the image
     total = 0.0
     for i, j in itertools.product(range(blocks), repeat=2):
         m = mask[i, j]
-        total += m * other[i, j] + (1 - m) * own[i, j] - prior / blocks**2 * np.log(chance[m] + 1e-8)
+        total += m * other[i, j] + (1 - m) * first[i, j] - prior / blocks**2 * np.log(chance[m] + 1e-8)
         for down, right in ((1, 0), (0, 1)):
             if max(i + down, j + right) == blocks:
                 continue
             gaps = np.zeros((2, 2))
             for step in range(size):
                 # The last pixel of the block, and the one behind the border.
-                place = (i * size + size - 1, j * size + step) if down else (i * size + step, j * size + size - 1)
-                behind = place[0] + down, place[1] + right
+                pixel = (i * size + size - 1, j * size + step) if down else (i * size + step, j * size + size - 1)
+                behind = pixel[0] + down, pixel[1] + right
                 for a, b in itertools.product((0, 1), repeat=2):
-                    gaps[a, b] += np.abs(smoothed[a][place] - smoothed[b][behind]).mean() / size
+                    gaps[a, b] += np.abs(smoothed[a][pixel] - smoothed[b][behind]).mean() / size
             total += smoothness / (16 * blocks) * pair_cost(m, mask[i + down, j + right], gaps, contrast)
     return total
 
@@ -138,15 +138,15 @@ def minimum_cut(costs, down, right):
 # --------------------------------------------------------------------------------------------------- transport
 
 
-def moved(image, wanted, saliency, cost):
+def moved(image, visible, saliency, cost):
     """An image with its pieces moved, as the released code does it: by a matrix of costs; holes stay 0."""
-    grid = len(wanted)
+    grid = len(visible)
     size, count = len(image) // grid, grid * grid
-    square = [divmod(place, grid) for place in range(count)]
+    square = [divmod(index, grid) for index in range(count)]
     costs = np.zeros((count, count))
     for i, j in itertools.product(range(count), repeat=2):
         distance = sum((a - b) ** 2 for a, b in zip(square[i], square[j], strict=True)) / (grid - 1) ** 2
-        costs[i, j] = cost * distance - saliency[square[i]] * wanted[square[j]]
+        costs[i, j] = cost * distance - saliency[square[i]] * visible[square[j]]
     for _ in range(grid):
         plan = np.zeros((count, count))
         plan[np.arange(count), costs.argmin(axis=1)] = 1
@@ -154,11 +154,11 @@ def moved(image, wanted, saliency, cost):
         won[(plan * costs).argmin(axis=0), np.arange(count)] = 1
         costs += plan * (1 - won)
         plan *= won
-    found = np.zeros_like(image)
+    result = np.zeros_like(image)
     for i, j in zip(*np.nonzero(plan), strict=True):
-        (a, b), (c, d) = ([slice(size * at, size * at + size) for at in square[place]] for place in (i, j))
-        found[c, d] = image[a, b]
-    return found
+        (a, b), (c, d) = ([slice(size * at, size * at + size) for at in square[index]] for index in (i, j))
+        result[c, d] = image[a, b]
+    return result
 
 
 def mixed(images, saliencies, mask, *, cost, transport_side):
@@ -166,10 +166,10 @@ def mixed(images, saliencies, mask, *, cost, transport_side):
     side = len(images[0])
     block = side // len(mask)
     piece = transport_side if block % transport_side == 0 else block
-    own = np.kron(mask, np.ones((block, block)))
-    seen = own[::piece, ::piece]
+    weights = np.kron(mask, np.ones((block, block)))
+    seen = weights[::piece, ::piece]
     first, second = (
-        moved(image, wanted, shares(saliency, side // piece), cost)
-        for image, saliency, wanted in zip(images, saliencies, (seen > 0, seen < 1), strict=True)
+        moved(image, visible, shares(saliency, side // piece), cost)
+        for image, saliency, visible in zip(images, saliencies, (seen > 0, seen < 1), strict=True)
     )
-    return own[..., None] * first + (1 - own[..., None]) * second
+    return weights[..., None] * first + (1 - weights[..., None]) * second

@@ -52,19 +52,19 @@ def resnet20() -> dict[str, np.ndarray]:
 
     Names: `stem`, `stage<s>/block<b>/first`, `.../second`, `.../shortcut`, `head`; `.../norm` behind a convolution.
     """
-    made = convolution("stem", 3, 3, RESNET_WIDTHS[0]) | normalization("stem/norm", RESNET_WIDTHS[0])
+    arrays = convolution("stem", 3, 3, RESNET_WIDTHS[0]) | normalization("stem/norm", RESNET_WIDTHS[0])
     inside = RESNET_WIDTHS[0]
     for stage, width in enumerate(RESNET_WIDTHS):
         for block in range(RESNET_BLOCKS):
             name = f"stage{stage}/block{block}"
-            made |= convolution(f"{name}/first", 3, inside, width) | normalization(f"{name}/first/norm", width)
-            made |= convolution(f"{name}/second", 3, width, width) | normalization(f"{name}/second/norm", width)
+            arrays |= convolution(f"{name}/first", 3, inside, width) | normalization(f"{name}/first/norm", width)
+            arrays |= convolution(f"{name}/second", 3, width, width) | normalization(f"{name}/second/norm", width)
             if inside != width:
-                made |= convolution(f"{name}/shortcut", 1, inside, width)
+                arrays |= convolution(f"{name}/shortcut", 1, inside, width)
             inside = width
-    made["head/kernel"] = scaled("head/kernel", (inside, RESNET_CLASSES), gain=1.0)
-    made["head/bias"] = 0.1 * uniform("head/bias", (RESNET_CLASSES,))
-    return made
+    arrays["head/kernel"] = scaled("head/kernel", (inside, RESNET_CLASSES), gain=1.0)
+    arrays["head/bias"] = 0.1 * uniform("head/bias", (RESNET_CLASSES,))
+    return arrays
 
 
 def variable(name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -86,8 +86,8 @@ def torch_tensor(network: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
     last = name.rpartition(".")[2]
     if last == "num_batches_tracked":
         return np.array(7, np.int64)
-    for known, value in {"mean": MEAN, "mu": MEAN, "std": DEVIATION, "sigma": DEVIATION}.items():
-        if last == known:
+    for kind, value in {"mean": MEAN, "mu": MEAN, "std": DEVIATION, "sigma": DEVIATION}.items():
+        if last == kind:
             return np.array(value, np.float32).reshape(shape)
     if len(shape) == 3:  # class tokens and positions
         return uniform(f"{network}/{name}", shape)

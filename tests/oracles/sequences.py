@@ -60,8 +60,8 @@ def affine(pixels, angle=0.0, translate=(0, 0), scale=1.0, shear=0.0, resample=P
     shift = np.array([[1, 0, translate[0]], [0, 1, translate[1]], [0, 0, 1]])
     inverse = centre @ np.linalg.inv(rss) @ np.linalg.inv(centre) @ np.linalg.inv(shift)
     image = PIL.Image.fromarray(pixels.squeeze())
-    found = image.transform(image.size, PIL.Image.Transform.AFFINE, inverse[:2].ravel().tolist(), resample)
-    return np.asarray(found).reshape(pixels.shape).astype(float)
+    transformed = image.transform(image.size, PIL.Image.Transform.AFFINE, inverse[:2].ravel().tolist(), resample)
+    return np.asarray(transformed).reshape(pixels.shape).astype(float)
 
 
 def translate(pixels, draw):
@@ -126,8 +126,8 @@ def tilt(pixels, draw):
 
 def tilt_by_opencv(pixels, draw):
     h, w = pixels.shape[:2]
-    found = [cv2.warpPerspective(pixels, perspective(pixels.shape, degrees), (w, h)) for degrees in _tilts(pixels)]
-    return [frame.reshape(pixels.shape).astype(float) for frame in found]
+    frames = [cv2.warpPerspective(pixels, perspective(pixels.shape, degrees), (w, h)) for degrees in _tilts(pixels)]
+    return [frame.reshape(pixels.shape).astype(float) for frame in frames]
 
 
 def _tilts(pixels):

@@ -40,8 +40,8 @@ def pattern(length, kind):
         return values / np.linalg.norm(values.ravel(), order)
 
     upper = half(length // 2) if length > 1 else np.zeros([0, length])
-    whole = np.concatenate([upper, -half(length - length // 2)])
-    return whole / np.linalg.norm(whole.ravel(), order)
+    full = np.concatenate([upper, -half(length - length // 2)])
+    return full / np.linalg.norm(full.ravel(), order)
 
 
 def linf_step(image, best, epsilon, length, corner, signs):
@@ -65,13 +65,13 @@ def window_step(image, best, epsilon, length, corners, signs, turned, kind):
     new = np.zeros([length, length, channels])
     for c in range(channels):
         content = change[first][..., c]
-        one = signs[c] * filling + content / (1e-12 + np.linalg.norm(content.ravel(), order))
+        filled = signs[c] * filling + content / (1e-12 + np.linalg.norm(content.ravel(), order))
         given_up = np.linalg.norm(change[either][:, c], order)
         if kind == "l2":
             size = math.sqrt(max(epsilon**2 - total**2, 0) / channels + given_up**2)
         else:
             size = (max(epsilon - total, 0) / channels + given_up) * channels
-        new[..., c] = one / (1e-12 + np.linalg.norm(one.ravel(), order)) * size
+        new[..., c] = filled / (1e-12 + np.linalg.norm(filled.ravel(), order)) * size
     change[second] = 0
     change[first] = new
     return bounded(image, change, epsilon, kind)

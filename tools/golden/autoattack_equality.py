@@ -48,8 +48,8 @@ def run(arguments):
     started = time.perf_counter()
     arguments.cases.mkdir(parents=True, exist_ok=True)
     for case in official_autoattack.cases():
-        path = arguments.cases / f"{case.model}_{case.norm}_{case.what}_{arguments.seed}.json"
-        if path.is_file() or (arguments.what and case.what not in arguments.what.split(",")):
+        path = arguments.cases / f"{case.model}_{case.norm}_{case.attack}_{arguments.seed}.json"
+        if path.is_file() or (arguments.what and case.attack not in arguments.what.split(",")):
             continue
         if time.perf_counter() - started > arguments.seconds:
             print("time is up; the same command goes on")
@@ -61,7 +61,7 @@ def run(arguments):
         partial.write_text(json.dumps(result))
         partial.rename(path)
         shares = " ".join(f"{share:.3f}" for share in robust.mean(1))
-        print(case.model, case.norm, case.what, f"robust {shares}, {result['seconds']:.1f} s", flush=True)
+        print(case.model, case.norm, case.attack, f"robust {shares}, {result['seconds']:.1f} s", flush=True)
 
 
 def print_table(arguments):
@@ -73,7 +73,7 @@ def print_table(arguments):
     print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     faults = undecided = missing = 0
     for case in official_autoattack.cases():
-        path = arguments.cases / f"{case.model}_{case.norm}_{case.what}_{arguments.seed}.json"
+        path = arguments.cases / f"{case.model}_{case.norm}_{case.attack}_{arguments.seed}.json"
         if not path.is_file():
             missing += 1
             continue
@@ -81,13 +81,13 @@ def print_table(arguments):
         robust = np.array(ours["robust"], bool)[-1]
         verdict = official_autoattack.compare(case, robust)
         # One seed shows no spread, unless the attack is deterministic.
-        alone = len(case.robust) == 1 and case.what != "fab-t"
+        alone = len(case.robust) == 1 and case.attack != "fab-t"
         faults += not verdict.equal and not alone
         undecided += not verdict.equal and alone
         official = " / ".join(f"{100 * flags.mean():.1f}" for flags in case.robust)
         seconds, spread = f"{case.seconds:.0f} / {ours['seconds']:.0f}", "?" if alone else verdict.spread
         print(
-            f"| {case.model} | {case.norm} | {case.epsilon:g} | {case.what} | {len(robust)} | {official} "
+            f"| {case.model} | {case.norm} | {case.epsilon:g} | {case.attack} | {len(robust)} | {official} "
             f"| {100 * robust.mean():.1f} | {verdict.differing} | {spread} | {verdict.allowed} | {seconds} |"
         )
     print(f"\n{faults} cases differ too much, {undecided} wait for a second official seed, {missing} for ours.")
