@@ -159,9 +159,9 @@ def run_by_hand(attack, predict, images, labels, key):
             rounds = tf.fill(tf.shape(labels), number)
             state = attack.start(predict, images, goal, round_keys(keys, rounds), rounds)
             state = attack.advance(predict, images, goal, rounds, state, attack.steps)
-            found = attack.project(images, attack.candidate(state))
-            reached = goal.reached(predict(found)) & ~success
-            adversarial = tf.where(tf.reshape(reached, [-1] + [1] * (images.shape.rank - 1)), found, adversarial)
+            candidates = attack.project(images, attack.candidate(state))
+            reached = goal.reached(predict(candidates)) & ~success
+            adversarial = tf.where(tf.reshape(reached, [-1] + [1] * (images.shape.rank - 1)), candidates, adversarial)
             success |= reached
         return adversarial, success
 
@@ -189,13 +189,13 @@ def test_succeeds_exactly_where_the_best_attack_on_a_linear_model_does(row, kind
 def test_does_not_depend_on_the_batch_or_on_the_others_and_traces_each_graph_once(row, kind):
     (_, engine, calls), images = search(row, kind), examples(20)
     labels = Linear().labels(images)
-    whole = engine.run(images, labels, seed=5, batch_size=32)
+    large = engine.run(images, labels, seed=5, batch_size=32)
     small = engine.run(images, labels, seed=5, batch_size=6)
     shard = engine.run(images[9:], labels[9:], seed=5, batch_size=6, index=np.arange(9, 20))
-    np.testing.assert_array_equal(whole.success, small.success)
-    np.testing.assert_allclose(whole.adversarial, small.adversarial, atol=1e-5)
-    np.testing.assert_array_equal(whole.success[9:], shard.success)
-    np.testing.assert_allclose(whole.adversarial[9:], shard.adversarial, atol=1e-5)
+    np.testing.assert_array_equal(large.success, small.success)
+    np.testing.assert_allclose(large.adversarial, small.adversarial, atol=1e-5)
+    np.testing.assert_array_equal(large.success[9:], shard.success)
+    np.testing.assert_allclose(large.adversarial[9:], shard.adversarial, atol=1e-5)
     # PGD: the step and the verification.
     assert calls == [(None, *SHAPE)] * row.passes
 
@@ -239,8 +239,8 @@ def overflowing(images):
 def test_returns_images_of_the_threat_set_for_a_model_that_overflows(row, kind):
     threat = ThreatModel(norm=kind, epsilon={"linf": 0.05, "l2": 0.2, "l1": 0.3}[kind])
     images, attack = examples(6, 0.3, 0.53), row.make(threat)
-    found = runner.run_attack(attack, overflowing, images, np.zeros(6, np.int32)).adversarial
-    results = [found]
+    adversarial = runner.run_attack(attack, overflowing, images, np.zeros(6, np.int32)).adversarial
+    results = [adversarial]
     if row.trains:
         objective = objectives.cross_entropy(overflowing, np.zeros(6, np.int32))
         results.append(attack.perturb(objective, tf.constant(images), tf.constant([1, 2])).numpy())
@@ -268,7 +268,7 @@ def test_the_engine_finds_what_whole_rounds_find(row):
     attack, engine, _ = search(row, row.kinds[0])
     labels = model.labels(images)
     adversarial, success = run_by_hand(attack, model, images, labels, randomness.make_key(4, "attack", attack.name))
-    found = engine.run(images, labels, seed=4)
-    np.testing.assert_array_equal(success, found.success)
-    np.testing.assert_allclose(adversarial, found.adversarial, atol=1e-5)
-    np.testing.assert_allclose(attack.threat.distance(tf.constant(images), adversarial), found.distance, atol=1e-5)
+    result = engine.run(images, labels, seed=4)
+    np.testing.assert_array_equal(success, result.success)
+    np.testing.assert_allclose(adversarial, result.adversarial, atol=1e-5)
+    np.testing.assert_allclose(attack.threat.distance(tf.constant(images), adversarial), result.distance, atol=1e-5)

@@ -125,7 +125,7 @@ def check_identity_draw(case):
 def check_call_is_draw_then_apply(case):
     images, key = images_of(), keys_of(SHAPE[0])
     draw = case.augmentation.draw(key, SHAPE)
-    tf.nest.map_structure(lambda one: one.shape[:1].assert_is_compatible_with([SHAPE[0]]), draw)
+    tf.nest.map_structure(lambda array: array.shape[:1].assert_is_compatible_with([SHAPE[0]]), draw)
     assert np.array_equal(case.augmentation.apply(images, draw), case.augmentation(images, key))
 
 
@@ -142,10 +142,10 @@ def check_example_keys_ignore_the_batch(case):
     A product of matrices of another batch size is summed in another order on some processors.
     """
     images, keys = images_of(), keys_of(SHAPE[0])
-    whole = case.augmentation(images, keys).numpy()
+    full = case.augmentation(images, keys).numpy()
     order = np.array([4, 1, 5])
     part = case.augmentation(tf.gather(images, order), tf.gather(keys, order))
-    np.testing.assert_allclose(part, whole[order], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(part, full[order], rtol=0, atol=1e-5)
 
 
 def check_eager_is_data_of_an_unknown_batch_size(case):
@@ -162,22 +162,22 @@ def check_config_round_trip(case):
 
 def check_whole_numbers_are_numbers(case):
     """Settings of 0 or 1 give the same images as whole numbers and as floats."""
-    whole = floats = case.augmentation
-    for field in dataclasses.fields(whole):
-        value = getattr(whole, field.name)
+    integers = floats = case.augmentation
+    for field in dataclasses.fields(integers):
+        value = getattr(integers, field.name)
         parts = value if isinstance(value, tuple) else (value,)
         if not any(isinstance(part, float) for part in parts):
             continue
         for number in (0, 1):
             numbers = (number,) * len(parts) if isinstance(value, tuple) else number
-            same = tuple(map(float, numbers)) if isinstance(value, tuple) else float(number)
+            number_as_float = tuple(map(float, numbers)) if isinstance(value, tuple) else float(number)
             try:
-                whole = dataclasses.replace(whole, **{field.name: numbers})
+                integers = dataclasses.replace(integers, **{field.name: numbers})
             except ValueError:  # out of range
                 continue
-            floats = dataclasses.replace(floats, **{field.name: same})
+            floats = dataclasses.replace(floats, **{field.name: number_as_float})
             break
-    assert np.array_equal(whole(images_of(), keys_of(SHAPE[0])), floats(images_of(), keys_of(SHAPE[0])))
+    assert np.array_equal(integers(images_of(), keys_of(SHAPE[0])), floats(images_of(), keys_of(SHAPE[0])))
 
 
 CHECKS = [

@@ -1,7 +1,8 @@
 """Everything `tfrobust.keras` offers, walked from its own lists, and how one of each is made.
 
-`OFFERED` has every public name. A class without a row in `ROWS` is made from the defaults of its kind (`made`), so that
-a new one is tested by being offered; a row has small sizes, and what is not the default: that a round trip can lose.
+`OFFERED` has every public name. A class without a row in `ROWS` is made from the defaults of its kind (`instance`), so
+that a new one is tested by being offered; a row has small sizes, and what is not the default: that a round trip can
+lose.
 """
 
 import inspect
@@ -272,16 +273,16 @@ ABSTRACT = ("Augmentation", "Encoder", "Method")
 
 
 def _offered() -> dict:
-    found = {}
+    items = {}
     for name in robust.__all__:
         item = getattr(robust, name)
-        inner = {f"{name}.{each}": getattr(item, each) for each in getattr(item, "__all__", ())}
-        found |= inner if isinstance(item, types.ModuleType) else {name: item}
+        inner = {f"{name}.{member}": getattr(item, member) for member in getattr(item, "__all__", ())}
+        items |= inner if isinstance(item, types.ModuleType) else {name: item}
     for name, item in vars(attacks.objectives).items():
         # Those that end so are of logits; the factories of objectives are what users take.
         if inspect.isfunction(item) and not name.startswith("_") and not name.endswith("_of"):
-            found[f"attacks.objectives.{name}"] = item
-    return {path: item for path, item in found.items() if not isinstance(item, types.ModuleType)}
+            items[f"attacks.objectives.{name}"] = item
+    return {path: item for path, item in items.items() if not isinstance(item, types.ModuleType)}
 
 
 # Path below `tfrobust.keras` -> what stands there; the members of a module in place of the module.
@@ -324,7 +325,7 @@ def names(kind: str) -> list[str]:
     return [name for name, cls in CLASSES_OFFERED.items() if kind_of(cls) == kind and name not in ABSTRACT]
 
 
-def made(name: str, **keywords):
+def instance(name: str, **keywords):
     """One of a class: as its row says, else from the defaults of its kind."""
     if name in ROWS:
         return ROWS[name](**keywords)
@@ -372,15 +373,15 @@ def through(layer, name: str, inputs: list, training=None):
     """Apply a layer to the input, or to the flattened image, and return one tensor [b, d]."""
     if not takes_images(name):
         return layer(keras.ops.reshape(inputs[0], (-1, SIZE)))
-    found = layer(*inputs, training=training)
-    first = found[0] if isinstance(found, tuple) else found
+    outputs = layer(*inputs, training=training)
+    first = outputs[0] if isinstance(outputs, tuple) else outputs
     return keras.ops.reshape(first, (-1, int(np.prod(first.shape[1:]))))
 
 
 def functional(name: str, **keywords) -> keras.Model:
     """A functional classifier with a layer inside."""
-    inputs = [keras.Input(each.shape[1:], dtype=each.dtype.name) for each in inputs_of(name)]
-    hidden = through(made(name, **keywords), name, inputs)
+    inputs = [keras.Input(example.shape[1:], dtype=example.dtype.name) for example in inputs_of(name)]
+    hidden = through(instance(name, **keywords), name, inputs)
     return keras.Model(inputs[0] if len(inputs) == 1 else inputs, keras.layers.Dense(CLASSES)(hidden))
 
 
@@ -390,7 +391,7 @@ class Subclassed(keras.Model):
 
     def __init__(self, row: str, **keywords):
         super().__init__(**keywords)
-        self.row, self.inner, self.dense = row, made(row), keras.layers.Dense(CLASSES)
+        self.row, self.inner, self.dense = row, instance(row), keras.layers.Dense(CLASSES)
 
     def call(self, inputs, training=None):
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]

@@ -190,8 +190,8 @@ def gradients(case, inputs, weights=None):
         tape.watch(tensors)
         values = case.compute(tensors, tf.constant(ORDER))
         total = tf.reduce_sum(values if weights is None else values * weights)
-    found = tape.gradient(total, tensors, unconnected_gradients="zero")
-    return values.numpy(), [gradient.numpy() for gradient in found]
+    slopes = tape.gradient(total, tensors, unconnected_gradients="zero")
+    return values.numpy(), [gradient.numpy() for gradient in slopes]
 
 
 def check_rank(case):
@@ -213,9 +213,9 @@ def check_permutation(case):
 def check_gradient(case):
     """Central differences along random directions, of each input alone; detached inputs must have zero."""
     inputs, weights = draw(case), np.linspace(0.5, 1.5, COUNT).astype(np.float32)
-    _, found = gradients(case, inputs, weights)
+    _, slopes = gradients(case, inputs, weights)
     generator, step = np.random.default_rng(8), 1e-2
-    for position, gradient in enumerate(found):
+    for position, gradient in enumerate(slopes):
         if position in case.detached:
             np.testing.assert_array_equal(gradient, 0)
             continue
@@ -242,19 +242,19 @@ def check_finite(case):
         "tiny": [1e-20 * item for item in drawn],
     }
     for name, inputs in hostile.items():
-        values, found = gradients(case, inputs)
+        values, slopes = gradients(case, inputs)
         assert np.isfinite(values).all(), f"{case.name}: values on {name}"
-        for gradient in found:
+        for gradient in slopes:
             assert np.isfinite(gradient).all(), f"{case.name}: gradient on {name}"
 
 
 def check_float16(case):
     halves = [item.astype(np.float16) for item in draw(case)]
-    values, found = gradients(case, halves)
+    values, slopes = gradients(case, halves)
     assert values.dtype == np.float32
     exact, _ = gradients(case, [item.astype(np.float32) for item in halves])
     np.testing.assert_allclose(values, exact, rtol=1e-5, atol=1e-6)
-    for gradient in found:
+    for gradient in slopes:
         assert gradient.dtype == np.float16 and np.isfinite(gradient).all()
 
 

@@ -83,10 +83,10 @@ def adversary(**keywords) -> Adversary:
     return Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2), **keywords)
 
 
-def _ascl(*, projected: bool = False, **own):
+def _ascl(*, projected: bool = False, **settings):
     def make(*parts, **keywords):
         projection = LinearProjection(4) if projected else None
-        return ASCL(*parts, adversary=adversary(), projection=projection, **own, **keywords)
+        return ASCL(*parts, adversary=adversary(), projection=projection, **settings, **keywords)
 
     return make
 
@@ -124,17 +124,19 @@ class StagedClips(Encoder):
         self.compose([[unit]], [keras.layers.GlobalAveragePooling3D(dtype=self.dtype_policy)], dim=4)
 
 
-def _noisymix(*, mixing=MIXING, **own):
+def _noisymix(*, mixing=MIXING, **settings):
     def make(*parts, **keywords):
-        return NoisyMix(*parts, augmentation=SHIFT, mixing=mixing, stages=(0, 1, 2), **own, **keywords)
+        return NoisyMix(*parts, augmentation=SHIFT, mixing=mixing, stages=(0, 1, 2), **settings, **keywords)
 
     return make
 
 
 def fast(*parts, projected=True, **keywords):
     """Adversarial training with a single step, from noise."""
-    own = FastAdversary(attack=FGSM(ThreatModel(norm="l2", epsilon=0.03)), noise=2.0, step=1.0, projected=projected)
-    return AdversarialTraining(*parts, adversary=own, **keywords)
+    fast_adversary = FastAdversary(
+        attack=FGSM(ThreatModel(norm="l2", epsilon=0.03)), noise=2.0, step=1.0, projected=projected
+    )
+    return AdversarialTraining(*parts, adversary=fast_adversary, **keywords)
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -147,18 +149,18 @@ def _head() -> ProjectionHead:
     return ProjectionHead((6,), dim=4)
 
 
-def _crops(**own) -> dict:
+def _crops(**settings) -> dict:
     """Views of two sizes."""
-    return {"projection": _head(), "views": SHIFT, "local_views": LOCAL, **own}
+    return {"projection": _head(), "views": SHIFT, "local_views": LOCAL, **settings}
 
 
-def _instances(kind, *, projection=None, branches=1, adversary_of=(), **own):
+def _instances(kind, *, projection=None, branches=1, adversary_of=(), **settings):
     """RoCL or ACL, its adversary compared within groups that divide what a replica has."""
 
     def make(single, head, **keywords):
         attacker = InstanceAdversary(attack=adversary().attack, group=2, **dict(adversary_of))
         parts = (single if branches == 1 else encoder(branches=branches)), head
-        return kind(*parts, adversary=attacker, projection=projection or _head(), views=SHIFT, **own, **keywords)
+        return kind(*parts, adversary=attacker, projection=projection or _head(), views=SHIFT, **settings, **keywords)
 
     return make
 

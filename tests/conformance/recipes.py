@@ -42,12 +42,14 @@ def arguments(*names: str, params=()) -> dict:
     return gin.get_bindings("tfrobust.runs.experiment.train", resolve_references=True)
 
 
-def first_stage(given: dict) -> dict:
+def first_stage(bindings: dict) -> dict:
     """Return the method that trains first: of two stages the pre-training's."""
-    pretraining = given.get("pretraining")
+    pretraining = bindings.get("pretraining")
     if pretraining is None:
-        return given
-    return given | {name: getattr(pretraining, name) for name in ("method", "optimizer", "batch_size", "augmentation")}
+        return bindings
+    return bindings | {
+        name: getattr(pretraining, name) for name in ("method", "optimizer", "batch_size", "augmentation")
+    }
 
 
 def recipe(name: str, params=()) -> dict:
@@ -67,33 +69,33 @@ def bound(paper: str, stem: str) -> dict:
 
     Each call of its encoder gives the same one: constructing a ResNet takes longer than all the rest.
     """
-    given, row = recipe(f"{paper}/{stem}"), ROWS.get(f"{paper}/{stem}")
-    check_complete(given, stem)
+    bindings, row = recipe(f"{paper}/{stem}"), ROWS.get(f"{paper}/{stem}")
+    check_complete(bindings, stem)
     if row:
-        assert getattr(given["data"], "path", "") in tables.header(GIN / row.files[0])["Data"]
+        assert getattr(bindings["data"], "path", "") in tables.header(GIN / row.files[0])["Data"]
     for names, part in zip(zip(*TRACED.values(), strict=True), ("encoder", "method"), strict=True):
-        assert first_stage(given)[part].__name__ in names, "a network or method that no recipe of TRACED has"
-    return given | {"encoder": functools.cache(given["encoder"])}
+        assert first_stage(bindings)[part].__name__ in names, "a network or method that no recipe of TRACED has"
+    return bindings | {"encoder": functools.cache(bindings["encoder"])}
 
 
-def check_complete(given: dict, stem: str) -> None:
+def check_complete(bindings: dict, stem: str) -> None:
     """A complete file names its run after itself, and no two results alike."""
-    ids = [identity for evaluator in given["evaluators"] for identity in evaluator.ids()]
-    assert ids and len(ids) == len(set(ids)) and given["name"] == stem
+    ids = [identity for evaluator in bindings["evaluators"] for identity in evaluator.ids()]
+    assert ids and len(ids) == len(set(ids)) and bindings["name"] == stem
 
 
-def method_of(given: dict):
+def method_of(bindings: dict):
     """The method with stand-ins for its networks: only its own numbers matter here."""
     from tfrobust.models.cnn import CNN
     from tfrobust.models.heads.linear import LinearHead
 
-    return given["method"](encoder=CNN(((1,), (1,), (1,)), dense=()), head=LinearHead(10), seed=0)
+    return bindings["method"](encoder=CNN(((1,), (1,), (1,)), dense=()), head=LinearHead(10), seed=0)
 
 
 def rates(optimizer, updates: Iterable[int]) -> list[float]:
     """The learning rate of each of these updates, counted from 0."""
-    found = []
+    values = []
     for update in updates:
         optimizer.iterations.assign(update)
-        found.append(float(optimizer.learning_rate))
-    return found
+        values.append(float(optimizer.learning_rate))
+    return values

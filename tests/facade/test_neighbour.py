@@ -125,7 +125,7 @@ def test_a_layer_that_draws_works_inside_a_map(name):
 @pytest.mark.parametrize("name", ["Compose", "PatchGaussian", "RandomShift"])
 def test_an_augmentation_is_a_layer_of_a_saved_model(name, tmp_path):
     images, _ = facade.data()
-    model = keras.Sequential([keras.Input(facade.SHAPE), robust.layers.Augment(facade.made(name), seed=2)])
+    model = keras.Sequential([keras.Input(facade.SHAPE), robust.layers.Augment(facade.instance(name), seed=2)])
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_array_equal(again(images, training=True), model(images, training=True))
@@ -209,7 +209,7 @@ TURNS = [
 def test_a_loss_trains_a_plain_model(name, kind, policy, tmp_path):
     images, labels = facade.data()
     targets = np.asarray(truth(labels)) if name == "LogitsKLDivergence" else labels
-    loss = FUNCTION_LOSSES.get(name) or facade.made(name)
+    loss = FUNCTION_LOSSES.get(name) or facade.instance(name)
     traced = policy == "float32" and name not in FUNCTION_LOSSES
     model = compiled(facade.plain(kind), loss, run_eagerly=not traced)
     data = stream(images, targets, batch=len(labels))

@@ -37,7 +37,7 @@ CONFIGURED = [
 
 @pytest.mark.parametrize("name", CONFIGURED)
 def test_a_class_is_registered_and_comes_back_from_its_config(name):
-    made = facade.made(name)
+    made = facade.instance(name)
     assert keras.saving.get_registered_name(type(made)) == f"tfrobust>{name}"
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made), safe_mode=True)
     assert type(copy) is type(made)
@@ -49,7 +49,7 @@ def test_a_class_is_registered_and_comes_back_from_its_config(name):
 @pytest.mark.parametrize("name", ["ACL", "BYOL", "ManifoldMixup", "SupervisedContrastive"])
 def test_a_method_is_judged_as_it_stands_and_from_its_file(name, tmp_path):
     images, _ = facade.data()
-    made = facade.made(name)
+    made = facade.instance(name)
     made.build((None, *facade.SHAPE))
     robust.save_model(made, tmp_path / "model.keras")
     expected = made(images)
@@ -63,7 +63,7 @@ def test_a_method_is_judged_as_it_stands_and_from_its_file(name, tmp_path):
 
 def test_a_method_that_fit_has_built_is_evaluated_in_one_line():
     images, labels = facade.data()
-    made = facade.made("AdversarialTraining")
+    made = facade.instance("AdversarialTraining")
     made.compile(keras.optimizers.Adam(1e-2), metrics=["accuracy"], run_eagerly=True)
     made.fit(images, labels, verbose=0)
     outcome = robust.evaluate(made, images, labels, epsilon=0.05, steps=2)

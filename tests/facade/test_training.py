@@ -37,7 +37,7 @@ QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
 )
 def test_a_method_trains_on_a_stream_and_is_cloned(name, policy):
     images, labels = facade.data_of(name)
-    made = facade.made(name)
+    made = facade.instance(name)
     made.compile("adam", metrics=["accuracy"], run_eagerly=True)
     data = stream(images, labels, batch=12)
     history = made.fit(data, validation_data=data, verbose=0).history
@@ -56,7 +56,7 @@ def test_a_method_trains_on_a_stream_and_is_cloned(name, policy):
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 def test_a_method_in_float16_is_saved_and_evaluated(policy, tmp_path):
     images, labels = facade.data()
-    made = facade.made("AdversarialTraining")
+    made = facade.instance("AdversarialTraining")
     made.compile("adam", metrics=["accuracy"])
     made.fit(images, labels, verbose=0)
     again, _ = copies(made, tmp_path)
@@ -69,7 +69,7 @@ def test_a_method_in_float16_is_saved_and_evaluated(policy, tmp_path):
 def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name, policy):
     """In float16 Keras scales the loss and puts the update under a condition; these have copies and loops in it."""
     images, labels = facade.data()
-    made = facade.made(name)
+    made = facade.instance(name)
     made.compile("adam", metrics=["accuracy"])
     history = made.fit(images, labels, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values()), history
@@ -109,7 +109,7 @@ class PlainEncoder(keras.Model):
 )
 def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, tmp_path):
     images, labels = facade.data_of(name)
-    cls, row = facade.CLASSES_OFFERED[name], facade.made(name)
+    cls, row = facade.CLASSES_OFFERED[name], facade.instance(name)
     arguments = {
         key: value for key, value in row.get_config().items() if key not in ("encoder", "head", "name", "dtype")
     }
@@ -129,7 +129,7 @@ def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, 
 
 def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
     images, labels = facade.data()
-    inner = facade.made("TRADES")
+    inner = facade.instance("TRADES")
     inputs = keras.Input(facade.SHAPE)
     model = keras.Model(inputs, keras.layers.Softmax()(inner(inputs)))
     compiled(model, keras.losses.SparseCategoricalCrossentropy())
@@ -152,7 +152,7 @@ JUDGES = ("AutoAttack", "Ensemble", "FAB", "FABUntargeted", "ProxLogBarrier", "S
 def test_an_attack_watches_a_fit(name, policy):
     """The callback finds what `run_attack` does, for a functional model in float32 and a subclassed one in 16 bits."""
     images, labels = facade.data()
-    attack = facade.made(name)
+    attack = facade.instance(name)
     model = compiled(facade.plain("functional" if policy == "float32" else "subclassed"), run_eagerly=True)
     watch = robust.callbacks.RobustAccuracy(stream(images, labels), attack=attack, seed=5)
     history = model.fit(images, labels, verbose=0, callbacks=[watch]).history
@@ -168,7 +168,7 @@ def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(na
     made = robust.methods.AdversarialTraining(
         facade.small_cnn(),
         keras.layers.Dense(facade.CLASSES),
-        adversary=robust.methods.Adversary(attack=facade.made(name)),
+        adversary=robust.methods.Adversary(attack=facade.instance(name)),
     )
     made.compile("adam", run_eagerly=True)
     if name in JUDGES:
@@ -181,7 +181,7 @@ def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(na
 
 def test_what_only_judges_still_watches_a_method():
     images, labels = facade.data()
-    made = facade.made("Supervised")
+    made = facade.instance("Supervised")
     made.compile("adam", run_eagerly=True)
     watch = robust.callbacks.RobustAccuracy(images, labels, attack=robust.attacks.Square(facade.THREAT, steps=3))
     history = made.fit(images, labels, verbose=0, callbacks=[watch]).history
@@ -248,7 +248,7 @@ def test_robust_accuracy_watches_the_logits_of_a_model_with_several_outputs():
 @pytest.mark.parametrize("name", facade.names("schedule"))
 def test_a_schedule_drives_an_optimizer_and_comes_back_with_it(name, tmp_path):
     images, labels = facade.data()
-    schedule = facade.made(name)
+    schedule = facade.instance(name)
     model = compiled(facade.plain(), optimizer=keras.optimizers.SGD(schedule), run_eagerly=True)
     model.fit(stream(images, labels), epochs=4, verbose=0)
     again, _ = copies(model, tmp_path)

@@ -77,5 +77,5 @@ def main(directory: str, checkpoint_seconds: float = 0.0) -> None:
     loop = make_loop(
         directory, "adversarial_training", callbacks=all_callbacks(directory), checkpoint_seconds=checkpoint_seconds
     )
-    found = outcome(loop, loop.run())
-    pathlib.Path(directory, "outcome.json").write_text(json.dumps(found))
+    result = outcome(loop, loop.run())
+    pathlib.Path(directory, "outcome.json").write_text(json.dumps(result))

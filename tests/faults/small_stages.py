@@ -41,8 +41,8 @@ SMOOTH = functools.partial(CNN, ((4,), (6,)), dense=(5,), activation="softplus",
 
 def _first(kind, **makers):
     def make(**parts):
-        own = {name: maker() for name, maker in makers.items()}
-        return kind(projection=ProjectionHead((), dim=4), views=RandomShift(fraction=0.2), **own, **parts)
+        components = {name: maker() for name, maker in makers.items()}
+        return kind(projection=ProjectionHead((), dim=4), views=RandomShift(fraction=0.2), **components, **parts)
 
     return make
 
@@ -89,12 +89,12 @@ def run(folder, name: str, **changed) -> tuple:
     """The second stage's method, the first's, and the report's facts; histories are among them."""
     methods, handed = [], []
 
-    def kept(make):
+    def recorded(make):
         return lambda **parts: methods.append(make(**parts)) or methods[-1]
 
-    given = {
+    arguments = {
         "name": "small",
-        "method": kept(Supervised),
+        "method": recorded(Supervised),
         "encoder": functools.partial(SMOOTH, **ENCODERS.get(name, {})),
         "optimizer": lambda: keras.optimizers.SGD(0.1),
         "data": Digits(validation_size=1309),
@@ -103,7 +103,7 @@ def run(folder, name: str, **changed) -> tuple:
         "checkpoint_seconds": 0.0,
         "workdir": str(folder),
         "pretraining": Pretraining(
-            method=kept(FIRST[name]),
+            method=recorded(FIRST[name]),
             optimizer=lambda: _optimizer(name),
             epochs=2,
             batch_size=32,
@@ -114,7 +114,7 @@ def run(folder, name: str, **changed) -> tuple:
     publisher = types.SimpleNamespace(publish=lambda *_: None)
     experiment.artifacts = types.SimpleNamespace(Artifact=lambda *parts: handed.extend(parts) or publisher)
     try:
-        experiment.train(**given | changed)
+        experiment.train(**arguments | changed)
     finally:
         experiment.artifacts = plain
     facts, history, first_history = handed[5], handed[6], handed[9]

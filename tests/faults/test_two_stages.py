@@ -63,7 +63,7 @@ def test_killed_in_either_stage_or_between_them(trained, tmp_path):
     assert "stage 2 of 2, Supervised: resuming at step 6 of 10" in ended.out
     ours, theirs = tmp_path / VERSION, trained / VERSION
     assert variables_of(ours) == variables_of(theirs)
-    here, there = (report_of(one / "assets.extra") for one in (ours, theirs))
+    here, there = (report_of(version / "assets.extra") for version in (ours, theirs))
     assert here.model == there.model and here.run_sha256 == there.run_sha256
     assert numbers(here) == numbers(there) and here.series == there.series and here.training == there.training
 

@@ -174,13 +174,13 @@ def test_eight_processes_at_once_make_the_report_of_one(trained, tmp_path):
     assert [end.err.splitlines()[-1] for end in ends] == ["4", *["2"] * 7]
     joined, alone = start("--output=shared"), start("--output=alone")
     assert joined.wait().err.splitlines()[-1] == "0" and alone.wait().err.splitlines()[-1] == "18"
-    one, other = (timeless(report_of(tmp_path / name).to_dict()) for name in ("shared", "alone"))
-    assert one == other
+    joined_report, other = (timeless(report_of(tmp_path / name).to_dict()) for name in ("shared", "alone"))
+    assert joined_report == other
 
 
 def timeless(document: dict) -> dict:
     """Return a report without durations and the time of its making."""
-    for one in document["measurements"]:
-        if one["unit"] == "seconds":
-            one["value"] = None
+    for measurement in document["measurements"]:
+        if measurement["unit"] == "seconds":
+            measurement["value"] = None
     return {key: value for key, value in document.items() if key not in ("created", "cost")}

@@ -116,7 +116,9 @@ def report_of(directory) -> Report:
 def numbers(report: Report) -> dict:
     """Everything measured but times: id -> what must be reproduced to the bit."""
     return {
-        one.id: (one.value, one.low, one.high, one.n) for one in report.measurements if not one.id.startswith("cost.")
+        measurement.id: (measurement.value, measurement.low, measurement.high, measurement.n)
+        for measurement in report.measurements
+        if not measurement.id.startswith("cost.")
     }
 
 
@@ -144,15 +146,15 @@ def check_equal(folder, reference) -> None:
     assert versions(folder) == ["1"]
     here, there = folder / "exported" / "tiny" / "1", reference / "exported" / "tiny" / "1"
     assert listing(here) == listing(there)
-    ours, theirs = (report_of(one / "assets.extra") for one in (here, there))
+    ours, theirs = (report_of(version / "assets.extra") for version in (here, there))
     assert numbers(ours) == numbers(theirs)
     assert ours.model == theirs.model and ours.run_sha256 == theirs.run_sha256
     assert ours.series == theirs.series and ours.doctor == theirs.doctor
     assert ours.training["configuration"] == theirs.training["configuration"]
-    variables = [variables_of(one) for one in (here, there)]
+    variables = [variables_of(version) for version in (here, there)]
     assert variables[0] == variables[1]
-    answers = [np.load(one / "assets.extra" / "golden.npz") for one in (here, there)]
+    answers = [np.load(version / "assets.extra" / "golden.npz") for version in (here, there)]
     assert all(np.array_equal(answers[0][name], answers[1][name]) for name in ("images", "logits", "embedding"))
     assert report_of(folder / WORKDIR) == ours
-    left = [path for path in folder.rglob(".*") if not path.name.startswith(".nfs")]
-    assert not left, left
+    leftovers = [path for path in folder.rglob(".*") if not path.name.startswith(".nfs")]
+    assert not leftovers, leftovers

@@ -89,29 +89,29 @@ def test_the_page_has_the_published_numbers_and_the_cost(stem):
 
 @pytest.mark.parametrize("stem", PUBLISHED)
 def test_a_recipe_is_the_row_s(stem):
-    given = bound(stem)
-    check_training(stem, given)
-    check_method(stem, method_of(given))
+    bindings = bound(stem)
+    check_training(stem, bindings)
+    check_method(stem, method_of(bindings))
 
 
-def check_training(stem: str, given: dict) -> None:
-    assert (given["epochs"], given["batch_size"]) == (200, 128)
+def check_training(stem: str, bindings: dict) -> None:
+    assert (bindings["epochs"], bindings["batch_size"]) == (200, 128)
     hundred = "cifar100" in stem
-    assert given["data"].path == f"data/cifar-{100 if hundred else 10}-python.tar.gz"
-    assert given["data"].validation_size == 0
-    optimizer = given["optimizer"]()
+    assert bindings["data"].path == f"data/cifar-{100 if hundred else 10}-python.tar.gz"
+    assert bindings["data"].validation_size == 0
+    optimizer = bindings["optimizer"]()
     assert type(optimizer).__name__ == "Adam"
     epochs = (0, 79, 80, 119, 120, 159, 160, 199)
-    ends = [390 * epoch + place for epoch in epochs for place in (0, 389)]  # the first and the last of the epoch
+    ends = [390 * epoch + step for epoch in epochs for step in (0, 389)]  # the first and the last of the epoch
     assert rates(optimizer, ends) == pytest.approx([1e-3] * 4 + [1e-4] * 4 + [1e-5] * 4 + [1e-6] * 4)
-    encoder = given["encoder"]()
+    encoder = bindings["encoder"]()
     expected = ("ResNet50", 2048) if "resnet50" in stem else ("ResNet", 64)
     assert (type(encoder).__name__, encoder.dim) == expected and encoder.kernel_regularization == 1e-4
     assert encoder.pixel_mean is None and getattr(encoder, "depth", 20) == 20
-    pipeline = given["augmentation"]
+    pipeline = bindings["augmentation"]
     if stem.endswith("_scl"):
         assert pipeline is None
-        pipeline = method_of(given).augmentation
+        pipeline = method_of(bindings).augmentation
     flip, shift = pipeline.augmentations
     assert (flip.probability, shift.fraction, shift.fill) == (0.5, 0.1, "nearest")
 
@@ -164,44 +164,52 @@ def test_the_evaluation_is_the_paper_s(stem):
 
 @pytest.mark.parametrize("stem", ["cifar10_resnet20_ascl", "released_code"])
 def test_ids_name_the_steps_that_were_taken(stem):
-    shared = [one for one in bound(stem)["evaluators"] if getattr(one, "label", None) not in (None, "", "apgd")]
-    assert [type(one).__name__ for one in shared] == ["Calibration", "AdversarialExamples"]
-    assert all(".pgd250_linf_0.03" in one.ids()[0] for one in shared), [one.ids() for one in shared]
+    shared = [
+        evaluator
+        for evaluator in bound(stem)["evaluators"]
+        if getattr(evaluator, "label", None) not in (None, "", "apgd")
+    ]
+    assert [type(evaluator).__name__ for evaluator in shared] == ["Calibration", "AdversarialExamples"]
+    assert all(".pgd250_linf_0.03" in evaluator.ids()[0] for evaluator in shared), [
+        evaluator.ids() for evaluator in shared
+    ]
 
 
 def test_the_cnn_has_a_constant_rate():
     for stem in ("cifar10_cnn", "cifar100_cnn", "cifar10_cnn_adv"):
-        given, variant = bound(stem), "cifar100" if "100" in stem else "cifar10"
-        encoder = given["encoder"]()
+        bindings, variant = bound(stem), "cifar100" if "100" in stem else "cifar10"
+        encoder = bindings["encoder"]()
         assert (type(encoder).__name__, encoder.variant, encoder.dim) == ("PaperCNN", variant, 256)
-        assert float(given["optimizer"]().learning_rate) == pytest.approx(1e-3)
+        assert float(bindings["optimizer"]().learning_rate) == pytest.approx(1e-3)
 
 
 def test_the_released_setting_differs_where_the_facts_say():
     """FACTS 1.3 to 1.10, PvC-1 to PvC-9; run_cifar10.py @ ca78d7b."""
-    given = bound("released_code")
-    method = method_of(given)
+    bindings = bound("released_code")
+    method = method_of(bindings)
     assert method.term_weights == {"ce": 0.0, "ce_adv": 1.0, "contrastive": 1.0, "vat": 2.0}
     contrast = method.contrast
     assert (contrast.selection.counterpart, contrast.scale) == ("code", "code")
     assert (contrast.similarity, contrast.normalized, contrast.temperature) == ("linf", True, 0.2)
     assert method.vat_divide_by_classes is True and method.transforms.combine == "joint"
     crop, flip = method.transforms.augmentation.augmentations
-    assert (crop.padding, flip.probability) == (4, 0.5) and given.get("augmentation") is None
+    assert (crop.padding, flip.probability) == (4, 0.5) and bindings.get("augmentation") is None
     (layer,) = method.projection.chain
     assert layer.units == 128 and layer.use_bias
     adversary = method.adversary
     assert (adversary.mode, adversary.objective) == ("train", "cross_entropy")
     attack = adversary.attack
     assert (attack.threat.epsilon, attack.step_size, attack.steps) == (0.031, 0.007, 10)
-    encoder, head = given["encoder"](), given["head"](class_count=10)
+    encoder, head = bindings["encoder"](), bindings["head"](class_count=10)
     assert tuple(encoder.pixel_mean) == (0.4914, 0.4822, 0.4465)
     assert tuple(encoder.pixel_std) == (0.2471, 0.2435, 0.2616)
     assert encoder.kernel_regularization == head.kernel_regularization == 5e-4 / 2
     assert (type(encoder).__name__, encoder.dim) == ("ResNet18", 512) and encoder.get_config()["stem"] == "cifar"
-    optimizer = given["optimizer"]()
-    assert (given["epochs"], type(optimizer).__name__, optimizer.momentum) == (120, "SGD", 0.9)
+    optimizer = bindings["optimizer"]()
+    assert (bindings["epochs"], type(optimizer).__name__, optimizer.momentum) == (120, "SGD", 0.9)
     updates = [390 * epoch for epoch in (0, 99, 100, 104, 105, 109, 110, 119)]
     assert rates(optimizer, updates) == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
-    (pgd,) = [e.attack for e in given["evaluators"] if type(e).__name__ == "AttackAccuracy" and e.attack.name == "pgd"]
+    (pgd,) = [
+        e.attack for e in bindings["evaluators"] if type(e).__name__ == "AttackAccuracy" and e.attack.name == "pgd"
+    ]
     assert (pgd.steps, pgd.step_size, pgd.threat.epsilon) == (200, 0.007, 0.031)

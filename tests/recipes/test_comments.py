@@ -32,16 +32,16 @@ def test_a_method_with_an_adversary_and_patch_gaussian_takes_two_steps(name, pat
     assert compose == ["train.augmentation=@Compose()", "Compose.augmentations=(@RandomShift(), @PatchGaussian())"]
     if patch_first:
         compose[1] = "Compose.augmentations=(@PatchGaussian(), @RandomShift())"
-    given = arguments(f"{name}.gin", params=[*SMALL, *adversary, *compose, "PatchGaussian.patch=12"])
-    kinds = [type(one) for one in given["augmentation"].augmentations]
+    bindings = arguments(f"{name}.gin", params=[*SMALL, *adversary, *compose, "PatchGaussian.patch=12"])
+    kinds = [type(augmentation) for augmentation in bindings["augmentation"].augmentations]
     assert kinds == ([PatchGaussian, RandomShift] if patch_first else [RandomShift, PatchGaussian])
-    dataset = given["data"].load()
-    method = given["method"](encoder=given["encoder"](), head=LinearHead(class_count=15), seed=0)
+    dataset = bindings["data"].load()
+    method = bindings["method"](encoder=bindings["encoder"](), head=LinearHead(class_count=15), seed=0)
     method.build((None, *dataset.image_shape))
-    method.compile(optimizer=given["optimizer"](), jit_compile=False)
+    method.compile(optimizer=bindings["optimizer"](), jit_compile=False)
     assert (method.adversary.attack.steps, method.adversary.attack.threat.epsilon) == (2, 0.05)
     before = [variable.numpy() for variable in method.trainable_variables]
-    batches = pipeline.training_batches(dataset.train, batch_size=4, seed=0, augmentation=given["augmentation"])
+    batches = pipeline.training_batches(dataset.train, batch_size=4, seed=0, augmentation=bindings["augmentation"])
     for batch in batches.take(2):
         logs = {key: float(value) for key, value in method.train_step(batch).items()}
     assert {"ce", "feature_contrast", "ce_adv"} <= set(logs) and all(map(np.isfinite, logs.values())), logs
@@ -52,11 +52,11 @@ def test_a_method_with_an_adversary_and_patch_gaussian_takes_two_steps(name, pat
 
 @pytest.mark.parametrize("name", ["fcl_margin", "cl_gaussian"])
 def test_patch_gaussian_goes_behind_the_other_recipes_too(name):
-    given = arguments(f"{name}.gin", params=[*flags_in("patch_gaussian_fcl.gin"), "PatchGaussian.deviation=0.2"])
-    assert given["augmentation"].augmentations[1].deviation == 0.2 and given["method"].__name__ == METHODS[name]
+    bindings = arguments(f"{name}.gin", params=[*flags_in("patch_gaussian_fcl.gin"), "PatchGaussian.deviation=0.2"])
+    assert bindings["augmentation"].augmentations[1].deviation == 0.2 and bindings["method"].__name__ == METHODS[name]
 
 
 def test_the_flags_for_an_augmentation_of_cifar_build_it():
     flags = flags_in("data/cifar.gin")[-3:]
-    given = arguments("supervised.gin", "data/cifar.gin", params=flags)
-    assert given["augmentation"] == Compose(augmentations=(RandomFlip(), PadCrop(), AutoAugment(policy="cifar10")))
+    bindings = arguments("supervised.gin", "data/cifar.gin", params=flags)
+    assert bindings["augmentation"] == Compose(augmentations=(RandomFlip(), PadCrop(), AutoAugment(policy="cifar10")))

@@ -53,7 +53,7 @@ CORRUPTED = {
 0.3625 0.0023 0.3053 0.3041 0.4300 0.3964
 0.3634 0.0045 0.3077 0.3034 0.4308 0.3976""",
 }
-EACH = {
+BY_CORRUPTION = {
     "cifar10_c": """
 0.4049 0.5374 0.5477 0.7912 0.4846 0.7350 0.7222 0.7933 0.7486 0.8587 0.9231 0.7310 0.8092 0.6991 0.7756
 0.5029 0.6221 0.6149 0.7992 0.5192 0.7315 0.7369 0.8027 0.7711 0.8601 0.9218 0.7240 0.8104 0.7195 0.7750
@@ -93,21 +93,21 @@ def cells(text: str) -> dict[str, list[str]]:
 
 def published() -> dict[str, str]:
     """stem -> what its page must print."""
-    found = {f"mnist_lenet_{row}": text for row, text in MNIST.items()}
+    texts = {f"mnist_lenet_{row}": text for row, text in MNIST.items()}
     for row, value in SST2.items():
         text = f"Accuracy 87.5 %, correlation of token sensitivity and sentiment strength {value}"
-        found[f"sst2_transformer_{row}"] = text
+        texts[f"sst2_transformer_{row}"] = text
     for data, text in NOISY.items():
         for row, line in cells(text).items():
             values = "Clean {} +- {}, UN {} +- {}, NUN {} +- {}".format(*line)
-            found[f"noisy_{data}_resnet56_{row}"] = values
+            texts[f"noisy_{data}_resnet56_{row}"] = values
     for data, text in CORRUPTED.items():
-        each = cells(EACH[data])
+        by_corruption = cells(BY_CORRUPTION[data])
         for row, line in cells(text).items():
             values = "All {} +- {}, noise {}, blur {}, weather {}, digital {}.".format(*line)
-            values += f" {', '.join(map(' '.join, zip(COLUMNS, each[row], strict=True)))}"
-            found[f"{data}_{'resnet50_v2' if 'imagenet' in data else 'resnet56'}_{row}"] = values
-    return found
+            values += f" {', '.join(map(' '.join, zip(COLUMNS, by_corruption[row], strict=True)))}"
+            texts[f"{data}_{'resnet50_v2' if 'imagenet' in data else 'resnet56'}_{row}"] = values
+    return texts
 
 
 PUBLISHED = published()
@@ -155,40 +155,40 @@ def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
 
 @pytest.mark.parametrize("stem", PUBLISHED)
 def test_a_recipe_is_the_row_s(stem):
-    given, (data, row), printed = bound(stem), parts_of(stem), recipes.ROWS[f"fcl/{stem}"]
+    bindings, (data, row), printed = bound(stem), parts_of(stem), recipes.ROWS[f"fcl/{stem}"]
     assert printed.published == PUBLISHED[stem]
     where = "section 4.1" if data == "sst2" else "appendix B" if row == "fcl_margin" else "Table"
     assert printed.tables.startswith(where)
     steps = {"mnist": 392 * 20, "imagenet_c": 1251 * 90, "sst2": 1052 * 10}.get(data, 48 * 450)
-    method = method_of(given)
+    method = method_of(bindings)
     assert method.passes_per_step == PASSES[row]
     passes = 3 + 64 / 3 if stem == "sst2_transformer_fcl" else PASSES[row]  # of 64 tokens; method_of builds nothing
     assert printed.cost.startswith(f"{steps:,} x {passes:.3g} = {steps * passes:,.0f}")
-    {"mnist": check_mnist, "imagenet_c": check_imagenet, "sst2": check_sst2}.get(data, check_cifar)(data, given)
+    {"mnist": check_mnist, "imagenet_c": check_imagenet, "sst2": check_sst2}.get(data, check_cifar)(data, bindings)
     if data == "mnist":
         check_mnist_method(row, method)
     elif data == "sst2":
         check_sst2_method(row, method)
     else:
-        check_method(row, method, APPENDIX_C[data].get(row, ()), given["augmentation"].augmentations)
+        check_method(row, method, APPENDIX_C[data].get(row, ()), bindings["augmentation"].augmentations)
 
 
-def check_cifar(data: str, given: dict) -> None:
+def check_cifar(data: str, bindings: dict) -> None:
     classes = "100" if "100" in data else "10"
-    assert (given["epochs"], given["batch_size"]) == (450, 1024)
-    assert given["data"].path == f"data/cifar-{classes}-python.tar.gz" and given["data"].validation_size == 0
-    optimizer, encoder = given["optimizer"](), given["encoder"]()
+    assert (bindings["epochs"], bindings["batch_size"]) == (450, 1024)
+    assert bindings["data"].path == f"data/cifar-{classes}-python.tar.gz" and bindings["data"].validation_size == 0
+    optimizer, encoder = bindings["optimizer"](), bindings["encoder"]()
     assert (type(optimizer).__name__, optimizer.momentum, optimizer.nesterov) == ("SGD", 0.9, True)
     epochs = (0, 3, 15, 199, 200, 299, 300, 399, 400, 449)
     expected = [0, 0.2, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
     assert rates(optimizer, [48 * epoch for epoch in epochs]) == pytest.approx(expected)
     assert rates(optimizer, [48 * epoch + 47 for epoch in epochs[3:]]) == pytest.approx(expected[3:])
     assert (type(encoder).__name__, encoder.depth, encoder.dim) == ("ResNet", 56, 64)
-    decays = encoder.kernel_regularization, given["head"](class_count=10).kernel_regularization
+    decays = encoder.kernel_regularization, bindings["head"](class_count=10).kernel_regularization
     assert decays == (5e-5, 5e-5) and encoder.pixel_mean is None
-    flip, crop, *_ = given["augmentation"].augmentations
+    flip, crop, *_ = bindings["augmentation"].augmentations
     assert (flip.probability, crop.padding) == (0.5, 4)
-    clean, judged = given["evaluators"]
+    clean, judged = bindings["evaluators"]
     assert type(clean).__name__ == "CleanAccuracy"
     if data.startswith("noisy"):
         assert (judged.share, judged.levels, judged.count) == (0.15, "grey", "exact")
@@ -198,9 +198,9 @@ def check_cifar(data: str, given: dict) -> None:
         assert len(set(judged.names)) == 19 and set(judged.names[15:]) == extra
 
 
-def check_imagenet(data: str, given: dict) -> None:
-    assert (given["epochs"], given["batch_size"], 1_281_167 // 1024) == (90, 1024, 1251)
-    optimizer, encoder = given["optimizer"](), given["encoder"]()
+def check_imagenet(data: str, bindings: dict) -> None:
+    assert (bindings["epochs"], bindings["batch_size"], 1_281_167 // 1024) == (90, 1024, 1251)
+    optimizer, encoder = bindings["optimizer"](), bindings["encoder"]()
     assert (type(optimizer).__name__, optimizer.momentum, optimizer.nesterov) == ("SGD", 0.9, False)
     epochs = (0, 1, 5, 29, 30, 59, 60, 79, 80, 89)
     expected = [0, 0.16, 0.8, 0.8, 0.08, 0.08, 0.008, 0.008, 0.0008, 0.0008]
@@ -208,30 +208,32 @@ def check_imagenet(data: str, given: dict) -> None:
     assert rates(optimizer, [1251 * epoch + 1250 for epoch in epochs[3:]]) == pytest.approx(expected[3:])
     assert (encoder.reading, encoder.stem, encoder.dim) == ("bottleneck_v2", "imagenet", 2048)
     assert encoder.kernel_regularization == 5e-5
-    images = given["data"]
+    images = bindings["data"]
     assert (images.image_shape, images.short_side, images.validation_size) == ((224, 224, 3), 256, 0)
-    assert given["augmentation"].augmentations[0].probability == 0.5
-    judged = given["evaluators"][1]
+    assert bindings["augmentation"].augmentations[0].probability == 0.5
+    judged = bindings["evaluators"][1]
     assert type(judged.source).__name__ == "ImageNetC" and len(judged.names) == 15
 
 
-def check_mnist(data: str, given: dict) -> None:
-    assert (given["epochs"], given["batch_size"], (10 * 5000 + 5 * 50) // 128) == (20, 128, 392)
-    optimizer, digits = given["optimizer"](), given["data"]
-    assert type(optimizer).__name__ == "Adam" and type(given["encoder"]()).__name__ == "LeNet"
+def check_mnist(data: str, bindings: dict) -> None:
+    assert (bindings["epochs"], bindings["batch_size"], (10 * 5000 + 5 * 50) // 128) == (20, 128, 392)
+    optimizer, digits = bindings["optimizer"](), bindings["data"]
+    assert type(optimizer).__name__ == "Adam" and type(bindings["encoder"]()).__name__ == "LeNet"
     expected = [0.01 * 0.89**epoch for epoch in (0, 1, 19)]
     assert rates(optimizer, [0, 392, 392 * 19]) == pytest.approx(expected)
     assert (digits.source.dataset, digits.centre, digits.canvas) == ("mnist", 28, 28)
     assert (digits.per_class, digits.rare_share * digits.per_class, digits.balanced) == (5000, 50, 1000)
-    assert type(given["evaluators"][1]).__name__ == "ReplacedPixels"
+    assert type(bindings["evaluators"][1]).__name__ == "ReplacedPixels"
 
 
-def check_sst2(data: str, given: dict) -> None:
-    assert (given["epochs"], given["batch_size"], 67_349 // 64) == (10, 64, 1052)
-    encoder, sentences = given["encoder"](), given["data"]
+def check_sst2(data: str, bindings: dict) -> None:
+    assert (bindings["epochs"], bindings["batch_size"], 67_349 // 64) == (10, 64, 1052)
+    encoder, sentences = bindings["encoder"](), bindings["data"]
     assert (encoder.depth, encoder.heads, encoder.inner) == (3, 8, 256)
     assert sentences.dataset == "glue/sst2" and sentences.length == encoder.length == 64
-    neutral = [one.neutral for one in given["evaluators"] if type(one).__name__ == "TokenSensitivity"]
+    neutral = [
+        evaluator.neutral for evaluator in bindings["evaluators"] if type(evaluator).__name__ == "TokenSensitivity"
+    ]
     assert neutral == [0.05] and sentences.tokenizer.lowercase
 
 
@@ -254,15 +256,19 @@ def check_mnist_method(row: str, method) -> None:
     else:
         assert method.objective.temperature == 0.1
     highest = 1e-5 if row == "fcl_margin" else 1e-3
-    found = [float(weight(392 * epoch)) for epoch in (0, 2, 3, 4, 19)]
-    assert found == pytest.approx([0, 0, highest / 2, highest, highest])
+    weights = [float(weight(392 * epoch)) for epoch in (0, 2, 3, 4, 19)]
+    assert weights == pytest.approx([0, 0, highest / 2, highest, highest])
 
 
 def check_method(row: str, method, constants: tuple, pipeline: tuple) -> None:
     """The constants of appendix C, in its order."""
     kinds = {"fcl": "FCL", "patch_gaussian_fcl": "FCL", "cl_gaussian": "CLGaussian"}
     assert type(method).__name__ == kinds.get(row, "Supervised")
-    patches = [(one.patch, one.deviation) for one in pipeline if type(one).__name__ == "PatchGaussian"]
+    patches = [
+        (augmentation.patch, augmentation.deviation)
+        for augmentation in pipeline
+        if type(augmentation).__name__ == "PatchGaussian"
+    ]
     assert patches == ([constants[-2:]] if row.startswith("patch") else [])
     if row in ("xe", "patch_gaussian"):
         assert method.terms == ("ce",)
@@ -282,7 +288,7 @@ def check_method(row: str, method, constants: tuple, pipeline: tuple) -> None:
 def test_the_mean_of_all_is_over_19_corruptions_of_cifar_and_over_15_of_imagenet():
     """Check what cifar_c.gin and imagenet_c_resnet50_v2.gin state about Table 3."""
     for data, text in CORRUPTED.items():
-        each = cells(EACH[data])
-        gaps = [float(line[0]) - np.mean(np.float64(each[row])) for row, line in cells(text).items()]
+        by_corruption = cells(BY_CORRUPTION[data])
+        gaps = [float(line[0]) - np.mean(np.float64(by_corruption[row])) for row, line in cells(text).items()]
         low, high = (-1e-4, 1e-4) if data == "imagenet_c" else (0.007, 0.011)
         assert low < min(gaps) and max(gaps) < high

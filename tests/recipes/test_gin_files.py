@@ -28,13 +28,13 @@ from tfrobust.models.heads.linear import LinearHead
 HOST = "adversarial_training.gin"
 PARTS = sorted(f"{folder}/{path.name}" for folder in ("data", "models") for path in (GIN / folder).glob("*.gin"))
 # Method -> its file, which has the name of its module. That takes a step.
-OWN = {
+RECIPES = {
     name: cls.__module__.rpartition(".")[2]
     for name, cls in vars(robust.methods).items()
     if inspect.isclass(cls) and issubclass(cls, robust.methods.Method) and cls is not robust.methods.Method
 }
 # Method -> its other files, which are built.
-OTHERS = {
+VARIANTS = {
     "ACL": "acl_trades augmented_acl",
     "AdversarialTraining": "adversarial_training_awp fgsm_rs grad_align moving_digits_adv n_fgsm",
     "ASCL": "ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
@@ -46,7 +46,7 @@ OTHERS = {
     "TRADES": "trades_awp",
     "Supervised": "moving_digits patch_gaussian supervised_text transfer xe_gaussian",
 }
-METHODS = {method: f"{own} {OTHERS.get(method, '')}" for method, own in OWN.items()}
+METHODS = {method: f"{recipe} {VARIANTS.get(method, '')}" for method, recipe in RECIPES.items()}
 FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
 EVALUATED = ("imagenet_resnet50", "imagenet_vit_base16", "imagenet_c_resnet50", "r2plus1d18")
 BASES = [f"{paper}/{base}" for paper in tables.papers() for base in tables.bases(paper) if base not in EVALUATED]
@@ -106,14 +106,14 @@ def instead(archive: str | None) -> list[str]:
     return [] if archive is None else ["DATA=@Npz()", f"Npz.path={archive!r}"]
 
 
-def build(given: dict, shape: tuple, class_count: int):
+def build(bindings: dict, shape: tuple, class_count: int):
     """The method as `runs.experiment.train` builds it."""
-    head = given.get("head", LinearHead)(class_count=class_count)
-    method = given["method"](encoder=given["encoder"](), head=head, seed=given["seed"])
+    head = bindings.get("head", LinearHead)(class_count=class_count)
+    method = bindings["method"](encoder=bindings["encoder"](), head=head, seed=bindings["seed"])
     if hasattr(method, "examples"):
         method.examples = 2 * class_count  # the training does so
     method.build((None, *shape))
-    method.compile(optimizer=given["optimizer"](), jit_compile=False)
+    method.compile(optimizer=bindings["optimizer"](), jit_compile=False)
     return method
 
 
@@ -125,10 +125,10 @@ def test_each_complete_file_is_in_the_table():
 
 @pytest.mark.parametrize(("kind", "name"), FILES)
 def test_a_complete_file_builds(kind, name):
-    given = arguments(f"{name}.gin")
-    check_complete(given, name)
-    shape, classes = SHAPES.get(type(given["data"]).__name__, ((8, 8, 1), 10))
-    for stage in [given, first_stage(given)][: 1 + ("pretraining" in given)]:
+    bindings = arguments(f"{name}.gin")
+    check_complete(bindings, name)
+    shape, classes = SHAPES.get(type(bindings["data"]).__name__, ((8, 8, 1), 10))
+    for stage in [bindings, first_stage(bindings)][: 1 + ("pretraining" in bindings)]:
         method = build(stage, shape, classes)
         method.optimizer.iterations.assign(1)  # a rate may rise from 0
         assert method.count_params() > 0 and float(method.optimizer.learning_rate) > 0
@@ -137,23 +137,23 @@ def test_a_complete_file_builds(kind, name):
 
 @pytest.mark.parametrize("name", BASES)
 def test_the_base_of_recipes_is_complete(name):
-    given = recipes.recipe(name)
-    check_complete(given, pathlib.Path(name).stem)
-    assert recipes.method_of(first_stage(given)).terms and given["encoder"]().dim
+    bindings = recipes.recipe(name)
+    check_complete(bindings, pathlib.Path(name).stem)
+    assert recipes.method_of(first_stage(bindings)).terms and bindings["encoder"]().dim
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_behind_a_method_builds(name, archives):
     params = ["EPSILON=0.1"] if name.startswith("data/") else []  # own data have no default
-    given = arguments(HOST, name, params=params)
+    bindings = arguments(HOST, name, params=params)
     if name.startswith("models/"):
         shape = (28, 28, 1) if "mnist" in name else (4, 32, 32, 3) if "r2plus1d" in name else (32, 32, 3)
-        assert build(given, shape, 10).compute_output_shape((2, *shape)) == (2, 10)
+        assert build(bindings, shape, 10).compute_output_shape((2, *shape)) == (2, 10)
     elif name == "data/npz.gin":
         dataset = arguments(HOST, name, params=[*params, f"Npz.path={archives['cifar10']!r}"])["data"].load()
         assert dataset.sizes == {"train": 18, "validation": 2, "test": 10}
     else:
-        assert configured.deserialize(configured.serialize(given["data"])) == given["data"]  # touches no disk
+        assert configured.deserialize(configured.serialize(bindings["data"])) == bindings["data"]  # touches no disk
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_plain_gin_reads_the_same(paper):
     for run in runs:
         once, plain = (
             {
-                (one.scope, one.selector, one.argument): one.value
+                (statement.scope, statement.selector, statement.argument): statement.value
                 for file in run
-                for one in files._read_file(GIN / file, (), seen)
+                for statement in files._read_file(GIN / file, (), seen)
             }
             for seen in (set(), Never())
         )
@@ -199,12 +199,12 @@ def test_the_papers_files_are_few_flat_and_all_used():
             (depth(GIN / name) for name in re.findall(r"^include '(.*)'", path.read_text(), re.M)), default=0
         )
 
-    found = sorted((GIN / "papers").rglob("*.gin"))
-    assert len(found) <= 98 and max(map(depth, found)) <= 4
+    paths = sorted((GIN / "papers").rglob("*.gin"))
+    assert len(paths) <= 98 and max(map(depth, paths)) <= 4
     used = {GIN / file for row in recipes.ROWS.values() for file in row.files}
     used |= {GIN / f"papers/{name}.gin" for name in BASES}
-    used |= {GIN / name for path in found for name in re.findall(r"^include '(.*)'", path.read_text(), re.M)}
-    assert set(found) <= used
+    used |= {GIN / name for path in paths for name in re.findall(r"^include '(.*)'", path.read_text(), re.M)}
+    assert set(paths) <= used
 
 
 def test_the_pages_of_the_papers_are_current():
@@ -230,8 +230,8 @@ def test_an_evaluation_file_builds_and_obeys_the_knobs(name):
 
 def test_a_budget_for_frames_reaches_all_attacks_of_a_run():
     limits = ["training/ThreatModel.max_frames=3", "evaluation/ThreatModel.per_frame=True", "EPSILON=0.1"]
-    given = arguments(HOST, "models/r2plus1d18.gin", params=limits)
-    ids = [name for evaluator in given["evaluators"] for name in evaluator.ids() if name.startswith("attack.")]
+    bindings = arguments(HOST, "models/r2plus1d18.gin", params=limits)
+    ids = [name for evaluator in bindings["evaluators"] for name in evaluator.ids() if name.startswith("attack.")]
     assert all("_linf_0.1_per_frame." in name for name in ids if not name.endswith("curve"))
     assert "attack.apgd_linf_0.1_per_frame.apgd_t.accuracy" in ids and "attack.pgd_linf_per_frame.curve" in ids
     assert gin.query_parameter("training/ThreatModel.max_frames") == 3
@@ -241,21 +241,21 @@ def test_a_budget_for_frames_reaches_all_attacks_of_a_run():
 def test_every_training_run_has_the_first_members_of_autoattack(norm):
     configure([str(GIN / "eval" / "standard.gin")], ["EPSILON=0.07", f"NORM={norm!r}"])
     evaluators = gin.get_bindings("tfrobust.runs.experiment.train", resolve_references=True)["evaluators"]
-    (ensemble,) = [one.attack for one in evaluators if getattr(one, "label", None) == "apgd"]
+    (ensemble,) = [evaluator.attack for evaluator in evaluators if getattr(evaluator, "label", None) == "apgd"]
     official = robust.attacks.AutoAttack(robust.attacks.ThreatModel(norm=norm, epsilon=0.07)).members[:2]
     assert list(map(configured.serialize, ensemble.members)) == list(map(configured.serialize, official))
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [pytest.param(*one, id=f"{'papers/' * ('/' in one[0])}{one[0]}.gin-{one[1]}") for one in STEPS.items()],
+    [pytest.param(*step, id=f"{'papers/' * ('/' in step[0])}{step[0]}.gin-{step[1]}") for step in STEPS.items()],
 )
 def test_a_network_and_a_method_take_a_step(name, kind, archives):
     archive = data_of(name) and archives[data_of(name)]
     small = next((params for data, params in EMBEDDED.items() if data in name), [])
-    given = first_stage(recipes.recipe(name, [*instead(archive), "STEPS=1", "BATCH_SIZE=4", *small]))
-    dataset = given["data"].load()
-    method = build(given, dataset.image_shape, dataset.class_count)
+    bindings = first_stage(recipes.recipe(name, [*instead(archive), "STEPS=1", "BATCH_SIZE=4", *small]))
+    dataset = bindings["data"].load()
+    method = build(bindings, dataset.image_shape, dataset.class_count)
     traced = recipes.TRACED.get(name, (type(method.encoder).__name__, kind))
     assert traced == (type(method.encoder).__name__, type(method).__name__)
     if getattr(method, "adversary", None) is not None:
@@ -267,7 +267,7 @@ def test_a_network_and_a_method_take_a_step(name, kind, archives):
     # A batch of 4 at a recipe's own rate makes a deep untrained network diverge.
     method.optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(1e-4, 1, 1.0)
     before = [variable.numpy() for variable in method.trainable_variables]
-    batches = pipeline.training_batches(dataset.train, batch_size=4, seed=0, augmentation=given.get("augmentation"))
+    batches = pipeline.training_batches(dataset.train, batch_size=4, seed=0, augmentation=bindings.get("augmentation"))
     logs = {key: float(value) for key, value in method.train_step(next(iter(batches))).items()}
     assert {"loss", *method.terms} <= set(logs) and all(map(np.isfinite, logs.values())), logs
     moved = [np.any(new.numpy() != old) for new, old in zip(method.trainable_variables, before, strict=True)]
@@ -287,14 +287,14 @@ def test_a_transformer_of_full_size_takes_an_adversarial_step_on_images_of_image
         path.parent.mkdir(parents=True)
         path.write_bytes(tf.io.encode_png(image).numpy())
     instead = [f"ImageFolder.path={str(tmp_path)!r}", "ImageFolder.validation_size=0", "BATCH_SIZE=2"]
-    given = recipes.arguments(*files, params=[*params, *instead])
-    dataset = given["data"].load()
-    assert dataset.image_shape == (224, 224, 3) and given["pretrained"].path == "data/vit_small16.safetensors"
-    assert rates(given["optimizer"](), (0, 6255, 62_550)) == pytest.approx([0, 5e-4, 0], abs=1e-9)
-    method = build(given, dataset.image_shape, 1000)
+    bindings = recipes.arguments(*files, params=[*params, *instead])
+    dataset = bindings["data"].load()
+    assert dataset.image_shape == (224, 224, 3) and bindings["pretrained"].path == "data/vit_small16.safetensors"
+    assert rates(bindings["optimizer"](), (0, 6255, 62_550)) == pytest.approx([0, 5e-4, 0], abs=1e-9)
+    method = build(bindings, dataset.image_shape, 1000)
     assert sum(int(np.prod(v.shape)) for v in method.trainable_variables) == 22_050_664
     method.optimizer.iterations.assign(1)  # the rate rises from 0
-    batches = pipeline.training_batches(dataset.train, batch_size=2, seed=0, augmentation=given["augmentation"])
+    batches = pipeline.training_batches(dataset.train, batch_size=2, seed=0, augmentation=bindings["augmentation"])
     before = [variable.numpy() for variable in method.trainable_variables]
     logs = method.train_step(next(iter(batches)))
     assert all(np.isfinite(float(value)) for value in logs.values()), logs
@@ -311,8 +311,8 @@ def test_the_command_prints_a_recipe_s_cost(archives, tmp_path, monkeypatch, cap
     flags = [f"--gin_param={param}" for param in [*instead(archives["cifar10"]), "BATCH_SIZE=20"]]
     row = shlex.split(recipes.ROWS["ascl/cifar10_resnet20_ascl_leaked"].command)[3:]
     code = train.main([*row, *flags, "--dry_run"])
-    said = capsys.readouterr().out
-    assert code == 0 and "12 forward and backward passes over the batch per step, 2400 in total" in said
+    output = capsys.readouterr().out
+    assert code == 0 and "12 forward and backward passes over the batch per step, 2400 in total" in output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -343,8 +343,10 @@ def test_real_images_are_trained_on_and_published(tmp_path, monkeypatch):
     flags = ["--gin_file=gin/trades.gin", "--gin_file=gin/data/fashion_mnist.gin"]
     assert train.main([*flags, *(f"--gin_param={param}" for param in params)]) == 0
     report = json.loads((tmp_path / "runs/clothes/robustness_report.json").read_text())
-    found = {one["id"]: (one["value"], one["n"]) for one in report["measurements"]}
-    accuracy, count = found["accuracy.clean"]
+    measurements = {
+        measurement["id"]: (measurement["value"], measurement["n"]) for measurement in report["measurements"]
+    }
+    accuracy, count = measurements["accuracy.clean"]
     assert accuracy > 0.4 and count == 10_000  # one in ten by chance
-    assert found["attack.apgd_linf_0.1.accuracy"][1] == 20
+    assert measurements["attack.apgd_linf_0.1.accuracy"][1] == 20
     assert report["data"]["source"]["config"]["path"] is None and report["data"]["train_size"] == 55_000

@@ -104,27 +104,27 @@ def table(text: str) -> dict[str, list[str]]:
 
 
 def flips(name: str, network: str, row: str) -> str:
-    *each, mean = table(FLIPPED[network])[row]
-    return f"{name} {', '.join(map(' '.join, zip(SEQUENCES, each, strict=True)))}, mean {mean}"
+    *flip_rates, mean = table(FLIPPED[network])[row]
+    return f"{name} {', '.join(map(' '.join, zip(SEQUENCES, flip_rates, strict=True)))}, mean {mean}"
 
 
 def published() -> dict[str, str]:
     """stem -> what its page must print."""
-    found = {}
+    texts = {}
     for network, text in CLASSIFIED.items():
         for row, (ten, ten_c, hundred, hundred_c) in table(text).items():
             sequences = flips("CIFAR-10-P", network, row)
-            found[f"cifar10_{network}_{row}"] = f"CIFAR-10 {ten}, CIFAR-10-C {ten_c}. {sequences}"
-            found[f"cifar100_{network}_{row}"] = f"CIFAR-100 {hundred}, CIFAR-100-C {hundred_c}"
+            texts[f"cifar10_{network}_{row}"] = f"CIFAR-10 {ten}, CIFAR-10-C {ten_c}. {sequences}"
+            texts[f"cifar100_{network}_{row}"] = f"CIFAR-100 {hundred}, CIFAR-100-C {hundred_c}"
     for row, (clean, corrupted, renditions, rate) in table(IMAGENET).items():
         text = f"ImageNet {clean}, ImageNet-C {corrupted}, ImageNet-R {renditions}, mean flip rate {rate}; "
         sequences = flips("ImageNet-P", "imagenet", row)
-        found[f"imagenet_resnet50_{row}"] = f"{text}in parentheses without noise. {sequences}"
+        texts[f"imagenet_resnet50_{row}"] = f"{text}in parentheses without noise. {sequences}"
     for row, cells in table(TRANSFER).items():
-        for data, (clean, mean, noise, others) in (("10", cells[:4]), ("100", cells[4:])):
-            text = f"CIFAR-{data} {clean}, CIFAR-{data}-C {mean} (noise {noise}, the others {others})"
-            found[f"transfer_cifar{data}_{row}"] = text
-    return found | {f"cifar100_wrn28_ablation_{row}": text or OPEN for row, (text, _) in ABLATION.items()}
+        for data, (clean, mean, noise, rest) in (("10", cells[:4]), ("100", cells[4:])):
+            text = f"CIFAR-{data} {clean}, CIFAR-{data}-C {mean} (noise {noise}, the others {rest})"
+            texts[f"transfer_cifar{data}_{row}"] = text
+    return texts | {f"cifar100_wrn28_ablation_{row}": text or OPEN for row, (text, _) in ABLATION.items()}
 
 
 PUBLISHED = published()
@@ -158,17 +158,17 @@ def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
 
 @pytest.mark.parametrize("stem", PUBLISHED)
 def test_a_recipe_is_the_row_s(stem):
-    given, row, printed = bound(stem), row_of(stem), recipes.ROWS[f"noisymix/{stem}"]
+    bindings, row, printed = bound(stem), row_of(stem), recipes.ROWS[f"noisymix/{stem}"]
     assert printed.published == PUBLISHED[stem] and printed.tables.startswith("Table")
-    method = method_of(given)
+    method = method_of(bindings)
     passes = method.passes_per_step
     steps = 1_000_800 if stem.startswith("imagenet") else 117_150 if stem.startswith("transfer") else 78_000
     assert printed.cost.startswith(f"{steps:,} x {passes} = {steps * passes:,}")
-    assert given["data"].validation_size == 0
+    assert bindings["data"].validation_size == 0
     check = check_imagenet if stem.startswith("imagenet") else check_transfer if "transfer" in stem else check_cifar
-    check(stem, given)
+    check(stem, bindings)
     if stem.startswith("transfer"):
-        assert given["pretrained"].path == f"exported/imagenet_resnet50_{row}" and not given["pretrained"].frozen
+        assert bindings["pretrained"].path == f"exported/imagenet_resnet50_{row}" and not bindings["pretrained"].frozen
         row = "baseline"
     if "ablation" in row:
         check_ablation(row.removeprefix("ablation_"), method)
@@ -176,24 +176,24 @@ def test_a_recipe_is_the_row_s(stem):
         check_method(row, method, passes)
 
 
-def check_cifar(stem: str, given: dict) -> None:
-    assert (given["epochs"], given["batch_size"]) == (200, 128)
-    check_cifar_data("100" if "cifar100" in stem else "10", given, sequences="cifar10_" in stem)
-    check_optimizer(given, 78_000, 2.5e-4)
-    encoder = given["encoder"]()
+def check_cifar(stem: str, bindings: dict) -> None:
+    assert (bindings["epochs"], bindings["batch_size"]) == (200, 128)
+    check_cifar_data("100" if "cifar100" in stem else "10", bindings, sequences="cifar10_" in stem)
+    check_optimizer(bindings, 78_000, 2.5e-4)
+    encoder = bindings["encoder"]()
     assert (encoder.pixel_mean, encoder.pixel_std) == (0.5, 0.5)
     if "wrn28" in stem:
         assert (encoder.depth, encoder.width, encoder.dropout, encoder.variant) == (28, 4, 0.1, "noisymix")
         assert (encoder.dim, encoder.stage_count) == (256, 3)
     else:
         assert (encoder.shortcut, encoder.final_normalization, encoder.dim) == ("activated", False, 512)
-    flip, crop = given["augmentation"].augmentations
+    flip, crop = bindings["augmentation"].augmentations
     assert (flip.probability, crop.padding) == (0.5, 4)
 
 
-def check_cifar_data(classes: str, given: dict, *, sequences: bool) -> None:
-    assert given["data"].path == f"data/cifar-{classes}-python.tar.gz"
-    evaluators = {type(evaluator).__name__: evaluator for evaluator in given["evaluators"]}
+def check_cifar_data(classes: str, bindings: dict, *, sequences: bool) -> None:
+    assert bindings["data"].path == f"data/cifar-{classes}-python.tar.gz"
+    evaluators = {type(evaluator).__name__: evaluator for evaluator in bindings["evaluators"]}
     kinds = {"CleanAccuracy", "CorruptionAccuracy", "Calibration"}
     assert set(evaluators) == (kinds | {"Stability"} if sequences else kinds)
     corruption = evaluators["CorruptionAccuracy"]
@@ -201,43 +201,47 @@ def check_cifar_data(classes: str, given: dict, *, sequences: bool) -> None:
     assert len(corruption.names) == 15 and corruption.severities == (1, 2, 3, 4, 5) and corruption.limit is None
 
 
-def check_optimizer(given: dict, steps: int, decay: float) -> None:
+def check_optimizer(bindings: dict, steps: int, decay: float) -> None:
     """SGD with Nesterov momentum and half a cosine: lr(t) = 1e-6 + (0.1 - 1e-6) (1 + cos(pi t / T)) / 2."""
-    optimizer = given["optimizer"]()
+    optimizer = bindings["optimizer"]()
     assert (type(optimizer).__name__, optimizer.momentum, optimizer.nesterov) == ("SGD", 0.9, True)
     places = (0, 1, steps // 4, steps // 2, steps - 1, steps)
-    expected = [1e-6 + (0.1 - 1e-6) * (1 + math.cos(math.pi * place / steps)) / 2 for place in places]
+    expected = [1e-6 + (0.1 - 1e-6) * (1 + math.cos(math.pi * step / steps)) / 2 for step in places]
     assert rates(optimizer, places) == pytest.approx(expected, rel=1e-3)
-    assert given["encoder"]().kernel_regularization == given["head"](class_count=10).kernel_regularization == decay
+    assert (
+        bindings["encoder"]().kernel_regularization == bindings["head"](class_count=10).kernel_regularization == decay
+    )
 
 
-def check_imagenet(stem: str, given: dict) -> None:
-    assert (given["epochs"], given["batch_size"]) == (200, 256) and 1_281_167 // 256 * 200 == 1_000_800
-    check_optimizer(given, 1_000_800, 5e-5)
-    encoder, data = given["encoder"](), given["data"]
+def check_imagenet(stem: str, bindings: dict) -> None:
+    assert (bindings["epochs"], bindings["batch_size"]) == (200, 256) and 1_281_167 // 256 * 200 == 1_000_800
+    check_optimizer(bindings, 1_000_800, 5e-5)
+    encoder, data = bindings["encoder"](), bindings["data"]
     assert (encoder.reading, encoder.stem, encoder.dim) == ("bottleneck", "imagenet", 2048)
     assert (encoder.pixel_mean, encoder.pixel_std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert (data.image_shape, data.short_side) == ((224, 224, 3), 256)
     assert (data.training_crop.scale, data.training_crop.ratio) == ((0.08, 1.0), (3 / 4, 4 / 3))
-    flip, *policy = given["augmentation"].augmentations
-    assert flip.probability == 0.5 and [one.policy for one in policy] == ["imagenet"] * ("autoaugment" in stem)
-    evaluators = {type(evaluator).__name__: evaluator for evaluator in given["evaluators"]}
+    flip, *policy = bindings["augmentation"].augmentations
+    assert flip.probability == 0.5 and [augmentation.policy for augmentation in policy] == ["imagenet"] * (
+        "autoaugment" in stem
+    )
+    evaluators = {type(evaluator).__name__: evaluator for evaluator in bindings["evaluators"]}
     sources = [type(evaluators[name].source).__name__ for name in ("CorruptionAccuracy", "ShiftAccuracy")]
     assert sources == ["ImageNetC", "ImageNetR"] and evaluators["ShiftAccuracy"].rms_bins == "code"
     assert evaluators["CorruptionAccuracy"].baseline["name"] == evaluators["Stability"].baseline["name"] == "AlexNet"
 
 
-def check_transfer(stem: str, given: dict) -> None:
-    assert (given["epochs"], given["batch_size"]) == (150, 64) and 50_000 // 64 * 150 == 117_150
-    check_cifar_data("100" if "cifar100" in stem else "10", given, sequences=False)
-    optimizer = given["optimizer"]()
+def check_transfer(stem: str, bindings: dict) -> None:
+    assert (bindings["epochs"], bindings["batch_size"]) == (150, 64) and 50_000 // 64 * 150 == 117_150
+    check_cifar_data("100" if "cifar100" in stem else "10", bindings, sequences=False)
+    optimizer = bindings["optimizer"]()
     assert (type(optimizer).__name__, optimizer.momentum, optimizer.nesterov) == ("SGD", 0.9, False)
-    updates = [781 * epoch + place for epoch in (0, 49, 50, 99, 100, 149) for place in (0, 780)]
+    updates = [781 * epoch + step for epoch in (0, 49, 50, 99, 100, 149) for step in (0, 780)]
     assert rates(optimizer, updates) == pytest.approx([1e-3] * 4 + [1e-4] * 4 + [1e-5] * 4)
-    encoder = given["encoder"]()
+    encoder = bindings["encoder"]()
     assert (encoder.reading, encoder.stem, encoder.resize_to) == ("bottleneck", "imagenet", 224)
     assert encoder.kernel_regularization == 2.5e-4 and encoder.pixel_mean == (0.485, 0.456, 0.406)
-    crop, flip = given["augmentation"].augmentations
+    crop, flip = bindings["augmentation"].augmentations
     assert (crop.scale, flip.probability) == ((0.08, 1.0), 0.5)
 
 
@@ -282,5 +286,7 @@ def test_the_two_rows_that_cut_differ_in_how_often():
 
 def test_puzzlemix_has_the_constants_of_its_data_set():
     puzzles = [method_of(bound(f"{stem}_puzzlemix")).puzzle for stem in ("cifar10_resnet18", "imagenet_resnet50")]
-    constants = [(one.smoothness, one.neighbourhood, one.transport_side, one.transport_cost) for one in puzzles]
+    constants = [
+        (puzzle.smoothness, puzzle.neighbourhood, puzzle.transport_side, puzzle.transport_cost) for puzzle in puzzles
+    ]
     assert constants == [(1.2, 4, 4, 0.8), (1.5, 2, 224, 0.8)]

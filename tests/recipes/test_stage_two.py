@@ -22,38 +22,38 @@ ADVERSARIAL = ("ascl", "trades")
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_stays_a_run_in_two_stages(part):
-    found = arguments("simclr.gin", part)
-    head, pretraining = found["head"](class_count=10), found["pretraining"]
-    assert found["name"] == "simclr" and pretraining.method.__name__ == "SimCLR"
+    bindings = arguments("simclr.gin", part)
+    head, pretraining = bindings["head"](class_count=10), bindings["pretraining"]
+    assert bindings["name"] == "simclr" and pretraining.method.__name__ == "SimCLR"
     fine_tuned = ("fine_tuning", *ADVERSARIAL)
     assert pretraining.frozen == (part not in [f"stage_two/{name}.gin" for name in fine_tuned])
     heads = {"nearest": KNearestNeighbours, "logistic": LogisticRegression, "fine_tuning": MLPHead}
     kind = next((heads[word] for word in heads if word in part), LinearHead)
     assert type(head) is kind
     # Those that are fitted at once have no epochs to validate after.
-    assert (found["validation"] is None) == hasattr(head, "fit_features") == (found["epochs"] == 1)
+    assert (bindings["validation"] is None) == hasattr(head, "fit_features") == (bindings["epochs"] == 1)
 
 
 @pytest.mark.parametrize(("percent", "labels"), [(10, 134), (1, 13)])
 def test_few_labels_are_those_of_the_second_stage_alone(percent, labels):
     few = f"stage_two/labels_{percent}_percent.gin"
-    found = arguments("simclr.gin", few, "stage_two/logistic_regression.gin")
-    second, first = found["data"].load(), found["pretraining"].data.load()
+    bindings = arguments("simclr.gin", few, "stage_two/logistic_regression.gin")
+    second, first = bindings["data"].load(), bindings["pretraining"].data.load()
     assert len(second.train) == labels and len(first.train) == 1337
     assert second.test.fingerprint == first.test.fingerprint
-    assert found["batch_size"] <= labels and found["pretraining"].batch_size == 128
+    assert bindings["batch_size"] <= labels and bindings["pretraining"].batch_size == 128
     other = arguments("simclr.gin", few, params=["LabelledFraction.seed=1"])["data"].load()
     assert other.train.fingerprint != second.train.fingerprint
 
 
 def test_lars_rises_for_a_tenth_of_the_first_stage_and_falls_to_nothing():
-    found = arguments("simclr.gin", "optimizers/lars.gin")
-    optimizer, pretraining = found["pretraining"].optimizer(), found["pretraining"]
+    bindings = arguments("simclr.gin", "optimizers/lars.gin")
+    optimizer, pretraining = bindings["pretraining"].optimizer(), bindings["pretraining"]
     steps = pretraining.epochs * (1337 // pretraining.batch_size)
     assert type(optimizer) is LARS and optimizer.decay == 1e-4
     found_rates = rates(optimizer, (0, steps // 20, steps // 10, (steps + steps // 10) // 2, steps))
     np.testing.assert_allclose(found_rates, [0.0, 0.075, 0.15, 0.075, 0.0], atol=1e-6)
-    assert type(found["optimizer"]()) is not LARS
+    assert type(bindings["optimizer"]()) is not LARS
 
 
 @pytest.mark.parametrize("name", ["rocl", "acl", "rocl_at", "acl_trades", "augmented_rocl", "augmented_acl"])
@@ -65,11 +65,11 @@ def test_lars_rises_for_a_tenth_of_the_first_stage_and_falls_to_nothing():
     ],
 )
 def test_the_knobs_reach_the_adversaries_of_both_stages(name, params, first, behind):
-    found = arguments(f"{name}.gin", params=params)
-    encoder, head = found["encoder"](), LinearHead(10)
-    stages = [make(encoder=encoder, head=head, seed=0) for make in (found["pretraining"].method, found["method"])]
+    bindings = arguments(f"{name}.gin", params=params)
+    encoder, head = bindings["encoder"](), LinearHead(10)
+    stages = [make(encoder=encoder, head=head, seed=0) for make in (bindings["pretraining"].method, bindings["method"])]
     watched = gin.get_bindings("RobustAccuracy", resolve_references=True)["attack"]
-    judged = [each.attack for each in found["evaluators"] if getattr(each, "attack", None)]
+    judged = [evaluator.attack for evaluator in bindings["evaluators"] if getattr(evaluator, "attack", None)]
     after = [stages[1].adversary.attack] if hasattr(stages[1], "adversary") else []
     assert hasattr(stages[1], "adversary") == (name in ("rocl_at", "acl_trades")) and judged
     assert size(stages[0].adversary.attack) == first
@@ -79,11 +79,11 @@ def test_the_knobs_reach_the_adversaries_of_both_stages(name, params, first, beh
 @pytest.mark.parametrize("name", ADVERSARIAL)
 @pytest.mark.parametrize("first", ["moco_v3", "acl"])
 def test_adversarial_fine_tuning_is_the_recipe_s_training(name, first):
-    found, alone = arguments(f"{first}.gin", f"stage_two/{name}.gin"), arguments(f"{name}.gin")
+    bindings, alone = arguments(f"{first}.gin", f"stage_two/{name}.gin"), arguments(f"{name}.gin")
     keys = ("epochs", "batch_size")
-    assert [found[key] for key in keys] == [alone[key] for key in keys]
-    assert float(found["optimizer"]().learning_rate) == float(alone["optimizer"]().learning_rate)
-    methods = [given["method"](encoder=given["encoder"](), head=LinearHead(10), seed=0) for given in (found, alone)]
+    assert [bindings[key] for key in keys] == [alone[key] for key in keys]
+    assert float(bindings["optimizer"]().learning_rate) == float(alone["optimizer"]().learning_rate)
+    methods = [run["method"](encoder=run["encoder"](), head=LinearHead(10), seed=0) for run in (bindings, alone)]
     configs = [method.get_config() for method in methods]
     for config in configs:
         del config["encoder"], config["head"], config["name"]
@@ -95,18 +95,18 @@ def size(attack):
 
 
 def test_a_normalised_probe_has_the_optimizer_of_the_report():
-    found = arguments("simclr.gin", "stage_two/normalized_probe.gin")
-    optimizer = found["optimizer"]()
-    assert found["head"](class_count=10).normalized and float(optimizer.learning_rate) == pytest.approx(0.8)
+    bindings = arguments("simclr.gin", "stage_two/normalized_probe.gin")
+    optimizer = bindings["optimizer"]()
+    assert bindings["head"](class_count=10).normalized and float(optimizer.learning_rate) == pytest.approx(0.8)
     assert optimizer.momentum == 0.0
 
 
 def test_the_weight_decay_of_nesterov_is_that_of_the_authors_optimizer():
     """Theirs passes through the momentum: v = 0.9 v + 5e-4 w, w = w - rate (0.9 v + 5e-4 w), without gradients."""
-    found = arguments("trades.gin", "optimizers/nesterov.gin", params=["SGD.learning_rate=0.2"])["optimizer"]()
+    optimizer = arguments("trades.gin", "optimizers/nesterov.gin", params=["SGD.learning_rate=0.2"])["optimizer"]()
     ours, w, v = keras.Variable(1.0), 1.0, 0.0
     for _ in range(300):
-        found.apply([tf.zeros(())], [ours])
+        optimizer.apply([tf.zeros(())], [ours])
         v = 0.9 * v + 5e-4 * w
         w -= 0.2 * (0.9 * v + 5e-4 * w)
     assert float(ours) == pytest.approx(w, rel=0.02) and w < 0.8

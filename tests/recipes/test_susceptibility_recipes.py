@@ -93,18 +93,18 @@ def test_there_is_a_recipe_for_each_row_and_for_nothing_else():
 
 @pytest.mark.parametrize("stem", PUBLISHED)
 def test_a_recipe_is_the_row_s(stem):
-    given, (data, _, row), printed = bound(stem), stem.split("_", 2), recipes.ROWS[f"susceptibility/{stem}"]
+    bindings, (data, _, row), printed = bound(stem), stem.split("_", 2), recipes.ROWS[f"susceptibility/{stem}"]
     assert printed.published.startswith(PUBLISHED[stem]) and printed.tables.startswith("Table")
-    assert given["data"].path == f"data/cifar-{data.removeprefix('cifar')}-python.tar.gz"
-    assert given["data"].validation_size == 0
-    check_encoder(row, given["encoder"](), data)
-    check_attacks(given["evaluators"])
+    assert bindings["data"].path == f"data/cifar-{data.removeprefix('cifar')}-python.tar.gz"
+    assert bindings["data"].validation_size == 0
+    check_encoder(row, bindings["encoder"](), data)
+    check_attacks(bindings["evaluators"])
     if row == "ce":
-        assert given.get("pretraining") is None and (given["epochs"], given["batch_size"]) == (1000, 1024)
-        assert given["augmentation"].jitter == (0.2, 0.2, 0.2, 0.05)
-        check_cosine(given["optimizer"](), 480, 48_000, 0.01, 0.8, 0.0008)
+        assert bindings.get("pretraining") is None and (bindings["epochs"], bindings["batch_size"]) == (1000, 1024)
+        assert bindings["augmentation"].jitter == (0.2, 0.2, 0.2, 0.05)
+        check_cosine(bindings["optimizer"](), 480, 48_000, 0.01, 0.8, 0.0008)
     else:
-        check_stages(row, given, printed.cost)
+        check_stages(row, bindings, printed.cost)
 
 
 def evaluation_of(stem: str) -> tuple:
@@ -117,44 +117,44 @@ def evaluation_of(stem: str) -> tuple:
 
 @pytest.mark.parametrize("row", TABLE_2)
 def test_somebody_s_weights_are_judged_as_the_row_was(row):
-    printed, flags, given = evaluation_of(f"imagenet_resnet50_{row}")
+    printed, flags, bindings = evaluation_of(f"imagenet_resnet50_{row}")
     assert printed.published == FORM_2.format(*TABLE_2[row].split()) and "Weights: " in printed.deviations
     assert (flags.model, flags.output) == (f"data/resnet50_{row}.safetensors", f"runs/resnet50_{row}")
-    encoder, data = given["encoder"](), given["data"]
+    encoder, data = bindings["encoder"](), bindings["data"]
     assert (encoder.stem, encoder.symmetric, encoder.dim) == ("imagenet", True, 2048)
     pixels = {"simclr": None, "swav": (0.228, 0.224, 0.225)}
     assert encoder.pixel_std == pixels.get(row, (0.229, 0.224, 0.225)) and (encoder.pixel_mean is None) == (
         row == "simclr"
     )
-    check_images_and_attacks(data, given["evaluators"])
+    check_images_and_attacks(data, bindings["evaluators"])
 
 
 @pytest.mark.parametrize("row", TABLE_2_VIT)
 def test_a_transformer_is_judged_as_the_row_was(row):
-    printed, flags, given = evaluation_of(f"imagenet_vit_base16_{row}")
+    printed, flags, bindings = evaluation_of(f"imagenet_vit_base16_{row}")
     assert printed.published == FORM_2.format(*TABLE_2_VIT[row].split()) and "Weights: " in printed.deviations
     assert (flags.model, flags.output) == (f"data/vit_base16_{row}.safetensors", f"runs/vit_base16_{row}")
-    encoder = given["encoder"]()
+    encoder = bindings["encoder"]()
     assert (encoder.patch_size, encoder.width, encoder.depth, encoder.heads, encoder.grid) == (16, 768, 12, 12, 14)
     assert (encoder.pixel_mean, encoder.pixel_std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert encoder.positions == ("sinusoidal" if row == "moco_v3" else "learned")
     assert encoder.dim == (1536 if row == "dino" else 768)
-    assert given["data"].interpolation == ("bicubic" if row == "dino" else "bilinear")
-    check_images_and_attacks(given["data"], given["evaluators"])
+    assert bindings["data"].interpolation == ("bicubic" if row == "dino" else "bilinear")
+    check_images_and_attacks(bindings["data"], bindings["evaluators"])
 
 
 @pytest.mark.parametrize("row", TABLE_3)
 def test_videos_are_judged_as_the_row_was(row):
-    printed, flags, given = evaluation_of(f"r2plus1d18_{row}")
+    printed, flags, bindings = evaluation_of(f"r2plus1d18_{row}")
     form = "clean {}; FGSM 1/255 {}, 2/255 {}, 4/255 {}; PGD 1/255 {}, 2/255 {}; AutoAttack 1/255 {}"
     assert printed.published == form.format(*TABLE_3[row].split()) and "Weights: not published" in printed.deviations
     assert (flags.model, flags.output) == (f"data/r2plus1d18_{row}.safetensors", f"runs/r2plus1d18_{row}")
-    encoder, data = given["encoder"](), given["data"]
+    encoder, data = bindings["encoder"](), bindings["data"]
     assert (type(encoder).__name__, encoder.width, encoder.dilated) == ("R2Plus1D18", 64, "tclr" in row)
     assert encoder.dim == 512 and encoder.pixel_mean is None
     assert type(data).__name__.lower() == row.partition("_")[0]
     assert (data.split, data.frames, data.stride, data.clips, data.size) == (1, 16, 2, 1, (112, 112))
-    attacks = [one.attack for one in given["evaluators"] if hasattr(one, "attack")]
+    attacks = [evaluator.attack for evaluator in bindings["evaluators"] if hasattr(evaluator, "attack")]
     sizes = [(attack.name, attack.threat.norm, round(attack.threat.epsilon * 255, 6)) for attack in attacks]
     assert sizes == [
         *(("fgsm", "linf", size) for size in (1.0, 2.0, 4.0)),
@@ -164,20 +164,20 @@ def test_videos_are_judged_as_the_row_was(row):
     assert {attack.steps for attack in attacks if attack.name == "pgd"} == {40}
     flags.gin_file.append("gin/eval/video.gin")  # as the file recommends
     prepare(flags, "evaluate")
-    given = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
-    attacks = [one.attack for one in given["evaluators"] if hasattr(one, "attack")]
+    bindings = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
+    attacks = [evaluator.attack for evaluator in bindings["evaluators"] if hasattr(evaluator, "attack")]
     assert [round(attack.threat.epsilon * 255, 6) for attack in attacks] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("row", TABLE_2)
 def test_figure_3_has_the_weights_of_table_2_and_the_lowest_severity(row):
-    _, flags, given = evaluation_of(f"imagenet_c_resnet50_{row}")
+    _, flags, bindings = evaluation_of(f"imagenet_c_resnet50_{row}")
     _, of_table, table = evaluation_of(f"imagenet_resnet50_{row}")
     assert flags.model == of_table.model and flags.output == f"runs/c_resnet50_{row}"
-    assert given["data"] == table["data"] and given["encoder"]().get_config() | {"name": ""} == table[
+    assert bindings["data"] == table["data"] and bindings["encoder"]().get_config() | {"name": ""} == table[
         "encoder"
     ]().get_config() | {"name": ""}
-    _, corruptions = given["evaluators"]
+    _, corruptions = bindings["evaluators"]
     assert corruptions.severities == (1,) and len(corruptions.names) == 15
     assert type(corruptions.source).__name__ == "ImageNetC"
 
@@ -213,7 +213,7 @@ def check_encoder(row: str, encoder, data: str) -> None:
 
 
 def check_attacks(evaluators) -> None:
-    found = set()
+    names = set()
     for evaluator in evaluators:
         attack = getattr(evaluator, "attack", None)
         if attack is None:
@@ -221,9 +221,9 @@ def check_attacks(evaluators) -> None:
         threat = attack.threat
         size = round(255 * threat.epsilon) if threat.norm == "linf" else threat.epsilon
         assert threat.norm != "linf" or threat.epsilon == pytest.approx(size / 255, rel=1e-6)
-        found.add(f"{attack.name}_{threat.norm}_{size}")
+        names.add(f"{attack.name}_{threat.norm}_{size}")
         assert attack.name != "pgd" or attack.steps == 40
-    assert found == ATTACKS
+    assert names == ATTACKS
     kinds = {type(evaluator).__name__: evaluator for evaluator in evaluators}
     assert kinds["EmbeddingGeometry"].distance == "euclidean" and kinds["FeatureMap"].natural == 1000
 
@@ -234,8 +234,8 @@ def check_cosine(optimizer, warmup: int, steps: int, first: float, peak: float, 
     assert rates(optimizer, places) == pytest.approx(expected, rel=1e-3, abs=1e-7)
 
 
-def check_stages(row: str, given: dict, cost: str) -> None:
-    first = given["pretraining"]
+def check_stages(row: str, bindings: dict, cost: str) -> None:
+    first = bindings["pretraining"]
     name, passes = METHODS[next(part for part in row.split("_") if part in METHODS)]
     batch, steps = (512, 97_000) if name in ("RoCL", "ACL") else (1024, 48_000)
     assert (first.epochs, first.batch_size, 50_000 // batch * 1000) == (1000, batch, steps) and first.frozen
@@ -251,18 +251,18 @@ def check_stages(row: str, given: dict, cost: str) -> None:
     rates_of = {"SimCLR": (0.01, 0.5, 0.0005), "SupCon": (0.01, 0.5, 0.0005), "RoCL": (0.1, 1.5, 0), "ACL": (0, 5.0, 0)}
     check_cosine(first.optimizer(), steps // 100, steps, *rates_of[name])
     check_false_negatives(row, method, steps)
-    probe = given["optimizer"]()
-    assert (given["method"].__name__, probe.momentum) == ("Supervised", 0.9)
+    probe = bindings["optimizer"]()
+    assert (bindings["method"].__name__, probe.momentum) == ("Supervised", 0.9)
     if batch == 1024:
         peak, places = (5.0 if name == "SupCon" else 1.0), (0, 5819, 5820, 7274, 7275, 8729, 8730)
-        assert (given["epochs"], given["batch_size"]) == (100, 512) and 50_000 // 512 == 97
+        assert (bindings["epochs"], bindings["batch_size"]) == (100, 512) and 50_000 // 512 == 97
         assert rates(probe, places) == pytest.approx([peak] * 2 + [peak / 5] * 2 + [peak / 25] * 2 + [peak / 125])
-        assert [type(one).__name__ for one in given["augmentation"].augmentations] == [
+        assert [type(augmentation).__name__ for augmentation in bindings["augmentation"].augmentations] == [
             "RandomResizedCrop",
             "RandomFlip",
         ]
     else:
-        assert (given["epochs"], given["batch_size"], given["augmentation"]) == (150, 1024, None)
+        assert (bindings["epochs"], bindings["batch_size"], bindings["augmentation"]) == (150, 1024, None)
         assert rates(probe, (1439, 1440, 2400, 4800)) == pytest.approx([0.1, 0.01, 0.001, 0.0001])
         check_adversary(name, method)
         check_projection(name, method.projection)

@@ -30,8 +30,8 @@ def swapped(tmp_path, name: str, norm: str, steps: bool = True):
     path = tmp_path / "mine.gin"
     path.write_text(text if steps else text.replace("STEPS = 7\n", ""))
     configure([str(path)], [f"METHOD=@{name}", *PARTS.get(name, [])], command="train")
-    given = gin.get_bindings("tfrobust.runs.experiment.train", resolve_references=True)
-    return given["method"](encoder=DigitsCNN(branches=2), head=LinearHead(10), seed=0)
+    bindings = gin.get_bindings("tfrobust.runs.experiment.train", resolve_references=True)
+    return bindings["method"](encoder=DigitsCNN(branches=2), head=LinearHead(10), seed=0)
 
 
 def test_there_are_as_many_methods_as_the_guides_say():
@@ -62,7 +62,7 @@ def test_a_swap_keeps_radius_norm_and_steps(tmp_path, name, norm):
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         (["OPTIMIZER=@SGD", "LEARNING_RATE=0.1"], "reads LEARNING_RATE = 0.1; read by Adam"),
         (["METHOD=@Supervised", "training/PGD.steps=3"], "no effect here; set .*validation/PGD.steps"),
@@ -71,8 +71,8 @@ def test_a_swap_keeps_radius_norm_and_steps(tmp_path, name, norm):
         (["EVALUATORS=[@CleanAccuracy()]", "METHOD=@Mixup", "train.validation=None", "EPSILON=0.1"], "reads EPSILON"),
     ],
 )
-def test_a_setting_that_nothing_reads_is_refused(params, said):
-    with pytest.raises(InputError, match=said) as raised:
+def test_a_setting_that_nothing_reads_is_refused(params, message):
+    with pytest.raises(InputError, match=message) as raised:
         configure(["gin/adversarial_training.gin"], params, command="train")
     assert len(str(raised.value)) <= 300
 
