@@ -68,19 +68,19 @@ def _handler(hub: StandIn):
 
         def do_POST(self):  # noqa: N802
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            place = urllib.parse.urlsplit(self.path).path
-            if place == "/api/repos/create":
+            route = urllib.parse.urlsplit(self.path).path
+            if route == "/api/repos/create":
                 asked = json.loads(body)
                 repo = f"{asked['organization']}/{asked['name']}"
                 code = 409 if repo in hub.repositories else 200
                 hub.repositories.setdefault(repo, [])
                 return self.answer({"url": f"{hub.url}/{repo}"}, code)
-            if place == "/api/validate-yaml":
+            if route == "/api/validate-yaml":
                 return self.answer({"errors": [], "warnings": []})
-            repo, action = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", place).groups()
+            repo, action = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", route).groups()
             if action == "preupload":
                 modes = {"uploadMode": "regular", "shouldIgnore": False}
-                return self.answer({"files": [{"path": one["path"], **modes} for one in json.loads(body)["files"]]})
+                return self.answer({"files": [{"path": file["path"], **modes} for file in json.loads(body)["files"]]})
             files = dict(hub.files(repo))
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":
@@ -90,8 +90,8 @@ def _handler(hub: StandIn):
             return self.answer({"success": True, "commitOid": name, "commitUrl": f"{hub.url}/{repo}/commit/{name}"})
 
         def do_GET(self):  # noqa: N802
-            place = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
-            api = re.fullmatch(r"/api/models/([^/]+/[^/]+?)(?:/(revision|tree)/([^/]+))?", place)
+            route = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
+            api = re.fullmatch(r"/api/models/([^/]+/[^/]+?)(?:/(revision|tree)/([^/]+))?", route)
             if api:
                 repo, kind, revision = api[1], api[2], api[3] or "main"
                 files = hub.files(repo, revision)
@@ -99,11 +99,11 @@ def _handler(hub: StandIn):
                     return self.answer({"error": "Repository not found"}, 404, X_Error_Code="RepoNotFound")
                 if kind == "tree":
                     sizes = {name: {"size": len(data), "oid": _etag(data)} for name, data in files.items()}
-                    return self.answer([{"type": "file", "path": name, **one} for name, one in sizes.items()])
+                    return self.answer([{"type": "file", "path": name, **facts} for name, facts in sizes.items()])
                 name = identity(len(hub.repositories[repo]) - 1) if revision == "main" else revision
                 siblings = [{"rfilename": file, "size": len(data), **_digest(data)} for file, data in files.items()]
                 return self.answer({"id": repo, "sha": name, "siblings": siblings})
-            repo, revision, path = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", place).groups()
+            repo, revision, path = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", route).groups()
             data = hub.files(repo, revision)[path]
             return self.answer(data, ETag=f'"{_etag(data)}"', X_Repo_Commit=revision)
 

@@ -9,17 +9,17 @@ from collections.abc import Callable
 import pytest
 
 
-def made(factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+def shared_folder(factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
     """Return the folder that `make` has filled. What fails is tried again by the next test that asks."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # without workers, that folder's parent belongs to all runs
         base = base.parent
-    folder, whole = base / f"once-{name}", base / f"once-{name}.whole"
+    folder, marker = base / f"once-{name}", base / f"once-{name}.whole"
     with open(base / f"once-{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not whole.exists():
+        if not marker.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             make(folder)
-            whole.touch()
+            marker.touch()
     return folder

@@ -41,10 +41,10 @@ class Block:
 
 def blocks(text: str) -> list[Block]:
     """Return the fenced blocks of a page."""
-    found = []
+    fenced = []
     for match in re.finditer(r"^```(\w*) ?(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        found.append(Block(match[1], match[2], match[3], text.count("\n", 0, match.start(3)) + 1))
-    return found
+        fenced.append(Block(match[1], match[2], match[3], text.count("\n", 0, match.start(3)) + 1))
+    return fenced
 
 
 def prose(text: str) -> str:
@@ -94,24 +94,26 @@ def commands(text: str) -> list[Command]:
 def comments(text: str) -> list[Command]:
     """Return the commands in the comments of a gin file: from `python` to the last line that begins with a flag."""
     lines = _joined(re.sub(r"^#", "", re.sub(r"\n#\s+(?=--)", " ", text), flags=re.MULTILINE))
-    found = [match[0] for line in lines if (match := re.search(rf"(?<!`)\bpython {OURS}.*", line))]
-    return [command for line in found for words in _simple(line) if (command := _command(words))]
+    matches = [match[0] for line in lines if (match := re.search(rf"(?<!`)\bpython {OURS}.*", line))]
+    return [command for line in matches for words in _simple(line) if (command := _command(words))]
 
 
 def usages(docstring: str) -> list[Command]:
     """Return the commands of a tool's docstring: as on a page, and those behind `Usage:`."""
-    found = [_command(shlex.split(line)) for line in re.findall(r"Usage: (tools/[^;,\n]*)", docstring)]
-    return [*filter(None, found), *commands(docstring)]
+    parsed = [_command(shlex.split(line)) for line in re.findall(r"Usage: (tools/[^;,\n]*)", docstring)]
+    return [*filter(None, parsed), *commands(docstring)]
 
 
 @functools.cache
 def collect() -> tuple[Command, ...]:
     """Return all printed commands, each once, with the files that print it."""
-    found: dict[Command, list[str]] = {}
+    files_of: dict[Command, list[str]] = {}
     for path, read in _sources():
         for command in read(path):
-            found.setdefault(command, []).append(relative(path))
-    return tuple(dataclasses.replace(command, places=tuple(dict.fromkeys(where))) for command, where in found.items())
+            files_of.setdefault(command, []).append(relative(path))
+    return tuple(
+        dataclasses.replace(command, places=tuple(dict.fromkeys(where))) for command, where in files_of.items()
+    )
 
 
 def _sources():
@@ -131,16 +133,16 @@ def _simple(line: str) -> list[list[str]]:
     """Return the simple commands of a shell line as words."""
     splitter = shlex.shlex(line, posix=True, punctuation_chars="&|;<>")
     splitter.whitespace_split = True
-    found: list[list[str]] = [[]]
+    simple: list[list[str]] = [[]]
     try:
         for word in splitter:
             if re.fullmatch(r"[&|;<>]+", word):
-                found.append([])
+                simple.append([])
             else:
-                found[-1].append(word)
+                simple[-1].append(word)
     except ValueError:  # prose with an apostrophe
         return []
-    return found
+    return simple
 
 
 def _command(words: list[str]) -> Command | None:

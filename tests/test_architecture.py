@@ -46,8 +46,8 @@ def test_every_folder_is_in_the_table_with_a_file_to_read_first():
     table = rows("Folders")
     folders = [path_in(folder) for folder, _, _ in table]
     assert sorted(folders) == sorted({path.parent for path in LIBRARY.rglob("*.py")})
-    for folder, said, first in table:
-        assert said and path_in(first).is_file() and path_in(first).parent == path_in(folder)
+    for folder, purpose, first in table:
+        assert purpose and path_in(first).is_file() and path_in(first).parent == path_in(folder)
 
 
 def test_the_layers_are_those_of_the_check():
@@ -68,12 +68,12 @@ def test_twelve_changes_have_their_place():
 
 def offered() -> dict[str, pathlib.Path]:
     """Return public name -> the file that defines it, from the imports of the facade."""
-    modules, found = TOOL.modules(ROOT), {}
+    modules, files = TOOL.modules(ROOT), {}
     for path in (LIBRARY / "keras").glob("*.py"):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ImportFrom) and (module := node.module.partition(".")[2]) in modules:
-                found |= {f"robust.{path.stem}.{name.asname or name.name}": modules[module] for name in node.names}
-    return found
+                files |= {f"robust.{path.stem}.{name.asname or name.name}": modules[module] for name in node.names}
+    return files
 
 
 @pytest.mark.parametrize("row", rows("From an idea to its files"), ids=lambda row: row[1].strip("`"))

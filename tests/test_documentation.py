@@ -31,7 +31,7 @@ PAGES = sorted(GUIDES.glob("api/*.md"))
 LARGEST_PICTURE = 300_000
 
 
-def each(paths):
+def params(paths):
     return [pytest.param(path, id=relative(path)) for path in paths]
 
 
@@ -42,10 +42,10 @@ def execute(block: Block, path: pathlib.Path, namespace: dict) -> None:
     """Runs a block; an error names the line of the page, where AutoGraph finds the source too."""
     if ">>> " in block.text:
         test = doctest.DocTestParser().get_doctest(block.text, namespace, path.name, str(path), block.line)
-        said: list[str] = []
-        doctest.DocTestRunner(verbose=False).run(test, out=said.append, clear_globs=False)
+        failures: list[str] = []
+        doctest.DocTestRunner(verbose=False).run(test, out=failures.append, clear_globs=False)
         namespace.update(test.globs)
-        assert not said, "".join(said)
+        assert not failures, "".join(failures)
         return
     exec(compile("\n" * (block.line - 1) + block.text, str(path), "exec"), namespace)
 
@@ -53,16 +53,16 @@ def execute(block: Block, path: pathlib.Path, namespace: dict) -> None:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A reader's own folder: current, on the import path, and forgotten with what was imported from it."""
-    known = set(sys.modules)
+    before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
-    for name in set(sys.modules) - known:
+    for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(tmp_path)):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("path", each(READ))
+@pytest.mark.parametrize("path", params(READ))
 def test_the_python_of_a_page_runs(path, folder):
     namespace = {"__name__": "page"}
     for block in blocks(path.read_text("utf-8")):
@@ -99,7 +99,7 @@ def check_said(span: str) -> None:
         check_value(span)
 
 
-@pytest.mark.parametrize("path", each(CHECKED))
+@pytest.mark.parametrize("path", params(CHECKED))
 def test_the_values_of_a_page_are_taken(path):
     faults = []
     for span in spans(path.read_text("utf-8")):
@@ -125,12 +125,12 @@ def broken_links(path: pathlib.Path, text: str) -> list[str]:
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = target.partition("#")
-        found = (path.parent / name).resolve() if name else path
-        if not found.exists() or not found.is_relative_to(ROOT):
+        file = (path.parent / name).resolve() if name else path
+        if not file.exists() or not file.is_relative_to(ROOT):
             faults.append(f"{target}: no such file")
-        elif anchor and anchor not in anchors(found.read_text("utf-8")):
+        elif anchor and anchor not in anchors(file.read_text("utf-8")):
             faults.append(f"{target}: no such heading")
-        elif found.suffix == ".png" and found.stat().st_size > LARGEST_PICTURE:
+        elif file.suffix == ".png" and file.stat().st_size > LARGEST_PICTURE:
             faults.append(f"{target}: larger than {LARGEST_PICTURE} bytes")
     return faults
 
@@ -151,19 +151,19 @@ def missing_names(text: str) -> list[str]:
 @functools.cache
 def resolves(dotted: str) -> bool:
     first, *rest = dotted.split(".")
-    found, place = importlib.import_module(first), first
+    item, module = importlib.import_module(first), first
     for part in rest:
-        place += f".{part}"
-        if not hasattr(found, part):
+        module += f".{part}"
+        if not hasattr(item, part):
             try:
-                importlib.import_module(place)
+                importlib.import_module(module)
             except ModuleNotFoundError:
                 return False
-        found = getattr(found, part)
+        item = getattr(item, part)
     return True
 
 
-@pytest.mark.parametrize("path", each([*CHECKED, *PAGES]))
+@pytest.mark.parametrize("path", params([*CHECKED, *PAGES]))
 def test_links_and_names_lead_somewhere(path):
     text = path.read_text("utf-8")
     assert broken_links(path, text) + missing_names(text) == []
@@ -211,8 +211,8 @@ def test_wrong_links_names_and_answers_are_found():
 
 
 def test_the_readme_counts_its_recipes_and_methods():
-    known = [getattr(methods, name) for name in methods.__all__]
-    trained = [item for item in known if isinstance(item, type) and issubclass(item, methods.Method)]
+    offered = [getattr(methods, name) for name in methods.__all__]
+    trained = [item for item in offered if isinstance(item, type) and issubclass(item, methods.Method)]
     readme = (ROOT / "README.md").read_text("utf-8")
-    said = f"{len(list(ROOT.glob('gin/*.gin')))} training recipes of {len(trained) - 1} methods"
-    assert said in readme and f"| tfrobust | {len(trained) - 1} methods |" in readme, said
+    claim = f"{len(list(ROOT.glob('gin/*.gin')))} training recipes of {len(trained) - 1} methods"
+    assert claim in readme and f"| tfrobust | {len(trained) - 1} methods |" in readme, claim

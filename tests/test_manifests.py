@@ -19,8 +19,8 @@ VERSIONS = ["1.31.0", kubernetes_validate.latest_version()]
 
 
 def named(kind: str, name: str) -> dict:
-    (found,) = [one for one in MANIFESTS if (one["kind"], one["metadata"]["name"]) == (kind, name)]
-    return copy.deepcopy(found)
+    (match,) = [manifest for manifest in MANIFESTS if (manifest["kind"], manifest["metadata"]["name"]) == (kind, name)]
+    return copy.deepcopy(match)
 
 
 def pod_of(job: dict) -> dict:
@@ -31,7 +31,9 @@ def environment_of(job: dict, index: int) -> dict[str, str]:
     """Return the variables of a pod, with what Kubernetes sets in an indexed Job."""
     (container,) = pod_of(job)["containers"]
     assert job["spec"]["completionMode"] == "Indexed"
-    return {one["name"]: one["value"] for one in container.get("env", [])} | {"JOB_COMPLETION_INDEX": str(index)}
+    return {variable["name"]: variable["value"] for variable in container.get("env", [])} | {
+        "JOB_COMPLETION_INDEX": str(index)
+    }
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -53,10 +55,10 @@ def test_the_manifests_fit_the_schemas(version):
 )
 def test_the_schemas_find_faults(path, value):
     manifest = named("Job", "train")
-    place = manifest
+    node = manifest
     for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
+        node = node[key]
+    node[path[-1]] = value
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
 
@@ -73,7 +75,7 @@ def test_the_pods_of_the_training_find_each_other():
         config = json.loads(tf_config(environment_of(job, index)))
         assert config["task"]["index"] == index
         # Kubernetes: the host name of a pod is JOB-INDEX, below the name of the service.
-        assert config["cluster"]["worker"] == [f"train-{place}.train:2222" for place in range(count)]
+        assert config["cluster"]["worker"] == [f"train-{rank}.train:2222" for rank in range(count)]
 
 
 def test_the_commands_of_the_pods_parse():

@@ -98,7 +98,7 @@ def bases_of(text: str) -> dict[str, tuple[tuple[str, ...], bool]]:
     return {
         node.name: (
             tuple(ast.unparse(base).rpartition(".")[2] for base in node.bases),
-            any("register_keras_serializable" in ast.unparse(each) for each in node.decorator_list),
+            any("register_keras_serializable" in ast.unparse(decorator) for decorator in node.decorator_list),
         )
         for node in parse(text).body
         if isinstance(node, ast.ClassDef)
@@ -112,17 +112,17 @@ def members(files: dict[str, str], family: Family) -> list[str]:
     if not family.root:
         functions = [node for path in sources for node in parse(files[path]).body if isinstance(node, ast.FunctionDef)]
         return [function.name for function in functions if function.name[0] != "_"]
-    classes = {name: found for path in sources for name, found in bases_of(files[path]).items()}
+    classes = {name: facts for path in sources for name, facts in bases_of(files[path]).items()}
     parents = {base for bases, _ in classes.values() for base in bases}
 
     def ancestors(name: str) -> set[str]:
         bases = classes.get(name, ((), False))[0]
         return {*bases}.union(*map(ancestors, bases))
 
-    found = [name for name in classes if family.root in ancestors(name) and name[0] != "_"]
+    names = [name for name in classes if family.root in ancestors(name) and name[0] != "_"]
     if family.name == "encoder":  # methods are Keras models too
-        found = [name for name in found if not {name, *ancestors(name)} & {"Method"} and name != "Encoder"]
-    return [name for name in found if classes[name][1] or name not in parents]
+        names = [name for name in names if not {name, *ancestors(name)} & {"Method"} and name != "Encoder"]
+    return [name for name in names if classes[name][1] or name not in parents]
 
 
 def offered(files: dict[str, str], module: str) -> set[str]:
@@ -139,9 +139,9 @@ def named_by_gin(files: dict[str, str], folder: str) -> set[str]:
     return {name for text in texts for name in re.findall(r"@(?:\w+/)*(?:\w+\.)*(\w+)", text)}
 
 
-def used_by(files: dict[str, str], place: str) -> set[str]:
+def used_by(files: dict[str, str], start: str) -> set[str]:
     """Return the names that the code of a test file, or of the files of a folder, uses."""
-    texts = [text for path, text in files.items() if path == place or path.startswith(f"{place}/")]
+    texts = [text for path, text in files.items() if path == start or path.startswith(f"{start}/")]
     return set().union(*map(identifiers, texts))
 
 
@@ -195,12 +195,12 @@ PLANTED = [
 @pytest.mark.parametrize(("path", "text", "lacks"), PLANTED, ids=[path for path, *_ in PLANTED])
 def test_a_planted_member_is_found(path, text, lacks):
     files = read(ROOT) | {path: text}
-    found = {lack for family in FAMILIES for lack in missing(files, family)} - set(EXEMPT)
-    assert found == {("Planted", lack) for lack in lacks}
+    lacking = {lack for family in FAMILIES for lack in missing(files, family)} - set(EXEMPT)
+    assert lacking == {("Planted", lack) for lack in lacks}
 
 
 @pytest.mark.parametrize(
-    ("place", "old", "new", "lack"),
+    ("start", "old", "new", "lack"),
     [
         ("tests/conformance/methods.py", ": Mixup(", ": CutMix(", "tests"),
         ("tfrobust/keras/methods.py", '"Mixup"', '"CutMix"', "facade"),
@@ -208,8 +208,8 @@ def test_a_planted_member_is_found(path, text, lacks):
     ],
     ids=["battery", "facade", "gin"],
 )
-def test_a_member_taken_from_its_place_is_found(place, old, new, lack):
+def test_a_member_taken_from_its_place_is_found(start, old, new, lack):
     files = read(ROOT)
-    changed = {path: text.replace(old, new) if path.startswith(place) else text for path, text in files.items()}
-    found = {each for family in FAMILIES for each in missing(changed, family)} - set(EXEMPT)
-    assert found == {("Mixup", lack)}
+    changed = {path: text.replace(old, new) if path.startswith(start) else text for path, text in files.items()}
+    lacking = {entry for family in FAMILIES for entry in missing(changed, family)} - set(EXEMPT)
+    assert lacking == {("Mixup", lack)}

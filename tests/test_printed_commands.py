@@ -30,7 +30,7 @@ COMMANDS = printed.collect()
 ABSENT = ["tensorflow_addons", "torch", "torch.nn", "torchvision", "torchvision.models", "torchvision.models.video"]
 
 
-def each(commands):
+def params(commands):
     return [pytest.param(command, id=f"{command}"[:120]) for command in commands]
 
 
@@ -257,7 +257,11 @@ def smallest(command: Command, folder: pathlib.Path) -> list[str]:
 @pytest.mark.rest
 @pytest.mark.parametrize(
     "command",
-    each(one for one in COMMANDS if one.program not in ("-c", "pytest", "tools/check") and not recipe_of_a_paper(one)),
+    params(
+        printed_command
+        for printed_command in COMMANDS
+        if printed_command.program not in ("-c", "pytest", "tools/check") and not recipe_of_a_paper(printed_command)
+    ),
 )
 def test_a_command_runs(command, reader):
     arguments = ["--help"] if reason(command) else smallest(command, reader)

@@ -70,8 +70,8 @@ def test_the_layer_check_finds(tmp_path, path, text, fault):
     file = tmp_path / "tfrobust" / path
     file.parent.mkdir(parents=True)
     file.write_text(text)
-    (found,) = check_layers.faults(tmp_path)
-    assert fault in found and found.startswith(f"tfrobust/{path}:")
+    (line,) = check_layers.faults(tmp_path)
+    assert fault in line and line.startswith(f"tfrobust/{path}:")
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_the_layer_check_allows(tmp_path, path, text):
 def test_python_below_gin_is_found(tmp_path):
     (tmp_path / "gin").mkdir()
     (tmp_path / "gin" / "__init__.py").touch()
-    (found,) = check_layers.faults(tmp_path)
-    assert found.startswith("gin/__init__.py:1:")
+    (fault,) = check_layers.faults(tmp_path)
+    assert fault.startswith("gin/__init__.py:1:")
 
 
 # ------------------------------------------------------------------------------------------------ budgets
@@ -128,8 +128,8 @@ def test_no_package_below_tests():
 
 def test_no_leftovers():
     for path in sources():
-        found = re.search(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(", path.read_text("utf-8"))
-        assert found is None, f"{path.relative_to(ROOT)}: {found.group()}"
+        leftover = re.search(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(", path.read_text("utf-8"))
+        assert leftover is None, f"{path.relative_to(ROOT)}: {leftover.group()}"
 
 
 # ----------------------------------------------------------------------------------------------- packaging
@@ -225,9 +225,9 @@ def test_a_new_method_runs_at_once(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
     run("-m", "tfrobust", "new-method", "noisy_example")
-    made = ("tfrobust/methods/noisy_example.py", "tests/methods/test_noisy_example.py")
-    run("-m", "ruff", "check", *made)
-    run("-m", "ruff", "format", "--check", *made)
+    files = ("tfrobust/methods/noisy_example.py", "tests/methods/test_noisy_example.py")
+    run("-m", "ruff", "check", *files)
+    run("-m", "ruff", "format", "--check", *files)
     run("tools/check_layers.py")
     run("tools/check_gin.py", "gin/noisy_example.gin")
     run("-m", "pytest", "-q", "tests/methods/test_noisy_example.py")

@@ -35,8 +35,8 @@ def test_import_all_imports_every_module():
     root = os.path.dirname(saving.__file__)
     files = {
         os.path.relpath(os.path.join(folder, name), os.path.dirname(root))
-        for folder, _, found in os.walk(root)
-        for name in found
+        for folder, _, entries in os.walk(root)
+        for name in entries
         if name.endswith(".py") and name not in ("__init__.py", "__main__.py")
     }
     assert {name[:-3].replace(os.sep, ".") for name in files} <= set(names)
@@ -111,12 +111,12 @@ def test_other_formats_and_missing_files_are_refused(tmp_path):
 def test_damaged_files_are_named_in_one_sentence(tmp_path):
     path = tmp_path / "model.keras"
     saving.save(make_model(), path)
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         weights = archive.getinfo("model.weights.h5")
-    flipped = bytearray(whole)
+    flipped = bytearray(intact)
     flipped[weights.header_offset + 200] ^= 1
-    cases = [(b"", "truncated"), (whole[: len(whole) // 2], "truncated"), (whole[:-1], "truncated")]
+    cases = [(b"", "truncated"), (intact[: len(intact) // 2], "truncated"), (intact[:-1], "truncated")]
     cases += [(b"garbage" * 9, "truncated"), (bytes(flipped), "damaged|truncated")]
     for content, message in cases:
         path.write_bytes(content)
@@ -161,12 +161,12 @@ def test_an_export_of_an_earlier_version_loads_with_its_report(earlier):
     examples = artifact.named_source(str(folder), report).load().test
     rehearsal.remember(folder)  # test_an_export_of_an_earlier_version_passes_its_checks rehearses it
     logits = predictor.load(str(folder)).logits(examples.images)
-    found = np.mean(np.argmax(logits, axis=-1) == examples.labels)
-    assert found == pytest.approx(report["accuracy.clean"].value, abs=0.01)
+    accuracy = np.mean(np.argmax(logits, axis=-1) == examples.labels)
+    assert accuracy == pytest.approx(report["accuracy.clean"].value, abs=0.01)
 
 
 def test_an_export_of_an_earlier_version_passes_its_checks(earlier):
     problems = verify.verify(earlier / "earlier" / "1").problems
     differences = [re.search(r"the largest difference is (\S+)\.$", problem) for problem in problems]
     # Another kind of processor than the one that made the export rounds differently.
-    assert all(found and float(found[1]) < 1e-5 for found in differences), problems
+    assert all(match and float(match[1]) < 1e-5 for match in differences), problems

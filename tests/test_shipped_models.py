@@ -20,7 +20,7 @@ NAMES = ("fashion_mnist_supervised", "fashion_mnist_trades")
 GUIDE = printed.GUIDES / "fashion_mnist.md"
 DEBIAN = pathlib.Path(robust.data.FashionMnist.folders[0])
 IMAGES = 64
-each = pytest.mark.parametrize("name", NAMES)
+for_each_name = pytest.mark.parametrize("name", NAMES)
 
 
 def version(name: str) -> pathlib.Path:
@@ -36,7 +36,7 @@ def test_they_take_little_space():
     assert 1e6 < sum(sizes) < 8e6
 
 
-@each
+@for_each_name
 def test_their_files_are_those_that_were_published(name):
     """With the checksums of training, and without the path, the user or the host of the machine."""
     assert probe.check_sums(version(name)) == [] and saved_models.scan(version(name)) == []
@@ -48,7 +48,7 @@ def test_their_files_are_those_that_were_published(name):
     assert report.data["source"]["config"]["path"] is None and report.data["test_size"] == 10_000
 
 
-@each
+@for_each_name
 def test_they_return_their_golden_response_and_their_report(name):
     loaded = tf.saved_model.load(str(version(name)))
     golden = probe.read_golden(version(name))
@@ -61,7 +61,7 @@ def test_they_return_their_golden_response_and_their_report(name):
 
 @pytest.mark.rest
 @pytest.mark.skipif(not DEBIAN.is_dir(), reason="Fashion-MNIST is not installed: apt-get install dataset-fashion-mnist")
-@each
+@for_each_name
 def test_their_numbers_come_again_on_the_first_images(name):
     """Clean and under FGSM, image by image; another processor may round one of them to the other side."""
     report, threat = report_of(name), robust.attacks.ThreatModel(epsilon=0.1)
@@ -70,13 +70,13 @@ def test_their_numbers_come_again_on_the_first_images(name):
     images, labels = examples.images[:IMAGES] / np.float32(255), examples.labels[:IMAGES]
     evaluators = [robust.evaluators.CleanAccuracy()]
     evaluators.append(robust.evaluators.AttackAccuracy(attack=robust.attacks.FGSM(threat)))
-    found = robust.evaluate(version(name), images, labels, evaluators=evaluators)
+    evaluation = robust.evaluate(version(name), images, labels, evaluators=evaluators)
     for measured in ("accuracy.clean", "attack.fgsm_linf_0.1.accuracy"):
         published, again = (
-            next(one.columns["right"][0] for one in series if one.id == f"outcomes.{measured}")
-            for series in (report.series, found.series)
+            next(entry.columns["right"][0] for entry in series if entry.id == f"outcomes.{measured}")
+            for series in (report.series, evaluation.series)
         )
-        differing = sum(one != other for one, other in zip(published[:IMAGES], again, strict=True))
+        differing = sum(old != other for old, other in zip(published[:IMAGES], again, strict=True))
         assert differing <= 1, measured
 
 

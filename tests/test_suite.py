@@ -18,25 +18,25 @@ TESTS = pathlib.Path(__file__).resolve().parent
 
 def item(name: str, file: str = "a.py", mark: str | None = None, **params):
     path = TESTS / file
-    made = types.SimpleNamespace(nodeid=f"tests/{file}::{name}[{params}]", path=path, originalname=name, mark=mark)
-    made.get_closest_marker = lambda wanted: wanted == mark
+    test = types.SimpleNamespace(nodeid=f"tests/{file}::{name}[{params}]", path=path, originalname=name, mark=mark)
+    test.get_closest_marker = lambda asked: asked == mark
     if params:
-        made.callspec = types.SimpleNamespace(params=params, indices=dict.fromkeys(params, 0))
-    return Hashable(made)
+        test.callspec = types.SimpleNamespace(params=params, indices=dict.fromkeys(params, 0))
+    return Hashable(test)
 
 
 class Hashable:
     """An item that can be a member of sets, as pytest's are."""
 
-    def __init__(self, made):
-        self.__dict__.update(made.__dict__)
+    def __init__(self, test):
+        self.__dict__.update(test.__dict__)
 
 
 def chosen(items, costs) -> list[int]:
     """Return the places of the items in the first tier; costs are shares of the highest that it takes."""
     durations = {item.nodeid: tiers.COSTLY * cost for item, cost in zip(items, costs, strict=True)}
     first = tiers.first_tier(items, durations)
-    return [place for place, each in enumerate(items) if each in first]
+    return [index for index, test in enumerate(items) if test in first]
 
 
 def test_cheap_tests_and_those_without_a_record_belong_to_the_first_tier():
@@ -51,7 +51,7 @@ def test_of_costly_tests_the_first_tier_takes_each_function_and_value_at_the_lea
     items = [item("product", kind=kind, size=size) for kind, size in pairs]
     places = chosen(items, [1.0, 0.5, 0.5, 0.5, 0.5, 0.5])
     assert 0 not in places and len(places) == 3
-    assert {pairs[place][0] for place in places} == {*"ab"} and {pairs[place][1] for place in places} == {1, 2, 3}
+    assert {pairs[index][0] for index in places} == {*"ab"} and {pairs[index][1] for index in places} == {1, 2, 3}
 
 
 def test_a_value_that_a_cheap_test_has_needs_no_costly_one_but_every_function_does():
@@ -71,7 +71,7 @@ def test_marks_and_the_highest_cost_decide():
 
 def test_the_slices_are_all_of_the_rest_and_touched_tests_come_on_top():
     items = [item(f"{number}", f"{folder}/a.py") for folder in ("losses", "models") for number in range(20)]
-    durations = {each.nodeid: 1.0 + number % 3 for number, each in enumerate(items)}
+    durations = {test.nodeid: 1.0 + number % 3 for number, test in enumerate(items)}
     part = functools.partial(tiers.part_of, items, durations)
     slices = [part(number, 4, []) for number in range(4)]
     assert sorted(map(items.index, itertools.chain(*slices))) == list(range(40))
@@ -119,19 +119,19 @@ def test_after(): pass
     ids=["first", "all", "rest", "named"],
 )
 def test_a_run_takes_its_tier(tmp_path, arguments, names):
-    said = run(tmp_path, SMALL, *arguments, durations=json.dumps({"test_small.py": COSTS}))
-    assert re.findall(r"::(\S+) PASSED", said) == names, said
+    output = run(tmp_path, SMALL, *arguments, durations=json.dumps({"test_small.py": COSTS}))
+    assert re.findall(r"::(\S+) PASSED", output) == names, output
 
 
 def test_a_slice_names_what_it_leaves_out(tmp_path):
     durations = {"test_small.py": {**COSTS, "test_cheap": 9.0}}
-    said = run(tmp_path, SMALL, "--rest", "--slice=0/2", durations=json.dumps(durations))
-    assert re.findall(r"::(\S+) PASSED", said) == ["test_cheap"] and "    1  test_small.py" in said, said
+    output = run(tmp_path, SMALL, "--rest", "--slice=0/2", durations=json.dumps(durations))
+    assert re.findall(r"::(\S+) PASSED", output) == ["test_cheap"] and "    1  test_small.py" in output, output
 
 
 def test_a_test_that_kills_its_process_fails_alone_and_fixtures_end(tmp_path):
-    said = run(tmp_path, DEADLY, "-n", "1", "--record")
-    assert "2 passed" in said and "1 failed" in said and "ended with code 7" in said, said
+    output = run(tmp_path, DEADLY, "-n", "1", "--record")
+    assert "2 passed" in output and "1 failed" in output and "ended with code 7" in output, output
     assert (tmp_path / "ended").read_text() == "x"
     assert (tmp_path / "durations.json").read_text() == "{}\n"
 

@@ -97,16 +97,16 @@ def _first_of_file(items, durations) -> set:
         for item in items
         if item.get_closest_marker("first") or (costs[item] <= CHEAP and not item.get_closest_marker("rest"))
     }
-    left = {
+    uncovered = {
         item: covered(item)
         for item in items
         if item not in chosen and costs[item] <= COSTLY and not item.get_closest_marker("rest")
     }
     seen = set().union(*map(covered, chosen))
-    while left := {item: values - seen for item, values in left.items() if values - seen}:
-        best = max(left, key=lambda item: (len(left[item]) / costs[item], item.nodeid))
+    while uncovered := {item: values - seen for item, values in uncovered.items() if values - seen}:
+        best = max(uncovered, key=lambda item: (len(uncovered[item]) / costs[item], item.nodeid))
         chosen.add(best)
-        seen |= left.pop(best)
+        seen |= uncovered.pop(best)
     return chosen
 
 

@@ -18,7 +18,7 @@ def outcomes(tmp_path_factory):
         for ended in [child.wait() for child in children]:
             assert ended.code == 0, ended.err
 
-    folder, found = once.made(tmp_path_factory, "two_stages_on_replicas", make), []
+    folder, found = once.shared_folder(tmp_path_factory, "two_stages_on_replicas", make), []
     for replicas in (1, 2):
         with np.load(folder / f"{replicas}.npz") as arrays:
             found.append(dict(arrays))

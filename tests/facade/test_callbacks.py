@@ -43,13 +43,13 @@ def test_the_exponential_average_by_hand():
 
 def test_robust_accuracy_of_probabilities_is_that_of_their_logits():
     attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.05), steps=3)
-    found = []
+    histories = []
     for activation in (None, "softmax"):
         keras.utils.set_random_seed(3)
         model = compiled(facade.plain(activation=activation), from_logits=activation is None)
         watch = robust.callbacks.RobustAccuracy(IMAGES, LABELS, attack=attack, from_logits=activation is None)
-        found.append(model.fit(IMAGES, LABELS, epochs=3, verbose=0, callbacks=[watch]).history)
-    np.testing.assert_allclose(found[0]["val_robust_accuracy"], found[1]["val_robust_accuracy"])
+        histories.append(model.fit(IMAGES, LABELS, epochs=3, verbose=0, callbacks=[watch]).history)
+    np.testing.assert_allclose(histories[0]["val_robust_accuracy"], histories[1]["val_robust_accuracy"])
     weights = [variable.numpy() for variable in model.variables]
     careless = robust.callbacks.RobustAccuracy(IMAGES, LABELS, attack=attack)
     with pytest.raises(ValueError, match="probabilities.*pass from_logits=False"):

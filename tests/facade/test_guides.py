@@ -28,10 +28,10 @@ def rows(text: str) -> list[list[str]]:
 
 def resolve(name: str):
     first, *rest = name.split(".")
-    found = {"robust": robust, "keras": keras}.get(first) or importlib.import_module(first)
+    item = {"robust": robust, "keras": keras}.get(first) or importlib.import_module(first)
     for part in rest:
-        found = getattr(found, part, None) or importlib.import_module(f"{found.__name__}.{part}")
-    return found
+        item = getattr(item, part, None) or importlib.import_module(f"{item.__name__}.{part}")
+    return item
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -55,15 +55,15 @@ def test_every_row_of_a_migration_table_names_something_or_says_none(library):
 
 def test_arguments_in_the_tables_exist():
     """`robust.attacks.PGD(random_start="none")` and the like: each keyword is one of the constructor's."""
-    found = 0
+    count = 0
     for text in sections().values():
         for name, arguments in re.findall(r"`((?:robust|keras)(?:\.\w+)+)\(([^`]*)\)`", text):
             item = resolve(name)
-            known = constructor_arguments(item) if inspect.isclass(item) else inspect.signature(item).parameters
+            parameters = constructor_arguments(item) if inspect.isclass(item) else inspect.signature(item).parameters
             for keyword in re.findall(r"(\w+)=", arguments):
-                assert keyword in known, (name, keyword)
-                found += 1
-    assert found > 10
+                assert keyword in parameters, (name, keyword)
+                count += 1
+    assert count > 10
 
 
 def test_simclr_of_tf_similarity_is_twice_the_contrastive_loss_on_image_ids():
@@ -71,8 +71,8 @@ def test_simclr_of_tf_similarity_is_twice_the_contrastive_loss_on_image_ids():
     first, second = np.random.default_rng(0).normal(size=(2, 6, 8)).astype("float32")
     temperature, views = 0.05, [view / np.linalg.norm(view, axis=1, keepdims=True) for view in (first, second)]
     theirs = 0.0
-    for own, other in (views, views[::-1]):
-        across, inside = own @ other.T / temperature, own @ own.T / temperature
+    for queries, other in (views, views[::-1]):
+        across, inside = queries @ other.T / temperature, queries @ queries.T / temperature
         np.fill_diagonal(inside, -np.inf)
         scores = np.concatenate([across, inside], axis=1)
         peak = scores.max(axis=1)

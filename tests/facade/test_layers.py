@@ -16,12 +16,12 @@ def shifted(seed=0, **keywords):
 
 
 def test_each_image_and_each_call_has_its_own_draw_and_the_seed_repeats_them():
-    same = np.repeat(IMAGES[:1], 6, axis=0)
+    repeated = np.repeat(IMAGES[:1], 6, axis=0)
     layer, twin = shifted(), shifted()
-    first, second = layer(same, training=True).numpy(), layer(same, training=True).numpy()
+    first, second = layer(repeated, training=True).numpy(), layer(repeated, training=True).numpy()
     assert len({image.tobytes() for image in [*first, *second]}) == 12
-    np.testing.assert_array_equal(twin(same, training=True), first)
-    assert np.abs(shifted(seed=1)(same, training=True) - first).max() > 0.01
+    np.testing.assert_array_equal(twin(repeated, training=True), first)
+    assert np.abs(shifted(seed=1)(repeated, training=True) - first).max() > 0.01
     assert int(layer.calls) == 2
 
 
@@ -98,12 +98,12 @@ def test_a_corruption_layer_draws_anew_in_training_and_the_same_otherwise():
 def test_the_augmix_layer_is_the_augmentation_while_training():
     arguments = {"width": 2, "severity": 5.0, "all_operations": True}
     layer = robust.layers.AugMix(**arguments, seed=3)
-    same = robust.layers.Augment(robust.augment.AugMix(**arguments), seed=3)
+    augment = robust.layers.Augment(robust.augment.AugMix(**arguments), seed=3)
     images = np.random.default_rng(0).random((4, 8, 8, 3), np.float32)
     calls = [layer(images, training=True).numpy() for _ in range(2)]
     assert np.all(np.any(calls[0] != calls[1], axis=(1, 2, 3))) and int(layer.calls) == 2
     for call in calls:
-        np.testing.assert_array_equal(same(images, training=True), call)
+        np.testing.assert_array_equal(augment(images, training=True), call)
     np.testing.assert_array_equal(layer(images), images)
 
 
@@ -116,8 +116,8 @@ def test_utility_perturbation_works_in_a_functional_model_and_comes_back(tmp_pat
         np.testing.assert_array_equal(copy, IMAGES)
     order = np.argsort(IMAGES.reshape(6, -1), axis=1)
 
-    def changed(made):
-        return [[set(np.flatnonzero(row)) for row in (copy - IMAGES).numpy().reshape(6, -1)] for copy in made]
+    def changed(outputs):
+        return [[set(np.flatnonzero(row)) for row in (copy - IMAGES).numpy().reshape(6, -1)] for copy in outputs]
 
     first = model([IMAGES, IMAGES], training=True)
     expected = [[set(row) for row in part] for part in (order[:, :4], order[:, -4:])]

@@ -39,14 +39,14 @@ METRICS = ("AURRA", "BrierScore", "ExpectedCalibrationError", "NegativeLogLikeli
 
 @pytest.mark.parametrize("name", METRICS)
 def test_what_a_metric_cannot_judge_is_refused(name):
-    for labels, predictions, said in (
+    for labels, predictions, message in (
         (LABELS, LOGITS[:, :1], r"needs predictions .* not \(103, 1\); of one logit z give \[0, z\]"),
         (LABELS, LOGITS[:, 0], "needs predictions"),
         (LABELS + 1, LOGITS, "with 5 classes 0 to 4"),
         (LABELS - 1, LOGITS, "negative"),
         (0.9 * np.eye(5)[LABELS], LOGITS, "soft"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             getattr(robust.metrics, name)().update_state(labels, predictions)
 
 
@@ -62,20 +62,20 @@ def test_bins_are_open_below_and_closed_above():
     """Confidences on the edges of 10 bins, by hand: 0.5 and 0.6 fall into different bins, 0.6 and 0.55 into one."""
     sure = np.array([0.5, 0.6, 0.55, 1.0])
     metric = robust.metrics.ExpectedCalibrationError(bins=10, from_logits=False)
-    found = streamed(metric, np.array([0, 1, 0, 0]), np.stack([sure, 1 - sure], axis=1))
-    assert found == pytest.approx((abs(1 - 0.5) + abs(1 - 0.6 - 0.55) + 0.0) / 4, abs=1e-6)
+    calibration_error = streamed(metric, np.array([0, 1, 0, 0]), np.stack([sure, 1 - sure], axis=1))
+    assert calibration_error == pytest.approx((abs(1 - 0.5) + abs(1 - 0.6 - 0.55) + 0.0) / 4, abs=1e-6)
 
 
 def test_weights_count_and_weight_zero_is_absence():
     weights = (np.arange(103) % 3 != 0).astype("float32")
-    kept = weights > 0
+    counted = weights > 0
     for metric, expected in (
-        (robust.metrics.ExpectedCalibrationError(), evaluated(LOGITS[kept], LABELS[kept])),
-        (robust.metrics.BrierScore(), np.mean(calibration.brier_scores(LOGITS[kept], LABELS[kept]))),
+        (robust.metrics.ExpectedCalibrationError(), evaluated(LOGITS[counted], LABELS[counted])),
+        (robust.metrics.BrierScore(), np.mean(calibration.brier_scores(LOGITS[counted], LABELS[counted]))),
     ):
         assert streamed(metric, LABELS, LOGITS, weights) == pytest.approx(expected, abs=1e-6)
         assert streamed(metric, LABELS, LOGITS, 3 * weights) == pytest.approx(expected, abs=1e-6)
-        ignored = np.where(kept, LABELS, -1)  # what does not count need not be a class
+        ignored = np.where(counted, LABELS, -1)  # what does not count need not be a class
         assert streamed(metric, ignored, LOGITS, weights) == pytest.approx(expected, abs=1e-6)
         metric.reset_state()
         assert float(metric.result()) == 0.0
@@ -120,23 +120,23 @@ def test_a_histogram_of_confidence_ranks_like_the_list(name, scale):
     confidence = np.exp(calibration.log_probabilities(logits).max(axis=-1))
     metric, exact = RANKINGS[name]
     metric.reset_state()
-    found = streamed(metric, labels, logits, batch=1000)
-    assert found == pytest.approx(exact(confidence, logits.argmax(-1) == labels), abs=1e-3)
+    value = streamed(metric, labels, logits, batch=1000)
+    assert value == pytest.approx(exact(confidence, logits.argmax(-1) == labels), abs=1e-3)
 
 
 @pytest.mark.parametrize("name", RANKINGS)
 def test_rankings_of_equal_confidences_are_exact_and_count_weights(name):
     """Examples of one cell are equally confident here, so nothing is lost; a weight of 2 is two examples."""
-    confidence, right = np.repeat([0.55, 0.7, 0.9], 110), np.arange(330) % 4 != 0
-    predictions, labels = np.stack([confidence, 1 - confidence], axis=1), np.where(right, 0, 1)
+    confidence, correct = np.repeat([0.55, 0.7, 0.9], 110), np.arange(330) % 4 != 0
+    predictions, labels = np.stack([confidence, 1 - confidence], axis=1), np.where(correct, 0, 1)
     metric, exact = RANKINGS[name]
     metric = type(metric).from_config({**metric.get_config(), "from_logits": False})
     assert float(metric.result()) == 0.0
-    assert streamed(metric, labels, predictions) == pytest.approx(exact(confidence, right), abs=1e-6)
+    assert streamed(metric, labels, predictions) == pytest.approx(exact(confidence, correct), abs=1e-6)
     metric.reset_state()
     weights = 1.0 + (np.arange(330) % 3 == 0) - (np.arange(330) % 5 == 0)
     count = weights.astype(int)
-    expected = exact(np.repeat(confidence, count), np.repeat(right, count))
+    expected = exact(np.repeat(confidence, count), np.repeat(correct, count))
     assert streamed(metric, labels, predictions, weights) == pytest.approx(expected, abs=1e-6)
 
 

@@ -55,16 +55,16 @@ def test_a_layer_obeys_the_policy_of_the_process(name, policy, tmp_path):
     history = model.fit(stream(inputs, labels, batch=len(labels)), verbose=0).history
     assert np.isfinite(history["loss"][0])
     assert {str(v.dtype) for v in model.trainable_variables} <= {"float32"}
-    found = call(model, inputs)
+    outputs = call(model, inputs)
     keras.config.set_dtype_policy("float32")
     if policy == "mixed_float16":  # the file knows its policy, whatever that of the process is
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-        np.testing.assert_array_equal(call(again, inputs), found)
+        np.testing.assert_array_equal(call(again, inputs), outputs)
     single = facade.functional(name)
     single.set_weights(model.get_weights())
-    scale = max(1.0, float(np.abs(found).max()))
-    np.testing.assert_allclose(call(single, inputs), found, atol=(0.02 if policy == "mixed_float16" else 0.1) * scale)
+    scale = max(1.0, float(np.abs(outputs).max()))
+    np.testing.assert_allclose(call(single, inputs), outputs, atol=(0.02 if policy == "mixed_float16" else 0.1) * scale)
 
 
 def test_layers_that_draw_are_exported_as_the_identity(tmp_path):
@@ -176,7 +176,7 @@ FUNCTION_LOSSES = {
     "global_local": lambda y, z: robust.losses.global_local(
         tf.stack([z, -truth(y)], 1), tf.stack([truth(y), -truth(y)], 1), temperature=1.0
     ),
-    "masked_contrastive": lambda y, z: robust.losses.masked_contrastive(z, z, same(y), temperature=0.5),
+    "masked_contrastive": lambda y, z: robust.losses.masked_contrastive(z, z, pairs_of(y), temperature=0.5),
 }
 
 
@@ -184,7 +184,7 @@ def truth(ids):
     return 4.0 * tf.one_hot(tf.cast(ids, tf.int32), facade.CLASSES)
 
 
-def same(ids):
+def pairs_of(ids):
     equal = ids[:, None] == ids[None]
     return robust.losses.PairMasks(positive=equal & ~tf.eye(tf.shape(ids)[0], dtype=tf.bool), negative=~equal)
 
@@ -238,12 +238,12 @@ def test_metrics_stream_through_fit_and_evaluate_and_are_saved(kind, policy, tmp
     model = compiled(facade.plain(kind), metrics=offered, run_eagerly=policy != "float32")
     assert {metric.name for metric in offered} == set(ids)
     assert set(ids) < set(model.fit(stream(images, labels), verbose=0).history)
-    found = model.evaluate(stream(images, labels), verbose=0, return_dict=True)
+    values = model.evaluate(stream(images, labels), verbose=0, return_dict=True)
     again, _ = copies(model, tmp_path)
-    assert again.evaluate(stream(images, labels), verbose=0, return_dict=True) == found
+    assert again.evaluate(stream(images, labels), verbose=0, return_dict=True) == values
     if policy == "float32":
         outcome = robust.evaluate(model, images, labels, epsilon=0.1, steps=1)
         report = {measurement.id: measurement.value for measurement in outcome.measurements}
         for name, identity in ids.items():
             # Twelve examples may share cells of the ranking metrics.
-            assert found[name] == pytest.approx(report[identity], abs=0.05 if name == "aurra" else 1e-6), name
+            assert values[name] == pytest.approx(report[identity], abs=0.05 if name == "aurra" else 1e-6), name

@@ -37,38 +37,38 @@ CONFIGURED = [
 
 @pytest.mark.parametrize("name", CONFIGURED)
 def test_a_class_is_registered_and_comes_back_from_its_config(name):
-    made = facade.instance(name)
-    assert keras.saving.get_registered_name(type(made)) == f"tfrobust>{name}"
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made), safe_mode=True)
-    assert type(copy) is type(made)
-    assert copy.get_config() == made.get_config()
-    assert type(made).from_config(made.get_config()).get_config() == made.get_config()
+    instance = facade.instance(name)
+    assert keras.saving.get_registered_name(type(instance)) == f"tfrobust>{name}"
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(instance), safe_mode=True)
+    assert type(copy) is type(instance)
+    assert copy.get_config() == instance.get_config()
+    assert type(instance).from_config(instance.get_config()).get_config() == instance.get_config()
 
 
 # Its own branch, a projection and a head of its own: the others are built as one of these.
 @pytest.mark.parametrize("name", ["ACL", "BYOL", "ManifoldMixup", "SupervisedContrastive"])
 def test_a_method_is_judged_as_it_stands_and_from_its_file(name, tmp_path):
     images, _ = facade.data()
-    made = facade.instance(name)
-    made.build((None, *facade.SHAPE))
-    robust.save_model(made, tmp_path / "model.keras")
-    expected = made(images)
-    for judged in (predictor.from_keras(made), predictor.load(tmp_path / "model.keras")):
+    method = facade.instance(name)
+    method.build((None, *facade.SHAPE))
+    robust.save_model(method, tmp_path / "model.keras")
+    expected = method(images)
+    for judged in (predictor.from_keras(method), predictor.load(tmp_path / "model.keras")):
         assert judged.image_shape == facade.SHAPE and judged.class_count == facade.CLASSES
         np.testing.assert_allclose(judged.logits(images), expected, atol=1e-5)
-        np.testing.assert_allclose(judged.embedding(images), made.embed(images), atol=1e-5)
-        deployable = [*made.encoder.variables, *made.head.variables]
+        np.testing.assert_allclose(judged.embedding(images), method.embed(images), atol=1e-5)
+        deployable = [*method.encoder.variables, *method.head.variables]
         assert judged.parameters == sum(int(np.prod(variable.shape)) for variable in deployable)
 
 
 def test_a_method_that_fit_has_built_is_evaluated_in_one_line():
     images, labels = facade.data()
-    made = facade.instance("AdversarialTraining")
-    made.compile(keras.optimizers.Adam(1e-2), metrics=["accuracy"], run_eagerly=True)
-    made.fit(images, labels, verbose=0)
-    outcome = robust.evaluate(made, images, labels, epsilon=0.05, steps=2)
+    method = facade.instance("AdversarialTraining")
+    method.compile(keras.optimizers.Adam(1e-2), metrics=["accuracy"], run_eagerly=True)
+    method.fit(images, labels, verbose=0)
+    outcome = robust.evaluate(method, images, labels, epsilon=0.05, steps=2)
     report = {measurement.id: measurement.value for measurement in outcome.measurements}
-    clean = np.mean(made.predict(images, verbose=0).argmax(-1) == labels)
+    clean = np.mean(method.predict(images, verbose=0).argmax(-1) == labels)
     assert report["accuracy.clean"] == pytest.approx(clean)
     assert report["attack.pgd_linf_0.05.accuracy"] <= report["accuracy.clean"]
 

@@ -19,17 +19,17 @@ def encoder(*last):
 
 def method(parts=None, head=None, threat=None, **compiled):
     adversary = robust.methods.Adversary(attack=robust.attacks.FGSM(threat or THREAT))
-    made = robust.methods.AdversarialTraining(parts or encoder(), head or keras.layers.Dense(3), adversary=adversary)
-    made.compile("sgd", **{"run_eagerly": True, **compiled})
-    return made
+    model = robust.methods.AdversarialTraining(parts or encoder(), head or keras.layers.Dense(3), adversary=adversary)
+    model.compile("sgd", **{"run_eagerly": True, **compiled})
+    return model
 
 
-def fit(made, *data, **keywords):
-    return made.fit(*data, batch_size=4, shuffle=False, verbose=0, **keywords).history
+def fit(model, *data, **keywords):
+    return model.fit(*data, batch_size=4, shuffle=False, verbose=0, **keywords).history
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ((255 * IMAGES, LABELS), "float pixels in .0, 1.*divide bytes by 255"),
         (((255 * IMAGES).astype("uint8"), LABELS), "got uint8; divide bytes by 255"),
@@ -38,28 +38,28 @@ def fit(made, *data, **keywords):
         ((IMAGES,), "needs labels: call fit"),
     ],
 )
-def test_bad_data_is_one_sentence(data, said):
-    with pytest.raises(ValueError, match=said) as error:
+def test_bad_data_is_one_sentence(data, message):
+    with pytest.raises(ValueError, match=message) as error:
         fit(method(), *data)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ((IMAGES, LABELS + 1), "^Supervised got a label that is no class of the model: [^\n]*$"),
         ((255 * IMAGES, LABELS), "float pixels in .0, 1.*divide bytes by 255[^\n]*$"),
     ],
 )
-def test_in_a_graph_a_refusal_is_the_same_sentence(data, said):
-    made = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
-    made.compile("sgd")
-    with pytest.raises(ValueError, match=said):
-        fit(made, *data)
+def test_in_a_graph_a_refusal_is_the_same_sentence(data, message):
+    model = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
+    model.compile("sgd")
+    with pytest.raises(ValueError, match=message):
+        fit(model, *data)
 
 
 @pytest.mark.parametrize(
-    ("keywords", "said"),
+    ("keywords", "message"),
     [
         ({"head": keras.layers.Dense(1)}, "use Dense.2. for two classes"),
         ({"head": keras.layers.Dense(3, "softmax")}, "remove the softmax"),
@@ -69,8 +69,8 @@ def test_in_a_graph_a_refusal_is_the_same_sentence(data, said):
         ({"loss": "mse"}, "remove `loss` from compile"),
     ],
 )
-def test_bad_parts_are_one_sentence(keywords, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_parts_are_one_sentence(keywords, message):
+    with pytest.raises(ValueError, match=message):
         fit(method(**keywords), IMAGES, LABELS)
 
 
@@ -86,16 +86,16 @@ class Gated(keras.Model):
 
 def test_a_sigmoid_within_a_head_is_no_end_of_it():
     assert np.isfinite(fit(method(head=Gated()), IMAGES, LABELS)["loss"]).all()
-    given = keras.Input([5])
-    functional = keras.Model(given, keras.layers.Activation("softmax")(keras.layers.Dense(3)(given)))
+    inputs = keras.Input([5])
+    functional = keras.Model(inputs, keras.layers.Activation("softmax")(keras.layers.Dense(3)(inputs)))
     with pytest.raises(ValueError, match="remove the softmax"):
         fit(method(head=functional), IMAGES, LABELS)
 
 
 def test_an_adversary_may_be_something_else():
-    made = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
-    made.adversary = keras.layers.Dense(2)
-    assert made.as_batch((IMAGES, LABELS)).labels.shape == [8]
+    model = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
+    model.adversary = keras.layers.Dense(2)
+    assert model.as_batch((IMAGES, LABELS)).labels.shape == [8]
 
 
 def test_an_evaluation_without_labels_is_refused():
@@ -109,28 +109,28 @@ def test_bounds_are_those_of_the_threat():
 
 
 def test_a_batch_of_weight_0_teaches_nothing():
-    made = method()
-    made.build(IMAGES.shape)
-    before = made.get_weights()[1:]  # but the step
-    fit(made, IMAGES, LABELS, class_weight=dict.fromkeys(range(3), 0.0))
-    for old, new in zip(before, made.get_weights()[1:], strict=True):
+    model = method()
+    model.build(IMAGES.shape)
+    before = model.get_weights()[1:]  # but the step
+    fit(model, IMAGES, LABELS, class_weight=dict.fromkeys(range(3), 0.0))
+    for old, new in zip(before, model.get_weights()[1:], strict=True):
         np.testing.assert_array_equal(old, new)
 
 
 def test_weights_may_stand_in_a_column():
-    weights, found = np.linspace(0.0, 2.0, 8), []
-    for given in (weights, weights[:, None]):
+    weights, losses = np.linspace(0.0, 2.0, 8), []
+    for given_weights in (weights, weights[:, None]):
         keras.utils.set_random_seed(1)
-        found.append(fit(method(), IMAGES, LABELS, sample_weight=given)["loss"])
-    assert found[0] == found[1]
+        losses.append(fit(method(), IMAGES, LABELS, sample_weight=given_weights)["loss"])
+    assert losses[0] == losses[1]
 
 
 def test_metrics_get_one_hot_labels_as_they_are():
     metrics = [keras.metrics.CategoricalAccuracy(), keras.metrics.TopKCategoricalAccuracy(k=2), "accuracy"]
     history = fit(method(metrics=metrics), IMAGES, ROWS, validation_data=(IMAGES, ROWS))
-    for place in ("", "val_"):
-        assert history[f"{place}categorical_accuracy"] == history[f"{place}accuracy"]
-        assert history[f"{place}top_k_categorical_accuracy"] >= history[f"{place}accuracy"]
+    for prefix in ("", "val_"):
+        assert history[f"{prefix}categorical_accuracy"] == history[f"{prefix}accuracy"]
+        assert history[f"{prefix}top_k_categorical_accuracy"] >= history[f"{prefix}accuracy"]
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -147,15 +147,15 @@ class Unshaped(keras.Model):
 
 @pytest.mark.parametrize("loaded", [False, True])
 def test_any_encoder_trains_and_is_exported_after_fit(loaded, tmp_path):
-    made = robust.methods.Supervised(Unshaped(), keras.layers.Dense(3))
-    made.compile("sgd", run_eagerly=True)
-    fit(made, IMAGES, LABELS)
-    assert made.compute_output_shape((None, 4, 4, 1)) == (None, 3) and len(made.trainable_variables) == 4
-    expected = made.propagate(IMAGES, training=False)[1]
+    model = robust.methods.Supervised(Unshaped(), keras.layers.Dense(3))
+    model.compile("sgd", run_eagerly=True)
+    fit(model, IMAGES, LABELS)
+    assert model.compute_output_shape((None, 4, 4, 1)) == (None, 3) and len(model.trainable_variables) == 4
+    expected = model.propagate(IMAGES, training=False)[1]
     if loaded:
-        made.save(tmp_path / "model.keras")
-        made = keras.saving.load_model(tmp_path / "model.keras")
-    made.export(tmp_path / "exported", verbose=False)
+        model.save(tmp_path / "model.keras")
+        model = keras.saving.load_model(tmp_path / "model.keras")
+    model.export(tmp_path / "exported", verbose=False)
     served = tf.saved_model.load(tmp_path / "exported")
     np.testing.assert_allclose(served.serve(IMAGES), expected, atol=1e-5)
 
@@ -170,7 +170,7 @@ def summed(images):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: robust.layers.Augment("shift"), "must be an Augmentation"),
         (lambda: flip()(PIXELS, training=True), "divide bytes by 255"),
@@ -184,8 +184,8 @@ def summed(images):
         (lambda: robust.layers.UtilityPerturbation()(PIXELS, IMAGES), "float pixels"),
     ],
 )
-def test_layers_and_corruptions_refuse_what_does_not_fit(call, said):
-    with pytest.raises((TypeError, ValueError), match=said):
+def test_layers_and_corruptions_refuse_what_does_not_fit(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
         call()
 
 
@@ -205,11 +205,11 @@ def test_callbacks_refuse_before_an_epoch_is_trained(tmp_path):
     with pytest.raises(ValueError, match="divide bytes by 255"):
         robust.callbacks.RobustAccuracy(255 * IMAGES, LABELS, attack=attack)
     watch = robust.callbacks.RobustAccuracy(IMAGES, LABELS + 1, attack=attack)
-    made = method()
-    made.build(IMAGES.shape)
+    model = method()
+    model.build(IMAGES.shape)
     with pytest.raises(ValueError, match="label 3, but the model has 3 classes"):
-        fit(made, IMAGES, LABELS, callbacks=[watch])
-    assert int(made.step) == 0
+        fit(model, IMAGES, LABELS, callbacks=[watch])
+    assert int(model.step) == 0
     with pytest.raises(ValueError, match="the best 'val_loss' is the lowest"):
         robust.callbacks.BestWeights(tmp_path, monitor="val_loss")
 

@@ -31,37 +31,37 @@ QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
     [
         ("AdversarialTraining", "float32"),
         ("SupervisedContrastive", "mixed_bfloat16"),
-        *(pytest.param(*one.values, "mixed_float16", marks=one.marks) for one in METHODS),
+        *(pytest.param(*case.values, "mixed_float16", marks=case.marks) for case in METHODS),
     ],
     indirect=["policy"],
 )
 def test_a_method_trains_on_a_stream_and_is_cloned(name, policy):
     images, labels = facade.data_of(name)
-    made = facade.instance(name)
-    made.compile("adam", metrics=["accuracy"], run_eagerly=True)
+    method = facade.instance(name)
+    method.compile("adam", metrics=["accuracy"], run_eagerly=True)
     data = stream(images, labels, batch=12)
-    history = made.fit(data, validation_data=data, verbose=0).history
+    history = method.fit(data, validation_data=data, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values()), history
-    assert {"loss", "val_loss", "val_accuracy", *made.all_terms} <= set(history)
-    assert int(made.step) == getattr(made, "replays", 1)
-    assert {str(variable.dtype) for variable in made.trainable_variables} == {"float32"}
-    expected = made(images)
+    assert {"loss", "val_loss", "val_accuracy", *method.all_terms} <= set(history)
+    assert int(method.step) == getattr(method, "replays", 1)
+    assert {str(variable.dtype) for variable in method.trainable_variables} == {"float32"}
+    expected = method(images)
     assert expected.dtype == np.float32
-    clone = keras.models.clone_model(made)
-    clone.set_weights(made.get_weights())
-    assert type(clone) is type(made)
+    clone = keras.models.clone_model(method)
+    clone.set_weights(method.get_weights())
+    assert type(clone) is type(method)
     np.testing.assert_array_equal(clone(images), expected)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 def test_a_method_in_float16_is_saved_and_evaluated(policy, tmp_path):
     images, labels = facade.data()
-    made = facade.instance("AdversarialTraining")
-    made.compile("adam", metrics=["accuracy"])
-    made.fit(images, labels, verbose=0)
-    again, _ = copies(made, tmp_path)
-    np.testing.assert_array_equal(again.predict(images, verbose=0), made.predict(images, verbose=0))
-    assert again.evaluate(images, labels, verbose=0) == made.evaluate(images, labels, verbose=0)
+    method = facade.instance("AdversarialTraining")
+    method.compile("adam", metrics=["accuracy"])
+    method.fit(images, labels, verbose=0)
+    again, _ = copies(method, tmp_path)
+    np.testing.assert_array_equal(again.predict(images, verbose=0), method.predict(images, verbose=0))
+    assert again.evaluate(images, labels, verbose=0) == method.evaluate(images, labels, verbose=0)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
@@ -69,11 +69,11 @@ def test_a_method_in_float16_is_saved_and_evaluated(policy, tmp_path):
 def test_a_method_trains_in_a_graph_that_skips_steps_of_infinite_gradients(name, policy):
     """In float16 Keras scales the loss and puts the update under a condition; these have copies and loops in it."""
     images, labels = facade.data()
-    made = facade.instance(name)
-    made.compile("adam", metrics=["accuracy"])
-    history = made.fit(images, labels, verbose=0).history
+    method = facade.instance(name)
+    method.compile("adam", metrics=["accuracy"])
+    history = method.fit(images, labels, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values()), history
-    assert int(made.step) == 1
+    assert int(method.step) == 1
 
 
 def encoder_of(kind, shape=facade.SHAPE):
@@ -104,7 +104,7 @@ class PlainEncoder(keras.Model):
     ("name", "kind"),
     [
         *((name, "subclassed") for name in QUICK),
-        *(pytest.param(*one.values, "functional", marks=one.marks) for one in METHODS),
+        *(pytest.param(*case.values, "functional", marks=case.marks) for case in METHODS),
     ],
 )
 def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, tmp_path):
@@ -119,12 +119,12 @@ def test_a_method_takes_a_plain_keras_encoder_or_says_what_it_lacks(name, kind, 
         with pytest.raises(ValueError, match=NEEDS[name]):
             cls(*parts, **arguments).build((None, *images.shape[1:]))
         return
-    made = cls(*parts, **arguments)
-    made.compile("adam", run_eagerly=True)
-    made.fit(images, labels, verbose=0)
+    method = cls(*parts, **arguments)
+    method.compile("adam", run_eagerly=True)
+    method.fit(images, labels, verbose=0)
     if name in QUICK:
-        robust.save_model(made, tmp_path / "model.keras")
-        np.testing.assert_array_equal(robust.load_model(tmp_path / "model.keras")(images), made(images))
+        robust.save_model(method, tmp_path / "model.keras")
+        np.testing.assert_array_equal(robust.load_model(tmp_path / "model.keras")(images), method(images))
 
 
 def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
@@ -165,26 +165,26 @@ def test_an_attack_watches_a_fit(name, policy):
 @pytest.mark.parametrize("name", facade.names("attack"))
 def test_an_attack_makes_the_adversaries_of_a_training_or_says_it_only_judges(name):
     images, labels = facade.data()
-    made = robust.methods.AdversarialTraining(
+    method = robust.methods.AdversarialTraining(
         facade.small_cnn(),
         keras.layers.Dense(facade.CLASSES),
         adversary=robust.methods.Adversary(attack=facade.instance(name)),
     )
-    made.compile("adam", run_eagerly=True)
+    method.compile("adam", run_eagerly=True)
     if name in JUDGES:
         with pytest.raises(NotImplementedError, match="train"):
-            made.fit(images, labels, verbose=0)
+            method.fit(images, labels, verbose=0)
         return
-    history = made.fit(images, labels, verbose=0).history
+    history = method.fit(images, labels, verbose=0).history
     assert np.isfinite(history["ce_adv"][0])
 
 
 def test_what_only_judges_still_watches_a_method():
     images, labels = facade.data()
-    made = facade.instance("Supervised")
-    made.compile("adam", run_eagerly=True)
+    method = facade.instance("Supervised")
+    method.compile("adam", run_eagerly=True)
     watch = robust.callbacks.RobustAccuracy(images, labels, attack=robust.attacks.Square(facade.THREAT, steps=3))
-    history = made.fit(images, labels, verbose=0, callbacks=[watch]).history
+    history = method.fit(images, labels, verbose=0, callbacks=[watch]).history
     assert "val_robust_accuracy" in history and "val_r_div" not in history
 
 
@@ -252,5 +252,5 @@ def test_a_schedule_drives_an_optimizer_and_comes_back_with_it(name, tmp_path):
     model = compiled(facade.plain(), optimizer=keras.optimizers.SGD(schedule), run_eagerly=True)
     model.fit(stream(images, labels), epochs=4, verbose=0)
     again, _ = copies(model, tmp_path)
-    for one in (model, again):
-        assert float(one.optimizer.learning_rate) == pytest.approx(float(schedule(tf.constant(12))))
+    for trained in (model, again):
+        assert float(trained.optimizer.learning_rate) == pytest.approx(float(schedule(tf.constant(12))))

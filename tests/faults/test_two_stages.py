@@ -47,7 +47,7 @@ def trained(tmp_path_factory):
         assert re.search(r"stage 1 of 2, SimCLR\n(.+\n)?epoch 1/2 .*\n(.+\n)?epoch 2/2 ", ended.out), ended.out
         assert re.search(r"stage 2 of 2, Supervised\n(.+\n)?epoch 1/2 ", ended.out), ended.out
 
-    return once.made(tmp_path_factory, "two_stages", make)
+    return once.shared_folder(tmp_path_factory, "two_stages", make)
 
 
 def test_killed_in_either_stage_or_between_them(trained, tmp_path):

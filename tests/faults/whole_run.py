@@ -87,7 +87,7 @@ def trained(factory) -> pathlib.Path:
         assert ended.code == 0, ended.err
         (folder / "calls").write_text(ended.err.splitlines()[-1])
 
-    return once.made(factory, "tiny", make)
+    return once.shared_folder(factory, "tiny", make)
 
 
 def copy(source: pathlib.Path, target: pathlib.Path, *names: str) -> None:
