@@ -6,12 +6,13 @@ import tensorflow as tf
 
 from conformance.attacks import Linear, examples, smooth_model
 from tfrobust.attacks import fab, gradient, square
-from tfrobust.attacks.shared import base, engine, runner
+from tfrobust.attacks.shared import engine, runner
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.ops import randomness
 
 
-class Liar(base.Attack):
+class Liar(Attack):
     """Claims success for every example, with points of its own choice."""
 
     name = "liar"
@@ -116,7 +117,7 @@ def test_the_cost_follows_the_remaining_examples():
 
 
 def test_restarts_run_from_new_starts_for_the_remaining_examples():
-    class Lucky(base.Attack):
+    class Lucky(Attack):
         """Finds a point only in the second of three rounds."""
 
         name, steps, threat = "lucky", 1, ThreatModel(epsilon=0.5)

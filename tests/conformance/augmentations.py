@@ -12,8 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.augmix import AugMix
-from tfrobust.augment.base import Augmentation
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.patch_gaussian import PatchGaussian
 from tfrobust.augment.policies import AutoAugment, RandAugment

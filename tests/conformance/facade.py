@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust import keras as robust
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 
 SHAPE, SIZE, CLASSES, WORDS = (8, 8, 1), 64, 3, 20
 attacks, augment, layers, losses = robust.attacks, robust.augment, robust.layers, robust.losses

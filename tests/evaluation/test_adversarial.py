@@ -11,7 +11,7 @@ from tfrobust.attacks.apgd import APGDTargeted
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
 from tfrobust.attacks.shared import engine
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.errors import InputError

@@ -10,7 +10,7 @@ from oracles import geometry as oracle
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.evaluators import geometry
-from tfrobust.ops.geometry import batched_divergences, divergences
+from tfrobust.ops.divergences import batched_divergences, divergences
 
 
 def _case(count, classes, seed=0):

@@ -15,7 +15,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
-from tfrobust.ops import sensitivity as maps
+from tfrobust.ops import sensitivity_maps as maps
 
 WIDTH = 20
 KERNEL = tf.constant(np.random.default_rng(2).normal(size=(12, WIDTH)), tf.float32)

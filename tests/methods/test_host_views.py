@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from oracles import tiny_network
 from tfrobust.losses import classification
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.ops import randomness
 
 

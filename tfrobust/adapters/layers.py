@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrobust import corruptions
 from tfrobust.augment import augmix, utility_perturbation
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common.configured import Configured
 from tfrobust.ops import batch_checks, distribution, randomness
 

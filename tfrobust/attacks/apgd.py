@@ -5,8 +5,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.shared import base, checks, objectives
+from tfrobust.attacks.shared import checks, objectives
 from tfrobust.attacks.shared.apgd_steps import Momentum, Schedule, Sparse, schedule
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
@@ -14,7 +15,7 @@ from tfrobust.ops.gradients import finite, input_gradient
 from tfrobust.ops.shapes import by_example, select, shape_of
 
 
-class APGD(base.Attack):
+class APGD(Attack):
     """Auto-PGD without a loss: the search that the three attacks below share; each defines the loss for evaluation.
 
     Linf, L2: z = P(x_i + step v(x_i)), x_{i+1} = P(x_i + 3/4 (z - x_i) + 1/4 (x_i - x_{i-1})), with v the steepest

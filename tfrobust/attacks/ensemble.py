@@ -6,13 +6,14 @@ import keras
 
 from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.fab import FAB, FABUntargeted
-from tfrobust.attacks.shared import base, checks
+from tfrobust.attacks.shared import checks
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.attacks.square import Square
 from tfrobust.errors import InputError
 
 
-class _Cascade(base.Attack):
+class _Cascade(Attack):
     """Base of ensembles: an attack that consists of its members only."""
 
     @property
@@ -64,7 +65,7 @@ class Ensemble(_Cascade):
 
     name = "ensemble"
 
-    def __init__(self, attacks: tuple[base.Attack, ...]):
+    def __init__(self, attacks: tuple[Attack, ...]):
         self.attacks = tuple(attacks)
         if len(self.attacks) < 2:
             raise InputError(f"Ensemble.attacks has {len(self.attacks)} attacks; it needs two or more.")
@@ -150,7 +151,7 @@ class AutoAttack(_Cascade):
         return self.expectation_samples if self.version == "rand" else None
 
 
-def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce") -> base.Attack:
+def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce") -> Attack:
     """Return one member of AutoAttack's standard version, with its parameters for the threat's norm.
 
     Example:
@@ -187,11 +188,11 @@ def _makers(threat: ThreatModel) -> dict[str, Callable]:
     }
 
 
-def _standard(threat: ThreatModel, _) -> tuple[base.Attack, ...]:
+def _standard(threat: ThreatModel, _) -> tuple[Attack, ...]:
     return tuple(make() for make in _makers(threat).values())
 
 
-def _plus(threat: ThreatModel, _) -> tuple[base.Attack, ...]:
+def _plus(threat: ThreatModel, _) -> tuple[Attack, ...]:
     return (
         APGDCrossEntropy(threat, restarts=5),
         APGDDLR(threat, restarts=5),
@@ -202,7 +203,7 @@ def _plus(threat: ThreatModel, _) -> tuple[base.Attack, ...]:
     )
 
 
-def _rand(threat: ThreatModel, expectation_samples: int) -> tuple[base.Attack, ...]:
+def _rand(threat: ThreatModel, expectation_samples: int) -> tuple[Attack, ...]:
     return (
         APGDCrossEntropy(threat, expectation_samples=expectation_samples),
         APGDDLR(threat, expectation_samples=expectation_samples),

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared import base, checks
+from tfrobust.attacks.shared import checks
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.errors import InputError
 from tfrobust.ops import hyperplane, norms, randomness
@@ -21,7 +22,7 @@ _INSIDE = 1.0 - 1e-6
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class FAB(base.Attack):
+class FAB(Attack):
     """FAB-T: searches for the nearest misclassified point along the boundary to one class per round.
 
     With f = z_t - z_y at x_i, w its gradient, p(x) the shortest move from x onto {z : f + <w, z - x_i> = 0} inside the

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.shared import base, checks, objectives
+from tfrobust.attacks.shared import checks, objectives
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
@@ -20,7 +21,7 @@ _START_SCALES = {"uniform": 1.0, "gaussian": 0.001, "none": 0.0}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class PGD(base.Attack):
+class PGD(Attack):
     """Projected gradient ascent (Madry et al., 2018).
 
     x_0 = a random start; x_{i+1} = P(x_i + step_size v(x_i)), with v the steepest direction of norm 1 (L1: a sparse

@@ -6,7 +6,8 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.shared import base, checks
+from tfrobust.attacks.shared import checks
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
@@ -28,7 +29,7 @@ _DUAL = {"l2": "l2", "linf": "l1", "l1": "linf"}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ProxLogBarrier(base.Attack):
+class ProxLogBarrier(Attack):
     """PLB: minimizes |x - x_0| - a log m(x), m the margin by which x is misclassified, while a decreases to 0.
 
     With g the gradient of m, d = m / |g|_2 the distance from the boundary, and w = sqrt(dt a) |b - x_0|_2, b the

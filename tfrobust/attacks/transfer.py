@@ -2,13 +2,13 @@
 
 import keras
 
-from tfrobust.attacks.shared import base
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class Transfer(base.Attack):
+class Transfer(Attack):
     """Transfer attack: another attack searches a surrogate, and its points are tried on the model itself.
 
     The model needs no gradients. A round verifies about ten points, at least five steps apart. The search continues
@@ -39,7 +39,7 @@ class Transfer(base.Attack):
     needs_gradient = False
     searches_surrogate = True
 
-    def __init__(self, search: base.Attack):
+    def __init__(self, search: Attack):
         self.search = search
         if search.members or search.minimal or search.searches_surrogate:
             raise InputError(f"Transfer.search is {type(search).__name__}; it must be a single attack, such as PGD.")

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.augment import levels, operations
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.mixing import CANDIDATES, log_gamma_of
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution, hashing, randomness

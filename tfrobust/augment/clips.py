@@ -7,7 +7,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common.kinds import CLIPS, kind_of, takes
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError

@@ -6,7 +6,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.noise import check_deviation, draw_noise
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment import levels, operations
-from tfrobust.augment.base import Augmentation, draw_uniform
+from tfrobust.augment.augmentation import Augmentation, draw_uniform
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 

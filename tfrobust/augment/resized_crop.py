@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment import resampling
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
-from tfrobust.ops import randomness, sensitivity
+from tfrobust.ops import randomness, sensitivity_maps
 from tfrobust.ops.shapes import batch_size
 
 UNITS = ("values", "pixels")
@@ -84,7 +84,7 @@ class UtilityPerturbation(Configured):
             )
 
     def utility(self, objective: Callable, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Measure the utility u of each value by the gradient of the objective, with `ops.sensitivity.utility`.
+        """Measure the utility u of each value by the gradient of the objective, with `ops.sensitivity_maps.utility`.
 
         Args:
             objective: (images, labels) -> float [b].
@@ -94,7 +94,7 @@ class UtilityPerturbation(Configured):
         Returns:
             float32 in the shape of `images`, >= 0.
         """
-        return sensitivity.utility(lambda images: objective(images, labels), images)
+        return sensitivity_maps.utility(lambda images: objective(images, labels), images)
 
     def passes(self, shape: tuple[int, ...]) -> int:
         """Return the cost of the utility in forward and backward passes: 1 for examples of any shape."""
@@ -138,7 +138,7 @@ class UtilityPerturbation(Configured):
 
         Args:
             images: float32 [b, h, w, c].
-            utility: float32 in the shape of `images`, >= 0, the output of `ops.sensitivity.utility`.
+            utility: float32 in the shape of `images`, >= 0, the output of `ops.sensitivity_maps.utility`.
             key: int32 [2], one key for the global batch.
         """
         images, utility = tf.convert_to_tensor(images), tf.convert_to_tensor(utility)

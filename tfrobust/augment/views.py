@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment import levels, resampling
-from tfrobust.augment.base import Augmentation, draw_uniform
+from tfrobust.augment.augmentation import Augmentation, draw_uniform
 from tfrobust.augment.clips import in_color, in_space
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
 from tfrobust.common.kinds import OF_PIXELS

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.ops import randomness
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfrobust.attacks.ensemble import Ensemble
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.console import PLAIN_INTERVAL, Heartbeat, Live, duration
 from tfrobust.evaluation.engine.searching import AttackTask
 from tfrobust.report.reading import attack_name

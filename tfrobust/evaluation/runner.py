@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured, files, fingerprint
 from tfrobust.common.kinds import TEXT, Kind, takes, worded

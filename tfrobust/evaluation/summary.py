@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.base import Attack, facts_of
+from tfrobust.attacks.shared.attack import Attack, facts_of
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.common import arrays, files, fingerprint

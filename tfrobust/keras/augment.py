@@ -1,7 +1,7 @@
 """Augmentations as functions of images and a key; `layers.Augment` converts one to a Keras layer."""
 
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.augmix import AugMix
-from tfrobust.augment.base import Augmentation
 from tfrobust.augment.clips import EveryFrame
 from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.noise import AddGaussian

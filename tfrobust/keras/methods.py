@@ -30,11 +30,11 @@ from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
 from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.base import Method
 from tfrobust.methods.shared.batch_contrast import Contrast
 from tfrobust.methods.shared.fast_adversary import FastAdversary
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
+from tfrobust.methods.shared.method import Method
 from tfrobust.methods.shared.teacher import TeacherLogits, TeacherUtility
 from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
 from tfrobust.methods.simclr import SimCLR

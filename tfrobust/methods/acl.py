@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.modes import check_mode
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.augmix import AugMix
-from tfrobust.augment.base import Augmentation
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.losses.consistency import jensen_shannon
-from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.ops import randomness
 
 AUGMENTED = ("augmented_1", "augmented_2")

@@ -2,14 +2,14 @@
 
 import keras
 
-from tfrobust.attacks.shared.base import Attack
-from tfrobust.augment.base import Augmentation
+from tfrobust.attacks.shared.attack import Attack
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.shared.adversarial_terms import adversarial_views
 from tfrobust.methods.shared.adversary import Adversary, of_method
-from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureObjective
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.ops import randomness
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfrobust.augment.mixing import Mix, Mixing, cut_box
 from tfrobust.errors import InputError
 from tfrobust.losses.mixed import mixed_cross_entropy
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size

@@ -3,7 +3,7 @@
 import keras
 
 from tfrobust.augment import clips
-from tfrobust.augment.base import Augmentation, draw_uniform
+from tfrobust.augment.augmentation import Augmentation, draw_uniform
 from tfrobust.augment.views import ContrastiveViews
 from tfrobust.common.kinds import CLIPS
 from tfrobust.common.settings import require_choice, require_whole

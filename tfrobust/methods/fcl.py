@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import modes, objectives
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.augment.token_removal import TokenRemoval
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.common.kinds import OF_PIXELS, TEXT, kind_of, takes
@@ -15,8 +15,8 @@ from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.shared.adversarial_terms import adversarial_views
 from tfrobust.methods.shared.adversary import Adversary, of_method
-from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureObjective
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.ops import randomness
 
 COMBINATIONS = ("replace", "add")

@@ -10,7 +10,7 @@ from tfrobust.common.settings import require_least, require_share
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.ops import distribution, norms
 
 

@@ -10,7 +10,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.methods.shared import interval_training
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfrobust.augment.mixing import Mixing, at_one_stage, mix_rows, require_stages
 from tfrobust.losses.mixed import checked_objective, mixed_loss
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfrobust.augment.mixing import Mixing, mix_rows
 from tfrobust.losses.mixed import mixed_cross_entropy
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size

@@ -5,8 +5,8 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.augmix import AugMix
-from tfrobust.augment.base import Augmentation
 from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing, at_one_stage, mix_rows, require_stages
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
@@ -14,7 +14,7 @@ from tfrobust.errors import InputError
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.mixed import mixed_cross_entropy
 from tfrobust.methods.augmix import AUGMENTED, augmented_views
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import batch_size
 

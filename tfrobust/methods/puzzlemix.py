@@ -8,7 +8,7 @@ from tfrobust.augment.mixing import Mixing
 from tfrobust.augment.puzzlemix import Puzzle, input_saliency
 from tfrobust.losses.classification import cross_entropy
 from tfrobust.losses.mixed import checked_objective, mixed_loss
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.ops import randomness
 from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.shapes import batch_size

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import modes
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.classification import cross_entropy

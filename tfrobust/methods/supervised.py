@@ -2,11 +2,11 @@
 
 import keras
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common.kinds import ANY
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
-from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.methods.shared.pixel_bounds import PixelBounds
 from tfrobust.ops import randomness
 

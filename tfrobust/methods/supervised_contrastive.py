@@ -3,12 +3,12 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.standard import RandomShift
 from tfrobust.losses import classification
 from tfrobust.methods.shared import projections
-from tfrobust.methods.shared.base import Method, checked_forward
 from tfrobust.methods.shared.batch_contrast import Contrast
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks
 from tfrobust.pairs.selection import PAIR_COUNTS

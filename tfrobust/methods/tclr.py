@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment import clips
-from tfrobust.augment.base import draw_uniform
+from tfrobust.augment.augmentation import draw_uniform
 from tfrobust.common.kinds import CLIPS
 from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError

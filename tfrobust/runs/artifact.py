@@ -24,7 +24,7 @@ from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.report import assembly, writer
 from tfrobust.report.gate import Gate
 from tfrobust.report.renderers import console as render

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust import saving
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import configured, files
 from tfrobust.common.outside import LocalPath
 from tfrobust.data import pipeline, summary
@@ -26,7 +26,7 @@ from tfrobust.evaluation.engine.base import Evaluator, Setting
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import refuse_clashes, refuse_kind, refuse_radius, run_evaluation, run_shard
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.weights import checkpoints, weight_files
 from tfrobust.report import assembly, writer

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import configured
 from tfrobust.data.sources.base import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.shared.normalization import adopt_branch
 from tfrobust.runs import selection

@@ -12,8 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared.base import facts_of
-from tfrobust.augment.base import Augmentation
+from tfrobust.attacks.shared.attack import facts_of
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import configured
 from tfrobust.data import pipeline
 from tfrobust.data.sources.base import Source
@@ -21,7 +21,7 @@ from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.progress import attack_title
 from tfrobust.methods.shared import updates
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.models.shared.normalization import unsynchronized
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared import checks, modes, objectives, runner
-from tfrobust.attacks.shared.base import Attack, required_attack
+from tfrobust.attacks.shared.attack import Attack, required_attack
 from tfrobust.common import console
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import updates
-from tfrobust.methods.shared.base import Method
-from tfrobust.ops import finite, geometry, gradients, overfitting, probabilities, randomness
+from tfrobust.methods.shared.method import Method
+from tfrobust.ops import divergences, finite, gradients, overfitting, probabilities, randomness
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.training.checkpoint import CheckpointStore
 
@@ -142,7 +142,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         # Includes images that are already misclassified: the paper's divergence leaves none out.
         attacked = self._batched(self._perturb, self.images, self.labels, keys.numpy())
         embeddings = [self._batched(self._embed, images) for images in (self.images, attacked)]
-        return float(geometry.batched_divergences(*embeddings, self.labels, self.batch_size).r_div)
+        return float(divergences.batched_divergences(*embeddings, self.labels, self.batch_size).r_div)
 
     def _clean(self, images: np.ndarray) -> np.ndarray:
         """Compute the model's outputs for clean images [n, k].

@@ -27,7 +27,7 @@ from tfrobust.ops.shapes import select
 from tfrobust.structs import AttackResult
 
 if TYPE_CHECKING:
-    from tfrobust.attacks.shared.base import Attack
+    from tfrobust.attacks.shared.attack import Attack
 
 # Half of the 5 s within which progress is shown and signals are handled: a call may be slower than the last.
 _CALL_SECONDS = 2.5

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfrobust.attacks.shared import base
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.ops.shapes import select
 
 # Number of steps whose draws are made together: few large operations instead of many small ones per step.
 _DRAWN_TOGETHER = 64
 
 
-class RandomSearch(base.Attack):
+class RandomSearch(Attack):
     """Base of black-box attacks: one forward pass per step, and the best point so far.
 
     A proposal is kept if the goal is reached or its margin (see `Goal.margin`) is above the best one, or equal to it if

@@ -18,7 +18,7 @@ from tfrobust.ops import finite, probabilities, randomness
 from tfrobust.structs import AttackResult
 
 if TYPE_CHECKING:
-    from tfrobust.attacks.shared.base import Attack
+    from tfrobust.attacks.shared.attack import Attack
 
 
 def run_attack(

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.transfer import Transfer
 from tfrobust.common.kinds import ANY
 from tfrobust.common.settings import require_least

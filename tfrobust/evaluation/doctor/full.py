@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.errors import InputError

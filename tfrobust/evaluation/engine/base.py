@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common import arrays
 from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import OF_PIXELS, kind_of

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.engine import Begun
 from tfrobust.common import configured, files, fingerprint
 from tfrobust.errors import InputError

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared import objectives, runner
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.engine import Engine, onto_grid
 from tfrobust.common import configured, fingerprint
 from tfrobust.errors import InputError

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common import configured
 from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.settings import require_least

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.kinds import ANY
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common import pictures
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import last_points, perturbed
 from tfrobust.evaluation.evaluators.adversarial import attack_settings, check_epsilons, curve_epsilons
-from tfrobust.ops.geometry import Divergences, batched_divergences
+from tfrobust.ops.divergences import Divergences, batched_divergences
 from tfrobust.ops.probabilities import entropy_from_logits
 from tfrobust.structs import Finding, Measurement, Series
 

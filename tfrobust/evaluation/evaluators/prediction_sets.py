@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.kinds import IMAGES, TEXT
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError

@@ -17,7 +17,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.geometry import no_embedding
 from tfrobust.ops import randomness
-from tfrobust.ops import sensitivity as maps
+from tfrobust.ops import sensitivity_maps as maps
 from tfrobust.structs import Measurement, Series
 
 # Half of the 5 s within which progress is shown and signals are handled: a call may be slower than the last.

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.modes import video_predict
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError

@@ -4,12 +4,12 @@ import contextlib
 
 import tensorflow as tf
 
-from tfrobust.attacks.shared.base import Attack
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.settings import require_share
 from tfrobust.losses import classification
 from tfrobust.methods.shared.adversarial_terms import adversarial_views
 from tfrobust.methods.shared.adversary import Adversary, of_method
-from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
 
 

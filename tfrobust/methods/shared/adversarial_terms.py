@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import modes
 from tfrobust.losses import classification, robust
-from tfrobust.methods.shared.base import Method
+from tfrobust.methods.shared.method import Method
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 

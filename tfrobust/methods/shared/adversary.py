@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import modes, objectives
-from tfrobust.attacks.shared.base import Attack, required_attack
+from tfrobust.attacks.shared.attack import Attack, required_attack
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfrobust.augment.noise import check_deviation, draw_noise
 from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_whole
-from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import shape_of
 from tfrobust.structs import Batch, Context

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.losses.clustering import swapped_prediction

@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection
 import keras
 import tensorflow as tf
 
-from tfrobust.augment.base import Augmentation
+from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.views import ContrastiveViews
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods.shared import layer_losses, projections
-from tfrobust.methods.shared.base import Method, checked_forward
+from tfrobust.methods.shared.method import Method, checked_forward
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.ops import randomness, similarity
 from tfrobust.structs import Batch

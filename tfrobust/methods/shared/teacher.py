@@ -13,7 +13,7 @@ from tfrobust.common import files
 from tfrobust.common.configured import Configured
 from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
-from tfrobust.ops import sensitivity
+from tfrobust.ops import sensitivity_maps
 from tfrobust.security import saved_models
 
 
@@ -119,7 +119,7 @@ class TeacherUtility(Teacher):
         Raises:
             ValueError: there is no such model, or it has no output `logits`.
         """
-        return sensitivity.utility(objectives.cross_entropy(_logits_of(self.path, self.named), labels), images)
+        return sensitivity_maps.utility(objectives.cross_entropy(_logits_of(self.path, self.named), labels), images)
 
 
 @functools.lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ from oracles import tiny_network
 from tfrobust.attacks.shared import objectives
 from tfrobust.methods.supervised import Supervised
 from tfrobust.ops import randomness
-from tfrobust.ops import sensitivity as maps
+from tfrobust.ops import sensitivity_maps as maps
 
 GENERATOR = np.random.default_rng(0)
 KEY = randomness.make_key(0, "test")
