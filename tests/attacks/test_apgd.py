@@ -77,7 +77,7 @@ def test_iterates_equal_the_plain_loop(norm):
     attack = apgd.APGDCrossEntropy(
         ThreatModel(norm=norm, epsilon=epsilon), steps=steps, large_radii=False if norm == "l1" else None
     )
-    start = attack._placed(tf.constant(images), tf.constant(noise, tf.float32))
+    start = attack._noisy_start(tf.constant(images), tf.constant(noise, tf.float32))
     np.testing.assert_allclose(start, oracle.start(images, noise, norm, epsilon), atol=2e-6)
     expected = oracle.search(
         images.astype(float),
@@ -104,7 +104,7 @@ def test_large_l1_radii_equal_the_plain_loop():
     network, images, labels = case()
     noise = np.random.default_rng(1).standard_normal(images.shape)
     attack = apgd.APGDCrossEntropy(ThreatModel(norm="l1", epsilon=0.7), steps=30)
-    start = attack._placed(tf.constant(images), tf.constant(noise, tf.float32))
+    start = attack._noisy_start(tf.constant(images), tf.constant(noise, tf.float32))
     phases = oracle.phases(images.astype(float), noise, lambda x: network.cross_entropy(x, labels), 0.7, 30)
     expected = np.concatenate([phase["iterates"] for phase in phases])
     seen, losses, _, end = trace(attack, network, tf.constant(images), labels, start)

@@ -72,7 +72,7 @@ def test_the_bound_is_above_the_probability_with_at_most_alpha(probability):
     ("votes", "answer"), [((66, 34), -1), ((67, 33), 0), ((448, 552), -1), ((447, 553), 1), ((5, 5), -1), ((0, 0), -1)]
 )
 def test_predictions_follow_the_binomial_test(votes, answer):
-    assert smoothing.predicted(np.array([votes]), ALPHA) == [answer]
+    assert smoothing.majority_classes(np.array([votes]), ALPHA) == [answer]
     if sum(votes):
         p_value = stats.binomtest(max(votes), sum(votes)).pvalue
         assert (p_value <= ALPHA) == (answer >= 0)

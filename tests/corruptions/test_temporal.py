@@ -65,11 +65,11 @@ def test_frames_stay_in_their_window(severity, window):
 
 def test_literal_frames():
     uniform = tf.constant([[0.9, 0.2, 0.7, 0.1, 0.8]])
-    assert temporal.dropped(uniform, 0.5).numpy().tolist() == [[0, 0, 2, 2, 4]]
-    assert temporal.frozen(uniform, 0.4).numpy().tolist() == [[0, 1, 2, 2, 2]]
-    assert temporal.shuffled(uniform, 3).numpy().tolist() == [[1, 2, 0, 3, 4]]
-    assert temporal.shuffled(uniform, 2).numpy().tolist() == [[1, 0, 3, 2, 4]]
-    for change in (temporal.dropped, temporal.frozen):
+    assert temporal.frames_after_drops(uniform, 0.5).numpy().tolist() == [[0, 0, 2, 2, 4]]
+    assert temporal.frames_after_freezes(uniform, 0.4).numpy().tolist() == [[0, 1, 2, 2, 2]]
+    assert temporal.frames_after_shuffles(uniform, 3).numpy().tolist() == [[1, 2, 0, 3, 4]]
+    assert temporal.frames_after_shuffles(uniform, 2).numpy().tolist() == [[1, 0, 3, 2, 4]]
+    for change in (temporal.frames_after_drops, temporal.frames_after_freezes):
         assert change(uniform[:, :1], 0.5).numpy().tolist() == [[0]]  # a single frame has no time
 
 

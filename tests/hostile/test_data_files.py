@@ -49,7 +49,7 @@ def test_arrays(tmp_path, not_judged, name):
     with _refusal_allowed():
         _, found = inputs.read([str(tmp_path / "data.npz")])
         assert not found.dtype.hasobject
-    with _refusal_allowed(), weight_files.opened(tmp_path / "data.npz") as tensors:
+    with _refusal_allowed(), weight_files.open_tensors(tmp_path / "data.npz") as tensors:
         assert not any(tensor.read().dtype.hasobject for tensor in tensors.values())
 
 
@@ -131,7 +131,7 @@ def test_empty_arrays_are_not_asked_about(tmp_path, shape):
 def test_a_long_list_of_tensors_is_not_read(tmp_path):
     path = tmp_path / "weights.safetensors"
     path.write_bytes(struct.pack("<Q", 2**22 + 2) + b"{}".ljust(2**22 + 2))
-    with pytest.raises(InputError, match="list of tensors has 4194306 bytes"), weight_files.opened(path):
+    with pytest.raises(InputError, match="list of tensors has 4194306 bytes"), weight_files.open_tensors(path):
         pass
 
 

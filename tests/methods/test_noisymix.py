@@ -87,7 +87,7 @@ def test_three_branches_share_stage_weight_and_partners_and_the_terms_are_the_pa
 
 @pytest.mark.parametrize(("weight", "stacked"), [(0.3, 0.3), ([0.2, 0.8, 1.0], [0.2, 0.8, 1.0] * 3)])
 def test_each_branch_is_mixed_within_itself(weight, stacked):
-    stacked_mix = module._stacked(Mix(tf.constant(weight), tf.constant([2, 0, 1])), 3)
+    stacked_mix = module._stacked_mix(Mix(tf.constant(weight), tf.constant([2, 0, 1])), 3)
     np.testing.assert_array_equal(stacked_mix.partner, [2, 0, 1, 5, 3, 4, 8, 6, 7])
     np.testing.assert_allclose(stacked_mix.weight, stacked)
 

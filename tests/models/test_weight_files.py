@@ -63,7 +63,7 @@ MADE_UP = {
 
 
 def read_all(path) -> dict:
-    with weight_files.opened(path) as tensors:
+    with weight_files.open_tensors(path) as tensors:
         return {name: tensor.read() for name, tensor in tensors.items()}
 
 
@@ -80,7 +80,7 @@ def test_names_shapes_and_numbers_come_back(tmp_path, suffix):
         np.savez_compressed(path, **TENSORS)
     else:
         pytest.importorskip("safetensors.numpy").save_file(TENSORS, path)
-    with weight_files.opened(path) as tensors:
+    with weight_files.open_tensors(path) as tensors:
         assert {name: (tensor.shape, tensor.floating) for name, tensor in tensors.items()} == {
             "a.weight": ((2, 3), True),
             "a.steps": ((), False),
@@ -95,7 +95,7 @@ def test_numbers_of_16_bits_of_which_8_are_exponent(tmp_path):
     ones = struct.pack("<2H", 0x3F80, 0xC000)
     path.write_bytes(safetensors(header(a={"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}), ones))
     np.testing.assert_array_equal(read_all(path)["a"].astype(np.float32), [1.0, -2.0])
-    with weight_files.opened(path) as tensors:
+    with weight_files.open_tensors(path) as tensors:
         assert tensors["a"].floating
 
 

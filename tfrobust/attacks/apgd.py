@@ -85,7 +85,7 @@ class APGD(Attack):
             values, gradient = input_gradient(objective, points)
             return values, gradient, tf.zeros_like(values, tf.bool)
 
-        start = self._settled(objective, inputs, self._begin(inputs, randomness.fold(key, "start")))
+        start = self._start_in_frames(objective, inputs, self._begin(inputs, randomness.fold(key, "start")))
         state = self._enter(inputs, start)
         state = self._search(inputs, evaluate, state, self.steps)
         last = tf.cast(objective(state["point"]), tf.float32)
@@ -101,7 +101,7 @@ class APGD(Attack):
         def objective(points):
             return goal.cross_entropy(objectives.in_range(predict(points)))
 
-        return self._enter(inputs, self._settled(objective, inputs, self._begin(inputs, keys)))
+        return self._enter(inputs, self._start_in_frames(objective, inputs, self._begin(inputs, keys)))
 
     def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` steps of Auto-PGD; see `Attack.advance`."""
@@ -116,7 +116,7 @@ class APGD(Attack):
             values, gradient, logits = input_gradient(objective, points, has_auxiliary=True)
             return values, gradient, goal.reached(logits)
 
-        return self._search(inputs, evaluate if single else self._averaged(evaluate), state, count)
+        return self._search(inputs, evaluate if single else self._average_gradient(evaluate), state, count)
 
     def candidate(self, state):
         """Return the current point: the search stops moving at a misclassified one."""
@@ -137,9 +137,9 @@ class APGD(Attack):
         """
         normal = self.threat.norm != "linf"
         sampler = randomness.normal() if normal else randomness.uniform(-1.0, 1.0)
-        return self._placed(inputs, randomness.draw(sampler, key, shape_of(inputs)))
+        return self._noisy_start(inputs, randomness.draw(sampler, key, shape_of(inputs)))
 
-    def _placed(self, inputs, noise):
+    def _noisy_start(self, inputs, noise):
         low, high = self.threat.bounds
         radius = float(self._schedule().epsilon[0])
         if self.threat.norm == "l1":
@@ -149,7 +149,7 @@ class APGD(Attack):
         noise = self.threat.joined(parts / (size + 1e-12), noise)
         return tf.clip_by_value(inputs + radius * noise, low, high)
 
-    def _settled(self, objective: Callable, inputs, start):
+    def _start_in_frames(self, objective: Callable, inputs, start):
         """Return the start, with `max_frames` inside the threat set: in the frames of the largest gradients there."""
         if self.threat.max_frames is None:
             return start
@@ -245,7 +245,7 @@ class APGD(Attack):
             else Momentum(self.threat, inputs)
         )
 
-    def _averaged(self, evaluate: Callable) -> Callable:
+    def _average_gradient(self, evaluate: Callable) -> Callable:
         """Average gradients over passes; values and logits are those of the last pass."""
 
         def average(points):

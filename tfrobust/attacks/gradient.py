@@ -106,7 +106,7 @@ class PGD(Attack):
             return step + 1, points, list(memories)
 
         memories = [self._memory(leaf) for leaf in leaves]
-        starts = self._settled(of_leaves, leaves, starts, memories)
+        starts = self._starts_in_frames(of_leaves, leaves, starts, memories)
         _, ends, _ = tf.while_loop(
             lambda step, *_: step < self.steps, body, (tf.constant(0), starts, memories), parallel_iterations=1
         )
@@ -120,7 +120,7 @@ class PGD(Attack):
         """Sample a starting point; see `Attack.start`."""
         objective, memory = self._objective(predict, goal, rounds), self._memory(inputs)
         start = self._begin(inputs, randomness.fold(keys, "start", 0))
-        (point,) = self._settled(objective, [inputs], [start], [memory])
+        (point,) = self._starts_in_frames(objective, [inputs], [start], [memory])
         return {"point": point, "kept": point, "found": tf.zeros_like(goal.labels, tf.bool), **memory}
 
     def advance(self, predict, inputs, goal, rounds, state, count):
@@ -160,7 +160,7 @@ class PGD(Attack):
         return objective
 
     def _begin(self, inputs, key):
-        """Return the start of a search, which may change all frames; see `_settled`."""
+        """Return the start of a search, which may change all frames; see `_starts_in_frames`."""
         if self.random_start == "none":
             return tf.identity(inputs)
         threat = dataclasses.replace(self.threat, max_frames=None)
@@ -169,7 +169,7 @@ class PGD(Attack):
             return threat.random_start(inputs, key, scale)
         return threat.project(inputs, inputs + randomness.draw(randomness.normal(scale), key, shape_of(inputs)))
 
-    def _settled(self, objective: Callable, leaves: list, starts: list, memories: list[dict]) -> list:
+    def _starts_in_frames(self, objective: Callable, leaves: list, starts: list, memories: list[dict]) -> list:
         """Return the starts, with `max_frames` inside the threat set: in the frames of the largest gradients there."""
         if self.threat.max_frames is None or self.random_start == "none":
             return starts

@@ -68,14 +68,14 @@ class MixedPrecisionPGD(PGD):
         gradient = super()._gradient
         outputs = []
 
-        def computed():
+        def full_pass():
             gradients, _, logits = gradient(objective, leaves, points, memories)
             outputs.append(logits)
             return [*gradients, *([] if logits is None else [logits])]
 
-        def reduced():
+        def reduced_pass():
             with modes.reduced_precision(self.precision) as layers:
-                results = computed()
+                results = full_pass()
             if not layers:
                 raise InputError(
                     "MixedPrecisionPGD needs a Keras model with layers in float32, whose precision it can change; use "
@@ -84,6 +84,6 @@ class MixedPrecisionPGD(PGD):
             return results
 
         early = tf.reduce_all(memories[0]["step"] < self.reduced_steps)
-        results = tf.cond(early, reduced, computed)
+        results = tf.cond(early, reduced_pass, full_pass)
         logits = None if outputs[-1] is None else results.pop()
         return results, points, logits

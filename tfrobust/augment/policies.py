@@ -72,13 +72,13 @@ _IMAGENET = """
 """
 
 
-def _parsed(text: str) -> tuple:
+def _sub_policies(text: str) -> tuple:
     """Parse lines to ((operation, probability, magnitude), (...)) for each sub-policy."""
     words = [line.split() for line in text.strip().splitlines()]
     return tuple(tuple((row[i], int(row[i + 1]) / 10, int(row[i + 2])) for i in (0, 3)) for row in words)
 
 
-POLICIES = {"cifar10": _parsed(_CIFAR10), "imagenet": _parsed(_IMAGENET)}
+POLICIES = {"cifar10": _sub_policies(_CIFAR10), "imagenet": _sub_policies(_IMAGENET)}
 OPERATIONS = tuple(levels.CODE)
 RAND_AUGMENT_OPERATIONS = (
     *("identity", "autocontrast", "equalize", "rotate", "solarize", "color", "posterize"),

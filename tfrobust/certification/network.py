@@ -173,7 +173,7 @@ class _Walker:
                 if type(call.operation) in _SUMS or type(call.operation).__name__ == "Add":
                     if len(sources) < 2 or len({tuple(tensor.shape) for tensor in call.input_tensors}) > 1:
                         _refuse(call.operation, "a constant, or summands of several shapes")
-                    end = functools.reduce(self.added(call.operation), sources)
+                    end = functools.reduce(self.adder(call.operation), sources)
                 elif len(sources) == 1 and len(call.outputs) == 1:
                     end = self.walk(call.operation, sources[0])
                 else:
@@ -182,7 +182,7 @@ class _Walker:
                 positions[id(call.outputs[0])] = end
         return positions[id(model.outputs[0])]
 
-    def added(self, layer) -> Callable[[int, int], int]:
+    def adder(self, layer) -> Callable[[int, int], int]:
         """Return the function that adds the sum of two positions."""
         return lambda first, second: self.add(operations.Sum(layer.name), first, second)
 
@@ -344,14 +344,14 @@ def _unit(walker: _Walker, unit: ConvolutionUnit, position: int) -> int:
 
 def _residual(walker: _Walker, block: ResidualBlock, position: int) -> int:
     ends = walker.chain(block.units, position), walker.chain(block.shortcut, position)
-    return walker.walk(block.activation, walker.added(block)(*ends))
+    return walker.walk(block.activation, walker.adder(block)(*ends))
 
 
 def _preactivation(walker: _Walker, block: PreActivationBlock, position: int) -> int:
     activated = walker.chain(block.entry, position)
     begins_activated = block.shortcut == "activated" or (block.shortcut == "standard" and block.project)
     skipped = walker.chain(block.projection, activated if begins_activated else position)
-    return walker.added(block)(walker.chain(block.units, activated), skipped)
+    return walker.adder(block)(walker.chain(block.units, activated), skipped)
 
 
 _LAYERS = keras.layers

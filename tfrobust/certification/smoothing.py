@@ -104,7 +104,7 @@ def smoothed_certificates(
     require_whole(draws, "draws")
     require_alpha(alpha)
     pairs = []
-    for done, (image, position) in enumerate(_numbered(images, index)):
+    for done, (image, position) in enumerate(_with_positions(images, index)):
         pairs.append(voting.both(image, draw_key(seed, position), selection, draws))
         if progress is not None:
             progress(done + 1, len(images))
@@ -161,9 +161,9 @@ def smoothed_predictions(
     require_alpha(alpha)
     rows = [
         voting.count(image, randomness.fold(draw_key(seed, position), "prediction"), draws)
-        for image, position in _numbered(images, index)
+        for image, position in _with_positions(images, index)
     ]
-    return predicted(np.stack(rows), alpha)
+    return majority_classes(np.stack(rows), alpha)
 
 
 class Voting:
@@ -301,7 +301,7 @@ def lower_bound(successes: np.ndarray, draws: np.ndarray | int, alpha: float) ->
     return np.where(successes > 0, np.maximum(quantile - _BOUND_MARGIN, 0.0), 0.0)
 
 
-def predicted(votes: np.ndarray, alpha: float) -> np.ndarray:
+def majority_classes(votes: np.ndarray, alpha: float) -> np.ndarray:
     """Return the class of most votes, int64 [n] from integer [n, k]; -1 where it is not significant.
 
     The p-value is that of the two-sided binomial test of n1 among n1 + n2 votes, min(1, 2 P(B >= n1)).
@@ -335,6 +335,6 @@ def _class_count(predict: Callable, shape: tuple[int, ...]) -> int:
     return int(output[1])
 
 
-def _numbered(images: np.ndarray, index: Sequence[int] | None):
+def _with_positions(images: np.ndarray, index: Sequence[int] | None):
     """Return pairs of an image and its position."""
     return zip(images, range(len(images)) if index is None else index, strict=True)

@@ -71,13 +71,13 @@ def _through_jpeg(pixels: tf.Tensor, quality: int) -> tf.Tensor:
     """Encode and decode images, uint8 [b, h, w, c], one by one."""
     channels = pixels.shape[-1]
 
-    def coded(image):
+    def recode(image):
         data = tf.io.encode_jpeg(image, format="grayscale" if channels == 1 else "rgb", quality=quality)
         # Pillow decodes by the accurate transform; TensorFlow's default is the fast one.
         decoded = tf.io.decode_jpeg(data, channels=channels, dct_method="INTEGER_ACCURATE")
         return tf.ensure_shape(decoded, pixels.shape[1:])
 
-    return tf.map_fn(coded, pixels)
+    return tf.map_fn(recode, pixels)
 
 
 def draw_elastic(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:

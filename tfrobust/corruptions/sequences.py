@@ -205,14 +205,14 @@ def _gaussian_blur(images: tf.Tensor, keys: tf.Tensor, sigmas: np.ndarray, more:
 
 def _motion_blur(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
     still = tf.repeat(images, len(angles), axis=0)
-    return _framed(blur.motion_blur(still, {"angle": _for_each(images, angles)}, more), len(angles))
+    return _by_frames(blur.motion_blur(still, {"angle": _for_each(images, angles)}, more), len(angles))
 
 
 def _snow(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -> tf.Tensor:
     """Apply one layer of flakes whose streaks rotate."""
     flakes = weather.draw_snow(keys, images, more)["flakes"]
     still, flakes = (tf.repeat(layer, len(angles), axis=0) for layer in (images, flakes))
-    return _framed(weather.snow(still, {"flakes": flakes, "angle": _for_each(images, angles)}, more), len(angles))
+    return _by_frames(weather.snow(still, {"flakes": flakes, "angle": _for_each(images, angles)}, more), len(angles))
 
 
 def _spatter(images: tf.Tensor, keys: tf.Tensor, at: np.ndarray, more: tuple) -> tf.Tensor:
@@ -226,10 +226,10 @@ def _spatter(images: tf.Tensor, keys: tf.Tensor, at: np.ndarray, more: tuple) ->
     runs = np.stack([np.linalg.matrix_power(run, number) for number in range(len(at))])
     layers = tf.einsum("fij,bjk->bfik", tf.constant(runs, tf.float32), layer[..., 0])
     layers = tf.reshape(layers, [-1, height, width, 1])
-    return _framed(spatter.water(tf.repeat(images, len(at), axis=0), layers, weight), len(at))
+    return _by_frames(spatter.water(tf.repeat(images, len(at), axis=0), layers, weight), len(at))
 
 
-def _framed(images: tf.Tensor, frames: int) -> tf.Tensor:
+def _by_frames(images: tf.Tensor, frames: int) -> tf.Tensor:
     return tf.reshape(images, [-1, frames, *images.shape[1:]])
 
 
@@ -268,7 +268,7 @@ def _affine(images: tf.Tensor, *, factor=1.0, angle=0.0, shear=0.0, shift=0.0) -
     across = across - width / 2 - shift[:, None, None]
     columns = back[:, 0, 0] * across + back[:, 0, 1] * down + width / 2
     rows = back[:, 1, 0] * across + back[:, 1, 1] * down + height / 2
-    return resampling.to_bytes(_placed(images, rows, columns, cut=True))
+    return resampling.to_bytes(_sample_frames(images, rows, columns, cut=True))
 
 
 def _zoom_blur(images: tf.Tensor, keys: tf.Tensor, factors: np.ndarray, more: tuple) -> tf.Tensor:
@@ -298,10 +298,10 @@ def _tilt(images: tf.Tensor, keys: tf.Tensor, angles: np.ndarray, more: tuple) -
     back = np.array(back)[..., None, None]
     down, across = tf.range(height, dtype=tf.float64)[:, None], tf.range(width, dtype=tf.float64)
     columns, rows, depth = (back[:, axis, 0] * across + back[:, axis, 1] * down + back[:, axis, 2] for axis in range(3))
-    return resampling.rounded(_placed(images, rows / depth, columns / depth, cut=False))
+    return resampling.rounded(_sample_frames(images, rows / depth, columns / depth, cut=False))
 
 
-def _placed(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, *, cut: bool) -> tf.Tensor:
+def _sample_frames(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, *, cut: bool) -> tf.Tensor:
     """Interpolate every image linearly at the same places, black outside.
 
     Args:

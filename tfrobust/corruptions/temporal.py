@@ -49,11 +49,15 @@ def change(clips: tf.Tensor, name: str, severity: int, keys: tf.Tensor) -> tf.Te
     if name == "video_compression":
         return compressed(clips, constant)
     uniform = draws.uniform(draws.fold(keys, name, severity), [clips.shape[1]], "frames")
-    shown = {"frame_drop": dropped, "frame_freeze": frozen, "frame_shuffle": shuffled}[name]
+    shown = {
+        "frame_drop": frames_after_drops,
+        "frame_freeze": frames_after_freezes,
+        "frame_shuffle": frames_after_shuffles,
+    }[name]
     return tf.gather(clips, shown(uniform, constant), batch_dims=1)
 
 
-def dropped(uniform: tf.Tensor, share: float) -> tf.Tensor:
+def frames_after_drops(uniform: tf.Tensor, share: float) -> tf.Tensor:
     """Choose the shown frames when a share of the frames after the first, rounded and at least one, is lost.
 
     Args:
@@ -70,7 +74,7 @@ def dropped(uniform: tf.Tensor, share: float) -> tf.Tensor:
     return tf.stack([tf.reduce_max(shown[:, : time + 1], axis=1) for time in range(count)], axis=1)
 
 
-def frozen(uniform: tf.Tensor, share: float) -> tf.Tensor:
+def frames_after_freezes(uniform: tf.Tensor, share: float) -> tf.Tensor:
     """Choose the shown frames when a clip stands still for a share of its frames, rounded and at least one.
 
     Args:
@@ -87,7 +91,7 @@ def frozen(uniform: tf.Tensor, share: float) -> tf.Tensor:
     return tf.where((times > first) & (times <= first + still), first, times)
 
 
-def shuffled(uniform: tf.Tensor, window: int) -> tf.Tensor:
+def frames_after_shuffles(uniform: tf.Tensor, window: int) -> tf.Tensor:
     """Choose the shown frames when each window of frames is in random order.
 
     Args:
@@ -119,18 +123,18 @@ def compressed(clips: tf.Tensor, scale: int) -> tf.Tensor:
         raise InputError(f"video_compression needs clips with 1 or 3 channels; these have {channels}.")
     video_files.library()
 
-    def coded(batch: np.ndarray) -> np.ndarray:
+    def recode_batch(batch: np.ndarray) -> np.ndarray:
         frames = np.rint(255 * np.repeat(batch, 3 // channels, axis=-1)).astype(np.uint8)
-        return np.stack([_coded(clip, scale) for clip in frames])
+        return np.stack([_recode(clip, scale) for clip in frames])
 
-    decoded = tf.numpy_function(coded, [clips], tf.uint8, stateful=False)
+    decoded = tf.numpy_function(recode_batch, [clips], tf.uint8, stateful=False)
     decoded = tf.cast(decoded, tf.float32) * np.float32(1 / 255)
     if channels == 1:
         decoded = tf.reduce_mean(decoded, axis=-1, keepdims=True)
     return tf.ensure_shape(decoded, clips.shape)
 
 
-def _coded(frames: np.ndarray, scale: int) -> np.ndarray:
+def _recode(frames: np.ndarray, scale: int) -> np.ndarray:
     """Encode and decode one clip, uint8 [t, h, w, 3]; sides are padded to even numbers in between."""
     av = video_files.library()
     height, width = frames.shape[1:3]

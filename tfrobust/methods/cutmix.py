@@ -54,7 +54,7 @@ class CutMix(PixelBounds, Method):
 
     def make_views(self, batch, context):
         """Return the images and the mixed images."""
-        mix, inside = self._cut(batch, context)
+        mix, inside = self._mix_and_box(batch, context)
         return {
             "images": batch.images,
             "mixed": tf.where(inside, tf.gather(batch.images, mix.partner), batch.images),
@@ -62,12 +62,12 @@ class CutMix(PixelBounds, Method):
 
     def loss_terms(self, views, batch, context):
         """Compute the mixed cross-entropy and the logits of the mixed images."""
-        mix, _ = self._cut(batch, context)
+        mix, _ = self._mix_and_box(batch, context)
         _, logits = self.propagate(views["mixed"])
         partner_labels = tf.gather(batch.labels, mix.partner)
         return {"ce_mixed": mixed_cross_entropy(logits, batch.labels, partner_labels, mix.weight)}, logits
 
-    def _cut(self, batch, context) -> tuple[Mix, tf.Tensor]:
+    def _mix_and_box(self, batch, context) -> tuple[Mix, tf.Tensor]:
         """Return the mix with weights by area, and the pixels to paste, bool, to broadcast with the images."""
         key, count = randomness.fold(context.key, "mixing"), batch_size(batch.images)
         mix = self.mixing.draw(key, count)

@@ -103,6 +103,6 @@ class MoCoV3(FilteringMethod, MomentumPrediction):
                 context.step,
             )
             pairs = FilteredMasks(selection.sample_ids, self.false_negatives, *arguments, views=len(queries))
-            observed = self.detected(pairs, context, batch)
+            observed = self.detection_logs(pairs, context, batch)
         values = masked_contrastive(queries[0][1], keys, pairs, temperature=self.temperature)
         return 2.0 * self.temperature * values, observed

@@ -181,7 +181,7 @@ class NoisyMix(Method):
         drawn = 1 if self.branches.noise == "shared" else count
         strengths = tf.constant([(1.0,) * count, self.branches.strengths[:count]])
         scales = tf.transpose(self.noise.scales(key, drawn)) * strengths  # [2, count]
-        stacked = _stacked(mix, count)
+        stacked = _stacked_mix(mix, count)
 
         def change(hidden):
             rest = hidden.shape[1:]
@@ -197,7 +197,7 @@ class NoisyMix(Method):
         return at_one_stage(randomness.fold(context.key, "stage"), self.stages, change)
 
 
-def _stacked(mix: Mix, count: int) -> Mix:
+def _stacked_mix(mix: Mix, count: int) -> Mix:
     """Repeat a mix for `count` stacked branches."""
     rows = batch_size(mix.partner)
     weight = tf.tile(mix.weight, [count]) if mix.weight.shape.rank else mix.weight

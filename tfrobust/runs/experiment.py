@@ -510,11 +510,11 @@ def _predictor(
     weight_files.require_readable(model)
     if encoder is None:
         raise InputError(
-            f"{weight_files.shown(model)} holds only weights: name the network, such as by "
+            f"{weight_files.display_name(model)} holds only weights: name the network, such as by "
             "--gin_file=gin/models/resnet18.gin. Build other networks in Keras, copy the arrays, and save a .keras."
         )
     network, loaded = checkpoints.classifier(encoder(), model)
-    print(f"{weight_files.shown(model)}: {loaded}")
+    print(f"{weight_files.display_name(model)}: {loaded}")
     return predictors.from_keras(network, logits_output)
 
 

@@ -66,7 +66,7 @@ class Pretrained(Configured):
             InputError (a ValueError): no such model, or its encoder is another network than this one.
         """
         if weight_files.is_weights(self.path):
-            print(f"{weight_files.shown(self.path)}: {checkpoints.load(encoder, self.path)}")
+            print(f"{weight_files.display_name(self.path)}: {checkpoints.load(encoder, self.path)}")
             return self._finish(encoder, pathlib.Path(self.path).name, encoder.variables)
         source = _read(self.path)
         shapes = [tuple(variable.shape) for variable in encoder.variables]

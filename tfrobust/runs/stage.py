@@ -22,7 +22,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.progress import attack_title
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.method import Method
-from tfrobust.models.shared.normalization import unsynchronized
+from tfrobust.models.shared.normalization import synchronization_warning
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
 from tfrobust.training.callbacks import AveragedWeights, CollapseWarning, NegativesWarning
@@ -207,7 +207,7 @@ class Stage:
             "model": f"{type(encoder).__name__} and {type(head).__name__}, {count:,} parameters",
             "method": f"{name}, {'fitted at once' if fitted_at_once(head) else epochs}",
             "threat": adversary and f"{budget}, {attack} in training",
-            "replicas": replicas > 1 and f"{replicas}. {unsynchronized(self.method)}",
+            "replicas": replicas > 1 and f"{replicas}. {synchronization_warning(self.method)}",
         }
         return [*filter(None, [self.title]), *(f"{label:12}{text}" for label, text in rows.items() if text)]
 

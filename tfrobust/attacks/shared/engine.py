@@ -113,7 +113,7 @@ class Engine:
         Raises:
             ValueError: invalid inputs, labels or outputs; see `checks`.
         """
-        data = checked(self.attack, inputs, labels, index, targets, batch_size)
+        data = checked_arguments(self.attack, inputs, labels, index, targets, batch_size)
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
         key = randomness.make_key(seed, "attack", self.attack.name) if key is None else key
         run = _Run(self, data, key, min(batch_size, len(data.inputs)), progress)
@@ -131,23 +131,23 @@ class Engine:
         inputs, number = tf.TensorSpec([None, *shape]), tf.TensorSpec([None], tf.int32)
         goal = Goal(number, number if targeted else None)
         key = tf.TensorSpec([2], tf.int32)
-        start = _compiled(self._start, inputs, goal, key, number, number)
+        start = _graph_of(self._start, inputs, goal, key, number, number)
         state = tf.nest.map_structure(
             lambda tensor: tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype), start.structured_outputs
         )
-        advance = _compiled(self._advance, inputs, goal, number, state, tf.TensorSpec([], tf.int32))
-        return Graphs(start, advance, _compiled(self._verify, inputs, goal, inputs))
+        advance = _graph_of(self._advance, inputs, goal, number, state, tf.TensorSpec([], tf.int32))
+        return Graphs(start, advance, _graph_of(self._verify, inputs, goal, inputs))
 
     def _start(self, inputs, goal, key, index, rounds):
         keys = round_keys(randomness.example_keys(key, index), rounds)
-        predict, goal = self._searched(inputs, goal)
+        predict, goal = self._search_view(inputs, goal)
         return self.attack.start(predict, inputs, goal, keys, rounds)
 
     def _advance(self, inputs, goal, rounds, state, count):
-        predict, goal = self._searched(inputs, goal)
+        predict, goal = self._search_view(inputs, goal)
         return self.attack.advance(predict, inputs, goal, rounds, state, count)
 
-    def _searched(self, inputs, goal):
+    def _search_view(self, inputs, goal):
         """Return the function that the search sees, and its goal."""
         predict = self._predict
         if self.attack.searches_surrogate:
@@ -231,7 +231,7 @@ class _Examples:
     targets: np.ndarray | None
 
 
-def checked(attack: Attack, inputs, labels, index, targets, batch_size: int) -> _Examples:
+def checked_arguments(attack: Attack, inputs, labels, index, targets, batch_size: int) -> _Examples:
     """Check the arguments of a run and return them as arrays; arguments and errors as in `Engine.run`."""
     inputs = checks.check_images(inputs, *attack.threat.bounds)
     attack.threat.check_frames(inputs.shape[1:])
@@ -457,7 +457,7 @@ def _differ(first: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.any(first != other, axis=tuple(range(1, first.ndim)))
 
 
-def _compiled(method: Callable, *specs) -> Callable:
+def _graph_of(method: Callable, *specs) -> Callable:
     # TensorFlow counts traces by code object, so the engines of a curve would look like one function that retraces. A
     # partial has no code object of its own.
     return tf.function(functools.partial(method), autograph=False).get_concrete_function(*specs)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared.checks import ProbabilitiesError
-from tfrobust.attacks.shared.engine import Engine, checked
+from tfrobust.attacks.shared.engine import Engine, checked_arguments
 from tfrobust.attacks.shared.modes import as_predict
 from tfrobust.errors import InputError
 from tfrobust.ops import finite, probabilities, randomness
@@ -108,7 +108,7 @@ class EnsembleEngine:
 
         `progress` starts from zero with each member. A `key` is folded with the member's name.
         """
-        data = checked(self.attack, inputs, labels, index, targets, batch_size)
+        data = checked_arguments(self.attack, inputs, labels, index, targets, batch_size)
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
 
         def run_member(number, remaining):

@@ -47,7 +47,7 @@ class Entrances:
             keywords = inspect.signature(keras.Model.fit).bind(self, *arguments, **keywords).arguments
             keywords.pop("self")
             arguments, keywords = (), even_batches.of_fit(keywords, replicas)
-            if note := normalization.unsynchronized(self):
+            if note := normalization.synchronization_warning(self):
                 _log.warning(note)
         with self._checked_data(arguments, keywords):
             return super().fit(*arguments, **keywords)

@@ -69,7 +69,7 @@ class FilteringMethod(SelfSupervised):
         predicted = None if self.pseudo_labels is None else tf.gather(self.pseudo_labels, batch.index)
         return masks.tag(context.rows, view=view, label=batch.labels, prediction=predicted)
 
-    def detected(self, pairs: FilteredMasks, context: Context, batch: Batch) -> dict[str, tf.Tensor]:
+    def detection_logs(self, pairs: FilteredMasks, context: Context, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the observations of `pairs`, float32 [b] each; without labels only the negatives left."""
         seen = {name: tf.fill(tf.shape(context.rows), value) for name, value in detection(pairs).items()}
         return seen if batch.labels is not None else {REMAINING: seen[REMAINING]}

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 @contextlib.contextmanager
-def skipped(optimizer: keras.optimizers.Optimizer, variables: list, when: tf.Tensor):
+def skipped_updates(optimizer: keras.optimizers.Optimizer, variables: list, when: tf.Tensor):
     """Undo all changes of variables, and of the optimizer's state of them, that the context makes.
 
     A zero gradient would not do: momentum and weight decay change a variable without one, and the means of Adam would

@@ -305,7 +305,7 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
 
         def evaluate(views):
             values, logits = self.loss_terms(views, batch, context)
-            return self._checked(values, batch.images.shape[0]), logits
+            return self._checked_terms(values, batch.images.shape[0]), logits
 
         if self.penalty is None:
             return evaluate(views)
@@ -384,7 +384,7 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
         updated = updates.completes_update(self.optimizer)
         with self.around_update(differentiate):
             values, logits, losses, gradients = differentiate()
-            self.apply_gradients(gradients if self.clip_norm is None else updates.clipped(self, gradients))
+            self.apply_gradients(gradients if self.clip_norm is None else updates.clipped_gradients(self, gradients))
         self.step.assign_add(1)
         updates.after(self, updated)
         self.total.update_state(losses, weight)
@@ -532,7 +532,7 @@ class Method(Configured, WholeModels, Entrances, keras.Model):
             weight = weight(self.update_number())
         return tf.cast(weight, tf.float32)
 
-    def _checked(self, values: dict, count: int | None) -> dict:
+    def _checked_terms(self, values: dict, count: int | None) -> dict:
         missing = sorted(set(self.terms) - set(values))
         extra = sorted(set(values) - set(self.terms) - set(self.observations))
         if missing or extra:

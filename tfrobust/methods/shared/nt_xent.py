@@ -102,7 +102,7 @@ class NTXentMethod(FilteringMethod):
             everything = distribution.gather(tf.stop_gradient(compared))
             arguments = (anchor_tags, key_tags, compared, everything, context.step)
             pairs = FilteredMasks(self.pairs, self.false_negatives, *arguments, views=count)
-            observed |= self.detected(pairs, context, batch)
+            observed |= self.detection_logs(pairs, context, batch)
         if self.self_in_denominator:
             pairs = _with_themselves(pairs, anchor_tags, key_tags)
         values = masked_contrastive(anchors, keys, pairs, temperature=self.temperature_at(context.step))

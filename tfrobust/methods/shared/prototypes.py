@@ -167,7 +167,7 @@ class PrototypeMethod(SelfSupervised):
             with tf.init_scope():
                 self.optimizer.build(self.trainable_variables)
         early = self.update_number() < self.frozen_steps
-        with freezing.skipped(self.optimizer, self.prototypes.trainable_variables, early):
+        with freezing.skipped_updates(self.optimizer, self.prototypes.trainable_variables, early):
             super().apply_gradients(gradients)
 
     def after_update(self):

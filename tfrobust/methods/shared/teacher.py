@@ -29,7 +29,7 @@ class Teacher(Configured):
     path: LocalPath
 
     @property
-    def named(self) -> str:
+    def argument(self) -> str:
         """The argument, for messages."""
         return f"{type(self).__name__}.path"
 
@@ -43,20 +43,20 @@ class Teacher(Configured):
         Raises:
             ValueError: there is no such export, or it takes other images or has other classes.
         """
-        folder = _directory(self.path, self.named)
+        folder = _directory(self.path, self.argument)
         try:
             saved_models.check(folder)
         except InputError as error:
-            raise InputError(f"{self.named} cannot be read: {error}"[:300]) from error
+            raise InputError(f"{self.argument} cannot be read: {error}"[:300]) from error
         saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
         signature = saved.meta_graphs[0].signature_def["serving_default"]
-        _refuse_foreign(self.path, self.named, signature.inputs, signature.outputs)
+        _refuse_foreign(self.path, self.argument, signature.inputs, signature.outputs)
         images, logits = (
             tf.TensorShape(part.tensor_shape) for part in (signature.inputs["images"], signature.outputs["logits"])
         )
         if not images.is_compatible_with([None, *image_shape]) or logits[-1] not in (None, class_count):
             raise InputError(
-                f"{self.named}: {self.path} maps {images} to {logits}; the data have the shape "
+                f"{self.argument}: {self.path} maps {images} to {logits}; the data have the shape "
                 f"{list(image_shape)} and {class_count} classes."
             )
 
@@ -84,7 +84,7 @@ class TeacherLogits(Teacher):
         Raises:
             ValueError: there is no such model, or it has no output `logits`.
         """
-        return _logits_of(self.path, self.named)(images)
+        return _logits_of(self.path, self.argument)(images)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -119,17 +119,17 @@ class TeacherUtility(Teacher):
         Raises:
             ValueError: there is no such model, or it has no output `logits`.
         """
-        return sensitivity_maps.utility(objectives.cross_entropy(_logits_of(self.path, self.named), labels), images)
+        return sensitivity_maps.utility(objectives.cross_entropy(_logits_of(self.path, self.argument), labels), images)
 
 
 @functools.lru_cache(maxsize=4)
-def _logits_of(path: str, named: str):
+def _logits_of(path: str, argument: str):
     """Load the function images -> logits of an export."""
     with tf.init_scope():
-        loaded = saved_models.load(_directory(path, named))
+        loaded = saved_models.load(_directory(path, argument))
         signature = saved_models.signatures(loaded).get("serving_default")
         inputs = {} if signature is None else signature.structured_input_signature[1]
-        _refuse_foreign(path, named, inputs, {} if signature is None else signature.structured_outputs)
+        _refuse_foreign(path, argument, inputs, {} if signature is None else signature.structured_outputs)
         batch, *size = inputs["images"].shape
         if None not in size:  # run it once, so that a broken teacher fails here and not inside a training step
             with saved_models.answering(path, (Exception,)):
@@ -138,13 +138,13 @@ def _logits_of(path: str, named: str):
     return lambda images, owner=loaded: owner.signatures["serving_default"](images=images)["logits"]
 
 
-def _directory(path: str, named: str) -> pathlib.Path:
+def _directory(path: str, argument: str) -> pathlib.Path:
     folder = pathlib.Path(path)
     if not folder.is_dir():
-        raise InputError(f"{named}: there is no folder {path}; train and export the teacher first.")
+        raise InputError(f"{argument}: there is no folder {path}; train and export the teacher first.")
     return files.saved_model_directory(folder)
 
 
-def _refuse_foreign(path: str, named: str, inputs, outputs) -> None:
+def _refuse_foreign(path: str, argument: str, inputs, outputs) -> None:
     if "images" not in inputs or "logits" not in outputs:
-        raise InputError(f"{named}: {path} is not a tfrobust export: its signature must map `images` to `logits`.")
+        raise InputError(f"{argument}: {path} is not a tfrobust export: its signature must map `images` to `logits`.")

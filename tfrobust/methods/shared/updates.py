@@ -55,7 +55,7 @@ def after(method, updated: tf.Tensor) -> None:
         tf.cond(updated, follow, lambda: None)
 
 
-def clipped(method, gradients: list) -> list:
+def clipped_gradients(method, gradients: list) -> list:
     """Return gradients with which the update takes the clipped ones, after the reduction over replicas and batches.
 
     Args:
@@ -69,7 +69,7 @@ def clipped(method, gradients: list) -> list:
     if count == 1:
         return [None if gradient is None else gradient / replicas for gradient in _by_norm(method, gradients)]
     # Keras averages the gradients of `count` batches. The last one is chosen so that the average is the clipped one.
-    pairs = list(zip(gradients, _accumulated(method.trainable_variables, method.optimizer), strict=True))
+    pairs = list(zip(gradients, _accumulated_gradients(method.trainable_variables, method.optimizer), strict=True))
     means = [None if gradient is None else (gradient + earlier) / count for gradient, earlier in pairs]
     last = completes_update(method.optimizer)
     return [
@@ -94,7 +94,7 @@ def _by_norm(method, gradients: list) -> list:
     return gradients
 
 
-def _accumulated(variables: list, optimizer: keras.optimizers.Optimizer) -> list[tf.Tensor]:
+def _accumulated_gradients(variables: list, optimizer: keras.optimizers.Optimizer) -> list[tf.Tensor]:
     """Return the sums of the gradients since the last update, scaled like the gradients."""
     if not optimizer.built:
         with tf.init_scope():

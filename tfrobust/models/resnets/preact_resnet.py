@@ -5,7 +5,7 @@ import functools
 import keras
 
 from tfrobust.common.settings import require_choice, require_whole
-from tfrobust.models.resnets.stages import basic_path, doubled, stages
+from tfrobust.models.resnets.stages import basic_path, doubled_widths, stages
 from tfrobust.models.shared.blocks import SHORTCUTS, PreActivationBlock, plain_convolution
 from tfrobust.models.shared.encoder import Encoder
 
@@ -67,7 +67,7 @@ class PreActResNet18(Encoder):
         )
         stem = plain_convolution(width, style=style, dtype=policy)
         block = functools.partial(PreActivationBlock, shortcut=shortcut, style=style, dtype=policy)
-        stage_layers = stages([stem], _BLOCKS, doubled(width, len(_BLOCKS)), basic_path, block)
+        stage_layers = stages([stem], _BLOCKS, doubled_widths(width, len(_BLOCKS)), basic_path, block)
         neck = style.activated_normalization(policy) if final_normalization else []
         neck.append(keras.layers.GlobalAveragePooling2D(dtype=policy))
         self.compose(stage_layers, neck, dim=8 * width, minimum_size=8)

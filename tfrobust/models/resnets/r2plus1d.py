@@ -5,7 +5,7 @@ import functools
 import keras
 
 from tfrobust.common.settings import require_choice, require_whole
-from tfrobust.models.resnets.stages import doubled, stages
+from tfrobust.models.resnets.stages import doubled_widths, stages
 from tfrobust.models.shared.blocks import ConvolutionUnit, ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
 
@@ -43,7 +43,7 @@ class _ClipResNet18(Encoder):
         )
         block = functools.partial(ResidualBlock, normalize_projection=True, style=style, dtype=policy)
         self.compose(
-            stages(self._stem_layers(style), _BLOCKS, doubled(width, len(_BLOCKS)), self._steps, block),
+            stages(self._stem_layers(style), _BLOCKS, doubled_widths(width, len(_BLOCKS)), self._steps, block),
             [keras.layers.GlobalAveragePooling3D(dtype=policy)],
             dim=8 * width,
             minimum_size=8 if stem == "small" else 16,

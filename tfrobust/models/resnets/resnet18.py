@@ -5,7 +5,7 @@ import functools
 import keras
 
 from tfrobust.common.settings import require_choice, require_whole
-from tfrobust.models.resnets.stages import STEMS, basic_path, doubled, stages, stem_layers
+from tfrobust.models.resnets.stages import STEMS, basic_path, doubled_widths, stages, stem_layers
 from tfrobust.models.shared.blocks import ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
 
@@ -62,7 +62,7 @@ class ResNet18(Encoder):
         first = stem_layers(stem, width, style, policy)
         block = functools.partial(ResidualBlock, normalize_projection=True, style=style, dtype=policy)
         self.compose(
-            stages(first, _BLOCKS, doubled(width, len(_BLOCKS)), basic_path, block),
+            stages(first, _BLOCKS, doubled_widths(width, len(_BLOCKS)), basic_path, block),
             [keras.layers.GlobalAveragePooling2D(dtype=policy)],
             dim=8 * width,
             minimum_size=8 if stem == "cifar" else 32,

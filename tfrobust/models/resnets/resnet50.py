@@ -8,7 +8,7 @@ import keras
 from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.resnet import basic_stages, blocks_per_stage
-from tfrobust.models.resnets.stages import STEMS, doubled, stages, stem_layers
+from tfrobust.models.resnets.stages import STEMS, doubled_widths, stages, stem_layers
 from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, PreActivationBlock, ResidualBlock
 from tfrobust.models.shared.encoder import Encoder
 
@@ -41,7 +41,7 @@ def bottleneck_stages(
     make = PreActivationBlock if preactivated else functools.partial(ResidualBlock, normalize_projection=True)
     block = functools.partial(make, style=style, dtype=dtype)
     first = stem_layers(stem, width, style, dtype, plain=preactivated)
-    return stages(first, BLOCKS, doubled(width, len(BLOCKS)), path, block)
+    return stages(first, BLOCKS, doubled_widths(width, len(BLOCKS)), path, block)
 
 
 def pooled_stages(style: ConvolutionStyle, dtype) -> list[list]:

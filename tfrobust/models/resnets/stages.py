@@ -94,7 +94,7 @@ def stages(
     return stage_layers
 
 
-def doubled(width: int, count: int) -> list[int]:
+def doubled_widths(width: int, count: int) -> list[int]:
     """Return widths of `count` stages, each twice the one before."""
     return [width * 2**position for position in range(count)]
 

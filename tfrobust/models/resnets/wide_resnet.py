@@ -7,7 +7,7 @@ import keras
 
 from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
-from tfrobust.models.resnets.stages import doubled, stages
+from tfrobust.models.resnets.stages import doubled_widths, stages
 from tfrobust.models.shared.blocks import ConvolutionStyle, PreActivationBlock, plain_convolution
 from tfrobust.models.shared.encoder import Encoder
 
@@ -55,7 +55,7 @@ def wide_stages(blocks: int, width: int, dropout: float, variant: str, style: Co
         dtype=dtype,
     )
     stem = plain_convolution(_STEM, style=style, dtype=dtype)
-    return stages([stem], [blocks] * 3, doubled(_STEM * width, 3), path, block)
+    return stages([stem], [blocks] * 3, doubled_widths(_STEM * width, 3), path, block)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")

@@ -55,7 +55,7 @@ def adopt_branch(model: keras.Model, branch: int) -> None:
             variable.assign(source)
 
 
-def unsynchronized(model: keras.Model) -> str:
+def synchronization_warning(model: keras.Model) -> str:
     """Return a sentence that names the batch norms which several replicas do not synchronize; "" if there are none."""
     norms = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
     names = [norm.name for norm in norms if norm.trainable and not norm.synchronized]

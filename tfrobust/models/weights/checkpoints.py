@@ -19,7 +19,7 @@ from tfrobust.models.shared.encoder import Encoder
 from tfrobust.models.vit import POOLINGS, ViT
 from tfrobust.models.weights import clip_names, residual_names, vit_names
 from tfrobust.models.weights.destinations import Destination, layer_destinations
-from tfrobust.models.weights.weight_files import StoredTensor, opened, shown
+from tfrobust.models.weights.weight_files import StoredTensor, display_name, open_tensors
 
 HEADS = ("fc", "linear", "logits", "classifier", "head")
 _PROJECTIONS = (
@@ -106,16 +106,17 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
     """
     encoder, head = (model.encoder, model.head) if hasattr(model, "encoder") else (model, None)
     _build(encoder, head)
-    with opened(path) as tensors:
-        naming, start, destinations = _match(encoder, tensors, prefix, shown(path))
-        ignored = _account(encoder, tensors, destinations, start, naming, shown(path))
+    with open_tensors(path) as tensors:
+        naming, start, destinations = _match(encoder, tensors, prefix, display_name(path))
+        ignored = _account(encoder, tensors, destinations, start, naming, display_name(path))
         if head is not None:
-            name = _head_name(tensors, start, encoder, shown(path))
+            name = _head_name(tensors, start, encoder, display_name(path))
             destinations = destinations | layer_destinations(name, _dense(head))
-            ignored = _account(encoder, tensors, destinations, start, naming, shown(path))
-        _check_function(encoder, naming, start, tensors, shown(path))
+            ignored = _account(encoder, tensors, destinations, start, naming, display_name(path))
+        _check_function(encoder, naming, start, tensors, display_name(path))
         values = {
-            name: _value(name, tensors[name], destination, shown(path)) for name, destination in destinations.items()
+            name: _value(name, tensors[name], destination, display_name(path))
+            for name, destination in destinations.items()
         }
     for name, destination in destinations.items():
         destination.assign(values[name])
@@ -150,12 +151,12 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
         InputError (a ValueError): as in `load`, or the file holds no linear classifier.
     """
     _build(encoder, None)
-    with opened(path) as tensors:
-        naming, start, destinations = _match(encoder, tensors, prefix, shown(path))
-        _account(encoder, tensors, destinations, start, naming, shown(path))
-        class_count = tensors[f"{_head_name(tensors, start, encoder, shown(path))}.weight"].shape[0]
+    with open_tensors(path) as tensors:
+        naming, start, destinations = _match(encoder, tensors, prefix, display_name(path))
+        _account(encoder, tensors, destinations, start, naming, display_name(path))
+        class_count = tensors[f"{_head_name(tensors, start, encoder, display_name(path))}.weight"].shape[0]
     if class_count < 2:
-        raise _refused(f"{shown(path)} holds a head of {class_count} class; a classifier has at least two.")
+        raise _refusal(f"{display_name(path)} holds a head of {class_count} class; a classifier has at least two.")
     head = LinearHead(class_count)
     loaded = load(_Classifier(encoder, head), path, prefix=prefix)
     images = keras.Input(tuple(encoder.input_spec.shape[1:]))
@@ -184,8 +185,8 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
         destinations = family.destinations(encoder) if naming in (None, family.name) else None
         if destinations is not None:
             return {name: destination.shape for name, destination in destinations.items()}
-    raise _refused(
-        f"{naming!r} names no {_described(encoder)}; families are {', '.join(dict.fromkeys(n.name for n in NAMINGS))}."
+    raise _refusal(
+        f"{naming!r} names no {_summary(encoder)}; families are {', '.join(dict.fromkeys(n.name for n in NAMINGS))}."
     )
 
 
@@ -194,10 +195,10 @@ def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, 
 
 def _build(encoder, head) -> None:
     if not isinstance(encoder, Encoder):
-        raise _refused(f"weights can be loaded into encoders of tfrobust only, not into {type(encoder).__name__}.")
+        raise _refusal(f"weights can be loaded into encoders of tfrobust only, not into {type(encoder).__name__}.")
     is_vit_or_clip = isinstance(encoder, ViT | R2Plus1D18 | R3D18)
     if not is_vit_or_clip and not residual_names.is_residual(encoder):
-        raise _refused(
+        raise _refusal(
             f"{type(encoder).__name__} is not supported: weights can be loaded into ResNet18, ResNet50, "
             "PreActResNet18, WideResNet, ViT, R2Plus1D18 and R3D18 with PyTorch-compatible settings. Build other "
             "networks in Keras, copy the arrays, and save a .keras file."
@@ -222,11 +223,11 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
                 matches.append((len(full.keys() & tensors.keys()), naming, start, full))
     if not any(count for count, *_ in matches):
         names = ", ".join(sorted(tensors)[:3]) or "none"
-        raise _refused(f"{where} has no known tensor names of {_described(encoder)}; its first names are {names}.")
+        raise _refusal(f"{where} has no known tensor names of {_summary(encoder)}; its first names are {names}.")
     first, *rest = sorted(matches, key=lambda match: (-match[0], len(match[2])))
     alike = sorted({start for count, _, start, _ in rest if count == first[0]} | {first[2]})
     if len(alike) > 1 and first[0] == len(first[3]):
-        raise _refused(
+        raise _refusal(
             f"{where} holds several networks, {', '.join(map(repr, alike))[:120]}: choose one with prefix=, or "
             "convert only that one."
         )
@@ -251,13 +252,13 @@ def _head_name(tensors: Tensors, prefix: str, encoder: Encoder, where: str) -> s
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        raise _refused(f"{where} holds several classifiers, {', '.join(fitting[:4])}: convert it with one.")
+        raise _refusal(f"{where} holds several classifiers, {', '.join(fitting[:4])}: convert it with one.")
     unfitting = "; ".join(
         f"{name}.weight is {list(tensors[f'{name}.weight'].shape)}"
         f"{_pooling_hint(encoder, tensors[f'{name}.weight'].shape[1])}"
         for _, _, name in heads[:3]
     )
-    raise _refused(
+    raise _refusal(
         f"{where} holds no classifier of {dim} features ({', '.join(HEADS)}){': ' + unfitting if unfitting else ''}. "
         "Add its weight and bias when you convert, or load the encoder alone."
     )
@@ -273,11 +274,11 @@ def _pooling_hint(encoder: Encoder, features: int) -> str:
 def _dense(head) -> keras.layers.Dense:
     layer = head.chain[0] if isinstance(head, LinearHead) else head
     if not isinstance(layer, keras.layers.Dense):
-        raise _refused(f"the head is {type(head).__name__}; it must be a LinearHead or a Dense layer.")
+        raise _refusal(f"the head is {type(head).__name__}; it must be a LinearHead or a Dense layer.")
     return layer
 
 
-def _ignored(tensors: Tensors, destinations: dict, prefix: str, naming: Naming) -> list[str]:
+def _ignored_names(tensors: Tensors, destinations: dict, prefix: str, naming: Naming) -> list[str]:
     unused = tuple(f"{prefix}{name}" for name in naming.unused)
     return [
         name
@@ -306,10 +307,10 @@ def _account(encoder, tensors: Tensors, destinations: dict, prefix: str, naming:
     Raises:
         InputError: a tensor is missing, left over or of another shape.
     """
-    ignored = _ignored(tensors, destinations, prefix, naming)
+    ignored = _ignored_names(tensors, destinations, prefix, naming)
     fault = _fault(tensors, destinations, ignored)
     if fault:
-        raise _refused(f"{where} is no {_described(encoder)}: {fault}")
+        raise _refusal(f"{where} is no {_summary(encoder)}: {fault}")
     return ignored
 
 
@@ -351,7 +352,7 @@ def _stem_hint(shape: list[int], here: list[int]) -> str:
     return f" (ViT.grid={side})" if side and side**2 + 1 == shape[1] else ""
 
 
-def _described(encoder) -> str:
+def _summary(encoder) -> str:
     """Describe the class and the arguments that decide its shapes: "ResNet50 (stem='cifar', width=64)"."""
     names = [name for name in ("depth", "stem", "width", "final_normalization", "patch_size") if hasattr(encoder, name)]
     settings = ", ".join(f"{name}={getattr(encoder, name)!r}" for name in names)
@@ -363,7 +364,7 @@ def _check_function(encoder, naming: Naming, prefix: str, tensors: Tensors, wher
     kind = type(encoder).__name__
     fault = naming.fault(encoder, tensors, prefix)
     if fault:
-        raise _refused(f"{where}: {fault}")
+        raise _refusal(f"{where}: {fault}")
     for argument, names, neutral in (("pixel_mean", _MEANS, 0.0), ("pixel_std", _DEVIATIONS, 1.0)):
         here = getattr(encoder, argument)
         for name, tensor in tensors.items():
@@ -372,10 +373,10 @@ def _check_function(encoder, naming: Naming, prefix: str, tensors: Tensors, wher
             there = np.asarray(tensor.read(), np.float64).reshape(-1)
             if not np.allclose(neutral if here is None else here, there, rtol=0, atol=_PIXEL_TOLERANCE):
                 values = ", ".join(f"{value:.6g}" for value in there)
-                raise _refused(f"{where}: {name} is ({values}), but {kind}.{argument} is {here}: set it to that.")
+                raise _refusal(f"{where}: {name} is ({values}), but {kind}.{argument} is {here}: set it to that.")
 
 
-def _refused(message: str) -> InputError:
+def _refusal(message: str) -> InputError:
     """Create the error with its message on one line of at most 300 characters, because names may be long."""
     return InputError(" ".join(message.split())[:300])
 
@@ -383,9 +384,9 @@ def _refused(message: str) -> InputError:
 def _value(name: str, tensor: StoredTensor, destination: Destination, where: str) -> np.ndarray:
     value = np.asarray(tensor.read()).astype(np.float32)
     if value.shape != destination.shape:
-        raise _refused(f"{where}: {name} has another shape than the file's header.")
+        raise _refusal(f"{where}: {name} has another shape than the file's header.")
     if not np.all(np.isfinite(value)):
-        raise _refused(f"{where}: {name} holds NaN or infinity.")
+        raise _refusal(f"{where}: {name} holds NaN or infinity.")
     if destination.positive and value.size and value.min() < 0:
-        raise _refused(f"{where}: {name} is a variance and has negative values.")
+        raise _refusal(f"{where}: {name} is a variance and has negative values.")
     return value

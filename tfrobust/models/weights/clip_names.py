@@ -40,13 +40,13 @@ class ClipNaming:
         destinations: dict[str, Destination] = {}
         blocks_of = [list(layers) for layers in encoder.stage_layers]
         units = len(self.stems) // 2
-        destinations |= _named(self.stems, blocks_of[0][:units])
+        destinations |= _unit_destinations(self.stems, blocks_of[0][:units])
         blocks_of[0] = blocks_of[0][units:]
         for stage, blocks in enumerate(blocks_of, start=1):
             for number, block in enumerate(blocks):
                 inside = [f"layer{stage}.{number}.{part}" for part in (*self.path, *_DOWNSAMPLE)]
-                destinations |= _named(inside[: len(self.path)], block.units)
-                destinations |= _named(inside[len(self.path) :], block.shortcut)
+                destinations |= _unit_destinations(inside[: len(self.path)], block.units)
+                destinations |= _unit_destinations(inside[len(self.path) :], block.shortcut)
         return destinations
 
     def fault(self, encoder: Encoder, tensors: dict[str, StoredTensor], prefix: str) -> str:
@@ -58,7 +58,7 @@ class ClipNaming:
         return f"dilated={encoder.dilated} as in {type(encoder).__name__}.dilated, which no file shows"
 
 
-def _named(names, units) -> dict[str, Destination]:
+def _unit_destinations(names, units) -> dict[str, Destination]:
     """Map the names of the convolution and the normalization of each unit to destinations."""
     destinations: dict[str, Destination] = {}
     for number, unit in enumerate(units):

@@ -110,10 +110,10 @@ def _named_layers(encoder: Encoder, naming: Naming) -> Iterator[tuple[str | None
     """Yield every convolution and normalization with its name in the family, None if the family has none."""
     for position, layers in enumerate(encoder.stage_layers):
         units, blocks = _split(layers)
-        yield from _numbered(units, naming, lambda kind, _: {"conv": naming.stem, "norm": naming.stem_norm}[kind])
+        yield from _chain_layers(units, naming, lambda kind, _: {"conv": naming.stem, "norm": naming.stem_norm}[kind])
         for number, block in enumerate(blocks):
             yield from _block_layers(block, naming, naming.block.format(stage=position + naming.first, block=number))
-    yield from _numbered(encoder.neck, naming, lambda kind, _: naming.final_norm)
+    yield from _chain_layers(encoder.neck, naming, lambda kind, _: naming.final_norm)
 
 
 def _split(layers) -> tuple[list, list]:
@@ -127,15 +127,15 @@ def _block_layers(block, naming: Naming, name: str) -> Iterator[tuple[str | None
     shortcut = {"conv": naming.projection, "norm": naming.projection_norm}
     plain = isinstance(block, ResidualBlock)
     path = block.units if plain else [*block.entry, *block.units]
-    yield from _numbered(path, naming, lambda kind, position: f"{name}.{inside[kind].format(place=position)}")
-    yield from _numbered(
+    yield from _chain_layers(path, naming, lambda kind, position: f"{name}.{inside[kind].format(place=position)}")
+    yield from _chain_layers(
         block.shortcut if plain else block.projection,
         naming,
         lambda kind, _: shortcut[kind] and f"{name}.{shortcut[kind]}",
     )
 
 
-def _numbered(layers, naming: Naming, name: Callable) -> Iterator[tuple[str | None, keras.layers.Layer]]:
+def _chain_layers(layers, naming: Naming, name: Callable) -> Iterator[tuple[str | None, keras.layers.Layer]]:
     """Yield the convolutions and normalizations of a chain with their names, each kind numbered separately."""
     counts = dict.fromkeys(("conv", "norm"), naming.first)
     for layer in _primitive(layers):

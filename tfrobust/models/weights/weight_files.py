@@ -47,7 +47,7 @@ def is_weights(path) -> bool:
 
 
 @contextlib.contextmanager
-def opened(path) -> Iterator[dict[str, StoredTensor]]:
+def open_tensors(path) -> Iterator[dict[str, StoredTensor]]:
     """Open a weights file as a context manager; its tensors are read one by one inside the context.
 
     Args:
@@ -75,15 +75,17 @@ def require_readable(path) -> pathlib.Path:
     path = pathlib.Path(path).expanduser()
     suffix = path.suffix.lower()
     if suffix in PICKLES:
-        raise InputError(f"{shown(path)} is a pickle, which can run code; convert it in your own torch: {CONVERSION}")
+        raise InputError(
+            f"{display_name(path)} is a pickle, which can run code; convert it in your own torch: {CONVERSION}"
+        )
     if suffix not in SUFFIXES:
-        raise InputError(f"{shown(path)} is not a weights file: use {' or '.join(SUFFIXES)}.")
+        raise InputError(f"{display_name(path)} is not a weights file: use {' or '.join(SUFFIXES)}.")
     if not path.is_file():
-        raise InputError(f"There is no weights file {shown(path)}.")
+        raise InputError(f"There is no weights file {display_name(path)}.")
     return path
 
 
-def shown(path) -> str:
+def display_name(path) -> str:
     """Return a file's name, shortened for a message."""
     name = pathlib.Path(path).name
     return name if len(name) <= 60 else f"{name[:40]}...{name[-16:]}"
@@ -99,10 +101,10 @@ def _faults(path: pathlib.Path) -> Iterator[None]:
     except archives.RefusedArchiveError as error:
         raise InputError(str(error)) from error
     except MemoryError as error:
-        raise InputError(f"{shown(path)} holds more than fits into memory.") from error
+        raise InputError(f"{display_name(path)} holds more than fits into memory.") from error
     except Exception as error:  # zipfile, zlib, NumPy and safetensors raise nine types of exceptions
         reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise InputError(f"{shown(path)} is damaged, cut short, or no {path.suffix} file: {reason}") from error
+        raise InputError(f"{display_name(path)} is damaged, cut short, or no {path.suffix} file: {reason}") from error
 
 
 def _safetensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, StoredTensor]:
@@ -112,13 +114,13 @@ def _safetensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, S
         from safetensors import safe_open
     except ImportError:
         raise InputError(
-            f"{shown(path)} is read by the package safetensors, which is missing: pip install 'tfrobust[checkpoints]', "
-            "or save the arrays with numpy.savez as .npz."
+            f"{display_name(path)} is read by the package safetensors, which is missing: pip install "
+            "'tfrobust[checkpoints]', or save the arrays with numpy.savez as .npz."
         ) from None
     with files.regular(path) as start:
         size = int.from_bytes(start.read(8), "little")
     if size > LARGEST_LIST and size < path.stat().st_size:
-        raise InputError(f"{shown(path)} is not read: its list of tensors has {size} bytes.")
+        raise InputError(f"{display_name(path)} is not read: its list of tensors has {size} bytes.")
     file = stack.enter_context(safe_open(str(path), framework="numpy"))
     tensors = {}
     for name in file.keys():  # noqa: SIM118 - not a mapping
@@ -135,11 +137,11 @@ def _npz(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, StoredTen
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
         if name == member.filename:
-            raise InputError(f"{shown(path)} holds {name[:60]!r}, which is no array; write it with numpy.savez.")
+            raise InputError(f"{display_name(path)} holds {name[:60]!r}, which is no array; write it with numpy.savez.")
         with archive.open(member) as stream:
             shape, dtype = _header(stream)
         if dtype.hasobject:
-            raise InputError(f"{shown(path)}: {name[:60]!r} is a pickled object, which is never read.")
+            raise InputError(f"{display_name(path)}: {name[:60]!r} is a pickled object, which is never read.")
         read = functools.partial(_read, path, functools.partial(_array, archive, member))
         tensors[name] = StoredTensor(shape, dtype.kind == "f", read)
     return tensors
