@@ -8,6 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from tfrobust.data.sources import cifar
 from tfrobust.data.sources.cifar import Cifar
 from tfrobust.security import pickles as restricted_pickle
 from tfrobust.security.pickles import ForbiddenPickleError, load_plain
@@ -101,7 +102,10 @@ def test_python_version_as_archive_folder_and_parent(tmp_path):
     folder = _write_folder(tmp_path / "cifar-10-batches-py", files)
     for path in (archive, folder, tmp_path):
         _check(Cifar(path=str(path)).load(), pixels, labels)
-    assert Cifar(path=str(folder), validation_size=10).load().sizes["validation"] == 10
+    data = Cifar(path=str(folder), validation_size=10).load()
+    assert data.sizes["validation"] == 10
+    assert data.note == "not the published files: 100 and 20 images in place of 50,000 and 10,000"
+    assert cifar._note(50_000, 10_000) == ""
 
 
 def test_python3_pickles(tmp_path):

@@ -20,6 +20,7 @@ from tfrobust.security.pickles import ForbiddenPickleError, load_plain
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _SHAPE = (3, 32, 32)  # the channel axis is first in the files
 _PIXELS = 3 * 32 * 32
+_PUBLISHED = (50_000, 10_000)  # training and test images of either set
 LARGEST_FILE = 2**28  # bytes of one file of the folder
 
 
@@ -88,7 +89,15 @@ class Cifar(Source):
         train = [_batch(layout, name, files[name], len(names), path) for name in layout.train]
         test = _batch(layout, layout.test, files[layout.test], len(names), path)
         images, labels = (np.concatenate(column) for column in zip(*train, strict=True))
-        return self.assemble(layout.name, names, ArrayExamples(images, labels), ArrayExamples(*test))
+        data = self.assemble(layout.name, names, ArrayExamples(images, labels), ArrayExamples(*test))
+        return dataclasses.replace(data, note=_note(len(images), len(test[1])))
+
+
+def _note(train: int, test: int) -> str:
+    """Return what distinguishes the files from the published ones, for the report; "" if they have as many images."""
+    if (train, test) == _PUBLISHED:
+        return ""
+    return f"not the published files: {train:,} and {test:,} images in place of {_PUBLISHED[0]:,} and {_PUBLISHED[1]:,}"
 
 
 def is_cifar_folder(path: pathlib.Path) -> bool:
