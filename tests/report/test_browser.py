@@ -82,6 +82,7 @@ def compared():
     return views.html(compare.arrange([*located, ("b.json", make_report())], grouped=True))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "make", [compared, lambda: render_html(make_report()), lambda: render_html(hostile_report())], ids="cmh"
 )

@@ -34,7 +34,10 @@ class Divergence(Section):
                 "absolute": [name for name in groups["divergence"] if "r_div" not in name],
             }
             lines = {
-                kind: [Line(reading.nice(name), columns[key], columns[name]) for name in own]
+                kind: [
+                    Line(reading.nice(name), columns[key], columns[name], role="attacked" * (kind == "accuracy"))
+                    for name in own
+                ]
                 for kind, own in names.items()
             }
             if names["R-DIV"]:
