@@ -92,6 +92,7 @@ def test_no_column_is_cut_and_nothing_scrolls_sideways(place, make):
         assert found["scroll"] <= width and not found["wide"], (width, found["wide"])
         assert found["plots"] == page.count('class="plot"') > 0 and not found["empty"] and not found["small"]
         assert found["height"] > 1000
+        assert width < 1024 or found["first"] < 900, "the opening fits on the first screen"
 
 
 @pytest.mark.parametrize(("mode", "page"), [("light", LIGHT_PAGE), ("dark", DARK_PAGE)])
