@@ -84,7 +84,7 @@ def test_a_reference_model_is_compared_under_the_same_attack_only():
     assert (
         opening(report).details[1] == sentence
         and sentence in html.render(report)
-        and "Compared to" in html.render(report)
+        and "Correct, undefended model" in html.render(report)
     )
     (_, table) = Attacks(report).blocks()
     assert table.header == ["Attack", "Accuracy", "Accuracy of plain/1", "Relative drop"]

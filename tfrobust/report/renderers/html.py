@@ -382,11 +382,14 @@ def _tiles(report: Report) -> str:
         reference = reference_of(report, attack.accuracy)
         if reference is not None:
             name = f"{reference.settings.get('reference', 'another model')}, same attack"
-            cells.append(_tile("Compared to", reference, "attacked", name))
+            kind = "undefended model" if reference.settings.get("undefended") else "other model"
+            cells.append(_tile(f"Correct, {kind}", reference, "attacked", name))
     lowest = parts.worst(parts.of(report, attack.accuracy.id if attack else "accuracy.clean", parts.CLASSES))
     if lowest is not None:
         when = "under attack" if attack else "without attack"
-        cells.append(_tile(f"Worst class: {lowest.name}", lowest.accuracy, "attacked" if attack else "clean", when))
+        cells.append(
+            _tile(f"Correct in worst class: {lowest.name}", lowest.accuracy, "attacked" if attack else "clean", when)
+        )
     if mean is not None:
         cells.append(_tile("Correct when corrupted", mean, "clean", "noise, blur, weather, digital"))
     return f'<div class="tiles">{"".join(cells)}</div>' if cells else ""

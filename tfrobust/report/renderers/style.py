@@ -36,7 +36,7 @@ border:1px solid var(--edge);border-radius:12px;padding:18px 22px;margin:0 0 14p
 .checks{display:inline-block;border-radius:8px;padding:4px 12px;font-size:14px}
 .answer span{font-weight:400;font-size:17px;color:var(--muted);white-space:nowrap}
 .untried{color:var(--muted);font-size:14px}
-.pair{align-self:center}
+.pair{align-self:center}.pair svg.plot{max-width:420px}
 @media (min-width:820px){.opening:has(.pair){grid-template-columns:minmax(0,1fr) minmax(0,42%)}}
 .finding{font-weight:600;margin-bottom:4px}
 .lead{color:var(--muted);margin-bottom:14px}
