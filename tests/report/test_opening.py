@@ -1,17 +1,20 @@
 """The opening of a report: a reader without knowledge of the field learns how robust the model is, and against what."""
 
 import dataclasses
+import pathlib
 
 import pytest
 from report.synthetic import attack, classes, examples, fraction, make_report
 
-from tfrobust.report import parts
+from tfrobust.report import Report, parts
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
 from tfrobust.report.reading import attack_rows
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.renderers.console import console_table
 from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Measurement, Series
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "report_version_1.json"
 
 
 def row(identity):
@@ -27,6 +30,7 @@ def row(identity):
         ("attack.pgd_l2_3.accuracy", "as turning 9 pixel values from black to white"),
         ("attack.pgd_l1_12.accuracy", "as turning 12 pixel values from black to white"),
         ("attack.prox_log_barrier_l0_5.accuracy", "replace 5 pixel values"),
+        ("attack.pgd_linf_1.2.3.accuracy", "change the image within L∞ ε = 1.2.3"),
         ("attack.pgd_linf_0.1_per_frame.accuracy", "of full scale in every frame"),
         ("attack.pgd_linf_0.1_max_frames_1.accuracy", "of full scale, in at most 1 frame"),
     ],
@@ -138,6 +142,14 @@ def test_passed_checks_are_no_praise_of_the_model(verdicts, verdict, words):
     doctor = [Finding(name, one, "") for name, one in zip("ab", verdicts, strict=False)]
     first = opening(make_report(doctor=doctor))
     assert first.verdict == verdict and words in first.checks
+
+
+def test_the_first_published_report_has_an_opening():
+    text = opening(Report.from_json(GOLDEN.read_bytes())).paragraph
+    assert text.startswith(
+        "An attacker allowed to change every pixel by up to 20 % of full scale makes this model wrong on 36"
+    )
+    assert text.endswith("The evaluation itself was not checked: the doctor did not run.")
 
 
 def test_groups_and_other_attacks_with_classes():

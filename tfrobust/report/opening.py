@@ -14,6 +14,7 @@ from tfrobust.report.schema import Report
 from tfrobust.report.sections.examples import Example, Examples
 from tfrobust.structs import Measurement
 
+_LONGEST_NAME = 80
 # Budgets besides the main one that the opening mentions.
 _MOST_BUDGETS = 2
 # Settings of a reference's number that do not describe the attack.
@@ -81,6 +82,11 @@ def reference_of(report: Report, accuracy: Measurement) -> Measurement | None:
     return None if protocol.differences(accuracy, alike) else other
 
 
+def reference_name(accuracy: Measurement) -> str:
+    """Return the name of the model that an accuracy of a reference belongs to."""
+    return str(accuracy.settings.get("reference", "unnamed"))[:_LONGEST_NAME]
+
+
 def of_hundred(share: float, examples: str = "images") -> str:
     """Return a share in words: "34 of 100 images", "none of the images", "fewer than 1 of 100 images".
 
@@ -99,7 +105,10 @@ def of_hundred(share: float, examples: str = "images") -> str:
 
 def power(row: AttackRow) -> str:
     """Return what an attack may change, in plain words: "change every pixel by up to 10 % of full scale"."""
-    size = float(row.epsilon)
+    try:
+        size = float(row.epsilon)
+    except ValueError:  # an id of another program
+        return f"change the image within {row.budget}"
     per_frame = " in every frame" if row.frames.startswith("_per_frame") else ""
     _, _, count = row.frames.partition("_max_frames_")
     frames = f", in at most {count} frame{'s' * (count != '1')}" if count else ""
@@ -155,7 +164,7 @@ def _compared(report: Report, row: AttackRow | None) -> list[str]:
         guess = f"; guessing among {count} classes is wrong on {of_hundred(1 - 1 / count)}" if count > 1 else ""
         return [f"No other model was measured for comparison{guess}."]
     settings = other.settings
-    name = settings.get("reference", "unnamed")
+    name = reference_name(other)
     kind = "An undefended model" if settings.get("undefended") else "Another model"
     clean = _known(report, "reference.accuracy.clean")
     without = f", and on {of_hundred(1 - clean.value, '').strip()} without one" if clean else ""

@@ -22,7 +22,7 @@ from tfrobust.report.blocks import (
 )
 from tfrobust.report.blocks import plain as plain_cell
 from tfrobust.report.blocks.plots import BAND, BAR, Key, prefix
-from tfrobust.report.opening import Opening, main_attack, opening, reference_of
+from tfrobust.report.opening import Opening, main_attack, opening, reference_name, reference_of
 from tfrobust.report.renderers.style import NESTED_STYLE, STYLE
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.attacks import Attacks
@@ -381,7 +381,7 @@ def _tiles(report: Report) -> str:
         cells.append(_tile("Correct under attack", attack.accuracy, "attacked", note))
         reference = reference_of(report, attack.accuracy)
         if reference is not None:
-            name = f"{reference.settings.get('reference', 'another model')}, same attack"
+            name = f"{reference_name(reference)}, same attack"
             kind = "undefended model" if reference.settings.get("undefended") else "other model"
             cells.append(_tile(f"Correct, {kind}", reference, "attacked", name))
     lowest = parts.worst(parts.of(report, attack.accuracy.id if attack else "accuracy.clean", parts.CLASSES))

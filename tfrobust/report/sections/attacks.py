@@ -11,6 +11,8 @@ from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, accuracy_curves, joined
 from tfrobust.structs import Measurement
 
+_LONGEST_NAME = 80
+
 
 class Curve(Section):
     """Accuracy against epsilon for each attack, as a plot and as a table."""
@@ -153,8 +155,8 @@ class Attacks(Section):
         if len(self._counts) == 1:
             header, found = header[:-1], [row[:-1] for row in found]
         if any(references):
-            name = next(filter(None, references)).settings.get("reference", "reference")
-            header.insert(2, f"Accuracy of {name}")
+            name = str(next(filter(None, references)).settings.get("reference", "reference"))
+            header.insert(2, f"Accuracy of {name[:_LONGEST_NAME]}")
             found = [[*row[:2], other, *row[2:]] for row, other in zip(found, references, strict=True)]
         return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, found)]
 
