@@ -1,0 +1,121 @@
+"""Lowered training steps: their parameters and summaries, and that JAX's client computes what TensorFlow does."""
+
+import json
+import subprocess
+import sys
+import venv
+
+import keras
+import numpy as np
+import pytest
+
+from conformance import methods as battery
+from tfrobust.errors import InputError
+from tfrobust.models.heads.linear import LinearHead
+
+ACCELERATOR = "tools/benchmarks/accelerator"
+# One row of each method.
+ROWS = [
+    row
+    for row in battery.ROWS
+    if row == "supervised_contrastive" or not any(row.startswith(f"{other}_") for other in battery.ROWS)
+]
+
+
+@pytest.fixture
+def tools(load):
+    return load("_recipes", "arrays", "lower")
+
+
+def test_both_sides_make_the_same_parameters(tools):
+    entries = [
+        {"kind": "images", "shape": [2, 3, 3, 1], "dtype": "float32"},
+        {"kind": "labels", "shape": [50], "dtype": "int32", "classes": 4},
+        {"kind": "drawn", "shape": [100, 100], "dtype": "float32", "mean": 2.0, "deviation": 0.5},
+        {"kind": "drawn", "shape": [5], "dtype": "float32", "mean": 3.0, "deviation": 0.0},
+    ]
+    images, labels, drawn, constant = (tools.arrays.made(entry, number) for number, entry in enumerate(entries))
+    assert images.shape == (2, 3, 3, 1) and 0 <= images.min() < images.max() < 1
+    assert set(labels) == {0, 1, 2, 3} and labels.dtype == np.int32
+    assert abs(drawn.mean() - 2) < 0.05 and abs(drawn.std() - 0.5) < 0.05
+    assert (constant == 3).all() and (tools.arrays.made(entries[2], 2) == drawn).all()
+    assert (tools.arrays.made(entries[2], 3) != drawn).any()
+
+
+@pytest.mark.parametrize(
+    "value", [np.arange(6, dtype=np.int64).reshape(2, 3), np.float32(1.5), np.zeros((0, 3), "float32")]
+)
+def test_small_parameters_return_from_their_bytes(tools, value):
+    value = np.asarray(value)
+    returned = tools.arrays.made(tools.lower.describe(value), 7)
+    assert returned.dtype == value.dtype and returned.shape == value.shape and (returned == value).all()
+
+
+def test_a_summary_shows_a_change(tools):
+    value = np.random.default_rng(0).normal(size=(40, 50))
+    expected = tools.arrays.summary(value)
+    assert tools.arrays.difference(value, expected) == 0.0
+    assert 0.009 < tools.arrays.difference(1.01 * value, expected) < 0.011
+    assert tools.arrays.difference(value.T, expected) == float("inf")
+
+
+@pytest.mark.parametrize("name", ["trades", "trades-digits-x-float32", "trades-digits-8-float16"])
+def test_a_wrong_name_of_a_program_is_refused(tools, name):
+    with pytest.raises(InputError, match="METHOD-NETWORK-BATCH-PRECISION"):
+        tools.lower.split(name)
+
+
+@pytest.fixture(scope="session")
+def jax_python(tmp_path_factory):
+    """An environment with JAX and without TensorFlow."""
+    folder = tmp_path_factory.mktemp("jax")
+    venv.create(folder, with_pip=True)
+    installed = subprocess.run([folder / "bin" / "pip", "install", "-q", "jax"], capture_output=True, text=True)
+    if installed.returncode:
+        pytest.skip(f"JAX cannot be installed: {installed.stderr.strip()[-200:]}")
+    return folder / "bin" / "python"
+
+
+def lowered(tools, row: str, folder):
+    keras.utils.set_random_seed(0)
+    method = battery.ROWS[row](battery.encoder(), LinearHead(battery.CLASSES), seed=1)
+    shape = battery.example_shape(row)
+    method.build((None, *shape))
+    method.compile(keras.optimizers.SGD(0.05, momentum=0.9), jit_compile=False)
+    method.optimizer.build(method.trainable_variables)
+    examples = {"kind": "images", "shape": [8, *shape], "dtype": "float32"}
+    if row in battery.TEXT_ROWS:
+        examples = {"kind": "labels", "shape": [8, *shape], "dtype": "int32", "classes": battery.WORDS}
+    labels = {"kind": "labels", "shape": [8], "dtype": "int32", "classes": battery.CLASSES}
+    tools.lower.write(row, folder, *tools.lower.lowered(lambda *data: method.train_step(data), [examples, labels]))
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("row", ROWS)
+def test_every_step_is_a_whole_program_that_jax_runs_alike(tools, jax_python, row, tmp_path):
+    lowered(tools, row, tmp_path)
+    root = tools._recipes.ROOT
+    command = [
+        jax_python,
+        root / ACCELERATOR / "run.py",
+        tmp_path,
+        tmp_path / "results",
+        f"--programs={row}",
+        "--rounds=1",
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    document = json.loads((tmp_path / "results" / f"{row}.json").read_text())
+    assert "error" not in document, document
+    assert document["largest_difference"]["returned"] < 1e-4, document
+    assert document["largest_difference"]["written"] < 1e-3, document
+
+
+@pytest.mark.rest
+def test_the_tool_lowers_named_programs_once(tools, tmp_path):
+    command = [sys.executable, tools._recipes.ROOT / ACCELERATOR / "lower.py", tmp_path]
+    flag = "--programs=bare_gradient-digits-4-float32"
+    for expected in ("[1/1] bare_gradient-digits-4-float32", ""):
+        done = subprocess.run([*command, flag], check=True, capture_output=True, text=True)
+        assert done.stdout.strip() == expected
+    assert (tmp_path / "order.txt").read_text().split() == ["bare_gradient-digits-4-float32"]
+    assert json.loads((tmp_path / "bare_gradient-digits-4-float32.json").read_text())["feedback"] == {}

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Time the same training steps in PyTorch, eager and compiled, with channels last: the peer of run.py.
+
+    python torch_step.py RESULTS [--rounds=30] [--programs=NAME,NAME] [--folder=FOLDER]
+
+Each program, named as in lower.py, leaves two files torch-....json. With --folder the convolutions get the weights of
+the lowered program, so that the losses can be compared. Adversarial training makes the clean pass that tfrobust makes.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+
+import arrays
+import torch
+from torch import nn
+from torch.nn import functional
+
+STEPS = 5  # of a round
+EPSILON, ATTACK_STEPS = 8 / 255, 10
+STAGES = {"resnet18": ((64, 1), (128, 2), (256, 2), (512, 2)), "wide_resnet28x10": ((160, 1), (320, 2), (640, 2))}
+BLOCKS = {"resnet18": 2, "wide_resnet28x10": 4}
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions and a shortcut; normalized before them (wide) or behind them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, wide: bool):
+        super().__init__()
+        self.wide = wide
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(inputs if wide else outputs), nn.BatchNorm2d(outputs)])
+        self.shortcut = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            if not wide:
+                self.shortcut = nn.Sequential(self.shortcut, nn.BatchNorm2d(outputs))
+
+    def forward(self, hidden):
+        """Return the output of the block."""
+        if self.wide:
+            active = functional.relu(self.norms[0](hidden))
+            inner = self.second(functional.relu(self.norms[1](self.first(active))))
+            skipped = hidden if isinstance(self.shortcut, nn.Identity) else self.shortcut(active)
+            return inner + skipped
+        inner = functional.relu(self.norms[0](self.first(hidden)))
+        return functional.relu(self.norms[1](self.second(inner)) + self.shortcut(hidden))
+
+
+class Network(nn.Module):
+    """A residual network for 32x32 images, as a user of PyTorch writes it."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        wide = name.startswith("wide")
+        width = 16 if wide else 64
+        layers = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
+        if not wide:
+            layers += [nn.BatchNorm2d(width), nn.ReLU()]
+        for outputs, stride in STAGES[name]:
+            for number in range(BLOCKS[name]):
+                layers.append(Block(width, outputs, stride if number == 0 else 1, wide))
+                width = outputs
+        layers += [nn.BatchNorm2d(width), nn.ReLU()] if wide else []
+        self.body, self.head = nn.Sequential(*layers), nn.Linear(width, 10)
+
+    def forward(self, images):
+        """Return the logits, float32 [b, 10]."""
+        return self.head(self.body(images).mean((2, 3))).float()
+
+
+def fill(network: nn.Module, description: dict) -> None:
+    """Copy the drawn kernels of a lowered program into the convolutions: the next of the same shape for each."""
+    kernels = [
+        (entry, number)
+        for number, entry in enumerate(description["parameters"])
+        if len(entry["shape"]) == 4 and entry.get("deviation", 1) > 0 and entry["kind"] in ("drawn", "stored")
+    ]
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            outputs, inputs, height, width = module.weight.shape
+            position = next(
+                i for i, (entry, _) in enumerate(kernels) if entry["shape"] == [height, width, inputs, outputs]
+            )
+            value = torch.from_numpy(arrays.made(*kernels.pop(position)).copy())
+            module.weight.data.copy_(value.permute(3, 2, 0, 1))
+
+
+class Step:
+    """A training step on one batch that stays on the device.
+
+    Args:
+        kind: adversarial_training, trades, bare_gradient or bare_training.
+        network: the name of the network.
+        batch: rows.
+        precision: float32, tf32 or mixed_bfloat16.
+        compiled: whether torch.compile compiles the network.
+        description: of the lowered program, for its weights and images.
+    """
+
+    def __init__(self, kind: str, network: str, batch: int, precision: str, compiled: bool, description: dict | None):
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.benchmark = True
+        torch.manual_seed(0)
+        model = Network(network)
+        if description:
+            fill(model, description)
+            batch_images, labels = (arrays.made(description["parameters"][number], number) for number in (0, 1))
+            images, labels = torch.from_numpy(batch_images).permute(0, 3, 1, 2), torch.from_numpy(labels).long()
+        else:
+            images, labels = torch.rand(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+        self.images = images.to(self.device, memory_format=torch.channels_last)
+        self.labels = labels.to(self.device)
+        self.model = model.to(self.device, memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.05, momentum=0.9)
+        self.forward = torch.compile(self.model) if compiled else self.model
+        self.low, self.kind = precision == "mixed_bfloat16", kind
+
+    def logits(self, images):
+        """Return logits in the precision of the step."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.low):
+            return self.forward(images)
+
+    def perturb(self):
+        """Return adversarial images by PGD in inference mode, from a uniform start."""
+        self.model.eval()
+        clean = self.logits(self.images).detach().softmax(1) if self.kind == "trades" else None
+        points = (self.images + torch.empty_like(self.images).uniform_(-EPSILON, EPSILON)).clamp(0, 1)
+        for _ in range(ATTACK_STEPS):
+            points.requires_grad_(True)
+            logits = self.logits(points)
+            if clean is None:
+                loss = functional.cross_entropy(logits, self.labels, reduction="sum")
+            else:
+                loss = functional.kl_div(logits.log_softmax(1), clean, reduction="sum")
+            (gradient,) = torch.autograd.grad(loss, points)
+            points = points.detach() + 2.5 * EPSILON / ATTACK_STEPS * gradient.sign()
+            points = torch.minimum(torch.maximum(points, self.images - EPSILON), self.images + EPSILON).clamp(0, 1)
+        self.model.train()
+        return points
+
+    def __call__(self):
+        """Run the step; return its loss, on the device."""
+        if self.kind == "bare_gradient":
+            self.model.eval()
+            points = self.images.detach().requires_grad_(True)
+            loss = functional.cross_entropy(self.logits(points), self.labels)
+            return torch.autograd.grad(loss, points)[0].sum()
+        if self.kind == "bare_training":
+            loss = functional.cross_entropy(self.logits(self.images), self.labels)
+        else:
+            loss = self._robust(self.perturb())
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _robust(self, points):
+        if self.kind == "trades":
+            clean, attacked = self.logits(self.images), self.logits(points)
+            divergence = functional.kl_div(attacked.log_softmax(1), clean.softmax(1), reduction="batchmean")
+            return functional.cross_entropy(clean, self.labels) + 6 * divergence
+        with torch.no_grad():
+            self.logits(self.images)
+        return functional.cross_entropy(self.logits(points), self.labels)
+
+
+def measure(name: str, rounds: int, compiled: bool, description: dict | None) -> dict:
+    """Time one program; see run.py."""
+    kind, network, batch, precision = name.split("-")
+    step = Step(kind, network, int(batch), precision, compiled, description)
+    cuda = step.device.type == "cuda"
+    started = time.perf_counter()
+    loss = float(step())
+    first, measured = time.perf_counter() - started, []
+    for number in range(rounds + 2):
+        if cuda:
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(STEPS):
+            result = step()
+        float(result)
+        if number > 1:
+            measured.append((time.perf_counter() - started) / STEPS)
+    quartiles = statistics.quantiles(measured, n=4) if len(measured) > 1 else measured * 3
+    return {
+        "program": name,
+        "compiled": compiled,
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "software": {"torch": torch.__version__},
+        "first_step_seconds": first,
+        "loss": loss,
+        "step_seconds": {"n": len(measured), "median": statistics.median(measured), "quartiles": quartiles[::2]},
+        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+    }
+
+
+def main() -> None:
+    """Measure the programs that this file can train, eager and compiled."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("results", type=pathlib.Path)
+    flags.add_argument("--rounds", type=int, default=30)
+    flags.add_argument("--programs", required=True, help="names, by comma")
+    flags.add_argument("--folder", type=pathlib.Path, help="that of the lowered programs, for their weights")
+    flags.add_argument("--eager_only", action="store_true", help="leave out torch.compile")
+    chosen = flags.parse_args()
+    chosen.results.mkdir(parents=True, exist_ok=True)
+    for name in chosen.programs.split(","):
+        description = json.loads((chosen.folder / f"{name}.json").read_text()) if chosen.folder else None
+        for compiled in (False,) if chosen.eager_only else (False, True):
+            try:
+                document = measure(name, chosen.rounds, compiled, description)
+            except Exception as error:  # the others still run
+                document = {"program": name, "compiled": compiled, "error": f"{type(error).__name__}: {error}"[:500]}
+            kind = "compiled" if compiled else "eager"
+            (chosen.results / f"torch-{kind}-{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+            print(
+                json.dumps({key: document.get(key) for key in ("program", "compiled", "step_seconds", "error")}),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
