@@ -7,7 +7,7 @@ import pytest
 from faults import processes
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
-FOLDERS = (TOOLS, TOOLS / "benchmarks", TOOLS / "golden")
+FOLDERS = (TOOLS, TOOLS / "benchmarks", TOOLS / "benchmarks" / "accelerator", TOOLS / "golden")
 
 
 def place(name: str) -> pathlib.Path:
