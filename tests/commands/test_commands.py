@@ -1,13 +1,16 @@
 """The commands: which flags reach which function, and mistakes that end with 2 before anything is written."""
 
+import dataclasses
+import json
 import pathlib
 import subprocess
 import sys
 
 import pytest
+from report.synthetic import make_report
 
 from tfrobust.commands import __main__ as console
-from tfrobust.commands import compare, evaluate, export, run, train
+from tfrobust.commands import compare, evaluate, export, published, run, train
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -70,10 +73,30 @@ def test_evaluate_hands_its_flags_on(asked):
         "dry_run": False,
         "budget": None,
     }
+    kept |= {"signature": None, "channels_first": False}
     kept |= {"bounds": (0.0, 1.0), "allow_downloads": False}
     assert runtime == {"model": "m", "logits_output": "logits", **kept}
     for verbose, flag in enumerate(["--quiet", "--verbose"]):
         assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose
+
+
+def test_published_rows_stand_below_a_comparison(tmp_path, capsys, monkeypatch):
+    report = make_report(name="mine")
+    report = dataclasses.replace(report, data=report.data | {"name": "cifar10"})
+    (tmp_path / "robustness_report.json").write_text(report.to_json())
+    monkeypatch.chdir(tmp_path)
+    flags = [str(tmp_path), "--output=page.html", "--published"]
+    row = "TRADES, beta = 6 (Table 4)"
+    for end, line in (("table", f"  {row}  "), ("markdown", f"| {row} | Nat. 76.1, PGD 51.9, mPGD 38.2, AA 36.3 |")):
+        assert compare.main([*flags[:-1], "--published=cifar10_resnet20", f"--format={end}"]) == 0
+        assert "Paper 003: Bui et al. 2021: CIFAR-10, ResNet20" in (text := capsys.readouterr().out) and line in text
+    assert compare.main([*flags[:-1], "--published=cifar10_resnet20", "--format=json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["published"]
+    assert table["base"] == "cifar10_resnet20" and [row, "Nat. 76.1, PGD 51.9, mPGD 38.2, AA 36.3"] in table["rows"]
+    assert compare.main([*flags[:-1], "--published=cifar10_resnet21"]) == 2
+    assert "no table in gin/papers is about 'cifar10_resnet21'; name one of cifar10_resnet20" in capsys.readouterr().err
+    bases = {table.base for table in published.tables("", ["cifar10"])}
+    assert {"cifar10_resnet20", "cifar10_c_resnet56"} <= bases and "cifar100_resnet20" not in bases
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,16 @@ def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, 
     assert len(said) == (zero_from is not None) and all(line.startswith(expected) for line in said)
 
 
+def test_boundaries_of_another_batch_size_are_said(caplog):
+    def piecewise(*boundaries):
+        values = [0.1 / 10**index for index in range(len(boundaries) + 1)]
+        return keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay(list(boundaries), values))
+
+    (said,) = spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 19, 40))
+    assert "changes at steps 10, 19, 40, and 2 of these come after the last of 20: boundaries count steps" in said
+    assert not spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 18))
+
+
 def free(**parts):
     return FreeAdversarialTraining(
         encoder(), LinearHead(10), threat=ThreatModel(epsilon=0.2), rows=128, replays=4, **parts

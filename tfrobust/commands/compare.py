@@ -1,11 +1,13 @@
 """The command `python -m tfrobust.compare`: one table and one HTML page over many reports."""
 
 import argparse
+import dataclasses
+import json
 import pathlib
 import shutil
 import sys
 
-from tfrobust.commands import failures
+from tfrobust.commands import failures, published
 from tfrobust.commands.flags import Parser
 from tfrobust.errors import InputError
 
@@ -29,6 +31,8 @@ def parser() -> Parser:
     )
     flags.add_argument("--strict", action="store_true", help="refuse reports whose numbers may not be compared")
     flags.add_argument("--format", choices=("table", "markdown", "json"), default="table", help="default: table")
+    what = "also print the published rows of a base of gin/papers, such as cifar10_resnet20; default: of the same data"
+    flags.add_argument("--published", metavar="BASE", nargs="?", const="", help=what)
     flags.add_argument(
         "--gap_from", metavar="NAME", help="show the share of the gap between this model's relative drops"
     )
@@ -59,13 +63,20 @@ def run(flags: argparse.Namespace) -> None:
         first, *others = comparison.notes
         more = f" (and {len(others)} more)" if others else ""
         raise InputError(f"these reports are not comparable: {first[:200]}{more} Without --strict they are marked.")
+    papers = []
+    if flags.published is not None:
+        papers = published.tables(flags.published, sorted({report.data["name"] for _, report in reports}))
     if flags.format == "json":
         text = compare_views.as_json(comparison)
+        if papers:
+            text = json.dumps(json.loads(text) | {"published": list(map(dataclasses.asdict, papers))}, indent=1)
     elif flags.format == "markdown":
         text = compare_views.markdown(comparison, ends)
+        text += f"\n\n{published.markdown(papers)}" if papers else ""
     else:
         width = shutil.get_terminal_size((100, 0)).columns  # 100 if it is not a terminal
         text = compare_views.table(comparison, ends, width)
+        text += f"\n\n{published.text(papers)}" if papers else ""
     page = compare_views.html(comparison, ends)
     output = pathlib.Path(flags.output)
     output.parent.mkdir(parents=True, exist_ok=True)

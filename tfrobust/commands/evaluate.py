@@ -40,6 +40,11 @@ def parser() -> Parser:
     what = "another model of the same classes, which transfer attacks search: what a .tflite file was converted from"
     flags.add_argument("--surrogate", metavar="DIR|FILE", help=what)
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
+    flags.add_argument(
+        "--signature", metavar="NAME", help="signature of a foreign SavedModel; default: serving_default"
+    )
+    what = "a foreign model takes images [b, c, h, w], channels first"
+    flags.add_argument("--channels_first", action="store_true", help=what)
     what = "range of pixels that a foreign model takes, such as 0,255; data and EPSILON stay in [0, 1]; default: 0,1"
     flags.add_argument("--bounds", metavar="LOW,HIGH", type=_bounds, default=(0.0, 1.0), help=what)
     what = (
@@ -73,6 +78,8 @@ def run(flags: argparse.Namespace):
         allow_downloads=flags.allow_downloads,
         model=hub.local(flags.model),
         logits_output=flags.logits_output,
+        signature=flags.signature,
+        channels_first=flags.channels_first,
         bounds=flags.bounds,
         surrogate=flags.surrogate,
         output=flags.output or default_output(flags.model, flags.gin_file),

@@ -21,6 +21,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.full import FullDoctor
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
+from tfrobust.evaluation.engine import layout
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Evaluator, Setting
 from tfrobust.evaluation.engine.chunks import Shard
@@ -233,6 +234,8 @@ def evaluate(
     encoder: Callable[..., keras.Model] | None = None,
     seed: int = 0,
     logits_output: str | None = None,
+    signature: str | None = None,
+    channels_first: bool = False,
     bounds: tuple[float, float] = (0.0, 1.0),
     surrogate: str | None = None,
     reference: LocalPath | None = None,
@@ -258,6 +261,8 @@ def evaluate(
         encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
         seed: seed of the attacks; 0 takes the seed of the export's own report.
         logits_output: name of the output that holds the logits, for a model that tfrobust did not export.
+        signature: name of the signature of such a SavedModel; None: `serving_default`.
+        channels_first: True for such a model that takes images [b, c, h, w], and so does its surrogate.
         bounds: (low, high) of the pixels that the model and its surrogate take, if tfrobust did not export it; the data
             and the radii of the evaluators stay in [0, 1].
         surrogate: another model of the same classes, which transfer attacks search; None: the model's own, if any. Its
@@ -292,13 +297,18 @@ def evaluate(
     earlier = artifacts.earlier_report(model)
     if earlier and bounds != (0.0, 1.0):
         raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave --bounds out.")
+    if earlier and (channels_first or signature):
+        flag = "--channels_first" if channels_first else "--signature"
+        raise InputError(f"{model[-100:]} has a report of tfrobust, whose exports do not need {flag}: leave it out.")
     known = artifacts.known_training(model, earlier)
     naming = (earlier or (surrogate and artifacts.earlier_report(surrogate))) if data is None else None
     if data is None:
         data = artifacts.named_source(model, naming)
     attacked = any(evaluator not in evaluator.without_gradients() for evaluator in evaluators)
     use = Use(batch_size=batch_size, gradient_batch=batch_size if attacked else predictors.GRADIENT_PROBES)
+    use = dataclasses.replace(use, signature=signature or use.signature)
     opening = {"model": model, "encoder": encoder, "logits_output": logits_output, "surrogate": surrogate}
+    opening["channels_first"] = channels_first
     with artifacts.named_by(naming, model):
         predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use, bounds)
     evaluators = with_reference(evaluators, reference, dataset)
@@ -335,6 +345,8 @@ def evaluate(
         started = time.monotonic()
         outcome = run_evaluation(evaluators, setting, cache_directory=cache)
     taken = {} if bounds == (0.0, 1.0) else {"model_bounds": list(bounds)}
+    taken |= {"channels_first": True} if channels_first else {}
+    taken |= {"signature": signature} if signature else {}
     identifying = taken | {"seed": setting.seed} | artifacts.limit_facts(attacked_examples)
     known_model = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
     identity = {name: known_model[name] for name in ("name", "version")}
@@ -501,7 +513,10 @@ def _predictor(
     logits_output: str | None,
     surrogate: str | None,
     use: Use,
+    channels_first: bool = False,
 ) -> predictors.Predictor:
+    if channels_first:
+        return layout.channels_last(_predictor(model, encoder, logits_output, surrogate, use))
     if surrogate is not None:
         found = _predictor(model, encoder, logits_output, None, use)
         return found.with_surrogate(predictors.load(surrogate, use=use))

@@ -123,6 +123,13 @@ class Stage:
                     f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to {steps}, less "
                     "the steps of a warm-up."
                 )
+        boundaries = getattr(optimizer._learning_rate, "boundaries", None) or ()
+        late = [boundary for boundary in boundaries if boundary >= steps - 1]
+        if late:
+            said.append(
+                f"{name}: the learning rate changes at steps {', '.join(map(str, boundaries))}, and {len(late)} of "
+                f"these come after the last of {steps}: boundaries count steps of this BATCH_SIZE, so scale them."
+            )
         rule = getattr(self.method, "false_negatives", None)
         if getattr(rule, "needs_pseudo_labels", False) and self.epochs <= rule.every:
             said.append(

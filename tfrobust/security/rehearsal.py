@@ -45,6 +45,7 @@ class Use:
             `.keras` file is `saving.rehearsed`; for other models TensorFlow's or LiteRT's own loader is sufficient.
         options: more arguments of `opener`, numbers and texts.
         modules: modules to import before, such as those of a user's own layers.
+        signature: the signature of a SavedModel that is called.
     """
 
     batch_size: int = 2
@@ -53,6 +54,7 @@ class Use:
     opener: str = ""
     options: dict = dataclasses.field(default_factory=dict)
     modules: tuple[str, ...] = ()
+    signature: str = rehearsal_process.SIGNATURE
 
 
 # Of a command that says no more.

@@ -10,6 +10,7 @@ list of a verb and a fault, "" if there is none. Exit code 0: it has printed tha
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -60,7 +61,7 @@ def rehearse(model: str, use: dict | None = None) -> list[str]:
             loaded = _loaded_litert(model) if os.path.isfile(model) else _loaded_program(model)
         except BaseException as error:
             return ["load", _fault(error)]
-        prepare = _litert if os.path.isfile(model) else _program
+        prepare = _litert if os.path.isfile(model) else functools.partial(_program, use.get("signature") or SIGNATURE)
         verdict = _rehearsed(lambda: prepare(loaded, model), use)
         if verdict[1] or not use.get("opener"):
             return verdict
@@ -207,15 +208,15 @@ def _loaded_program(directory: str):
     return tf.saved_model.load(directory)
 
 
-def _program(loaded, directory: str):
+def _program(name: str, loaded, directory: str):
     """Return the signature of a SavedModel, whose variables are read, too."""
     _read_variables(loaded, directory)
-    signature = loaded.signatures[SIGNATURE]
+    signature = loaded.signatures[name]
     ((key, specification),) = signature.structured_input_signature[1].items()
 
     def function(batch):
-        outputs = loaded.signatures[SIGNATURE](**{key: batch})
-        return [outputs[name] for name in sorted(outputs)]
+        outputs = loaded.signatures[name](**{key: batch})
+        return [outputs[output] for output in sorted(outputs)]
 
     return function, list(specification.shape), specification.dtype.name
 

@@ -265,6 +265,10 @@ def _images(folder: pathlib.Path, grouped: bool = False) -> list[str]:
 
 
 def _class_names(folder: pathlib.Path, grouped: bool) -> tuple[str, ...]:
+    if not _folders(folder):
+        suffixes = collections.Counter(_suffix(name) or "nameless" for name in _remaining_entries(folder, ()))
+        listed = ", ".join(f"{count:,} {suffix} file{'s' * (count > 1)}" for suffix, count in suffixes.most_common(4))
+        raise InputError(f"{shorten(folder)} has no folder per class, only {shorten(listed, 100) or 'nothing'}.")
     names = check_class_names(_folders(folder), shorten(folder))
     for name in names:
         if not _images(folder / name, grouped):

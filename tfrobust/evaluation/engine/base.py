@@ -323,6 +323,8 @@ def checked_examples(images, labels, predictor: Predictor) -> tuple[np.ndarray, 
     have, expected = images.shape[1:], tuple(predictor.image_shape)
     if len(have) != len(expected) or any(want not in (None, size) for want, size in zip(expected, have, strict=True)):
         remedy = arrays.channels_first(images.shape)
+        if len(have) >= 3 and expected == (*have[:-3], have[-1], have[-3], have[-2]):
+            remedy = ": its channels come first, so add --channels_first, or transpose in a function around it"
         raise InputError(f"Examples have the shape {have}, but {predictor.name} takes {expected}{remedy}.")
     labels = checks.label_ids(labels, len(images))
     if labels.max() >= predictor.class_count:

@@ -26,7 +26,6 @@ from tfrobust.ops import probabilities
 from tfrobust.security import keras_files, litert_files, rehearsal, saved_models
 from tfrobust.security.rehearsal import A_FEW, Use
 
-_SIGNATURE = "serving_default"
 _OPENER = f"{__name__}:opened"
 _PROBE_SIZE = 32
 # Images whose gradient `as_logits` computes.
@@ -353,12 +352,12 @@ def network_of(model: keras.Model) -> dict:
 
 
 def from_saved_model(directory: str, logits_output: str | None = None, use: Use = A_FEW) -> Predictor:
-    """Make a predictor from a SavedModel's `serving_default`.
+    """Make a predictor from a SavedModel.
 
     Args:
         directory: holds saved_model.pb.
         logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
-        use: how it will be called, for its rehearsal.
+        use: how it will be called, for its rehearsal; by default its signature `serving_default`.
 
     Returns:
         The predictor.
@@ -370,14 +369,16 @@ def from_saved_model(directory: str, logits_output: str | None = None, use: Use 
     name = f"{folder.parent.name}/{folder.name}" if folder.name.isdecimal() else folder.name
     loaded = saved_models.load(directory, use)
     with rehearsal.limited(directory, use), saved_models.answering(name, (Exception,)):
-        return _from_loaded(loaded, directory, name, logits_output)
+        return _from_loaded(loaded, directory, name, logits_output, use.signature)
 
 
-def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -> Predictor:
+def _from_loaded(loaded, directory: str, name: str, logits_output: str | None, called: str) -> Predictor:
     signatures = saved_models.signatures(loaded)
-    if _SIGNATURE not in signatures:
-        raise InputError(f"{directory} has no signature {_SIGNATURE!r}; it has {sorted(signatures)}."[:300])
-    signature = signatures[_SIGNATURE]
+    if called not in signatures:
+        raise InputError(
+            f"{directory} has no signature {called!r}; set --signature to one of {sorted(signatures)}."[:300]
+        )
+    signature = signatures[called]
     inputs = signature.structured_input_signature[1]
     if len(inputs) != 1:
         raise InputError(
@@ -395,7 +396,7 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None) -
     def output_of(images, which):
         # The loaded object owns the variables: this reference keeps them alive as long as the function.
         with saved_models.answering(name, (Exception,)):
-            return loaded.signatures[_SIGNATURE](**{key: tf.cast(images, spec.dtype)})[which]
+            return loaded.signatures[called](**{key: tf.cast(images, spec.dtype)})[which]
 
     logits = functools.partial(output_of, which=output)
     promised = signature.structured_outputs[output]

@@ -22,6 +22,7 @@ CONVERSION = (
     """python -c "import torch,numpy as n;d=torch.load('in.pth','cpu',weights_only=True);"""
     """d=d.get('state_dict',d);n.savez('out.npz',**{k:v.float().numpy()for k,v in d.items()})\""""
 )
+_LONGEST_LINE = 300  # of a message
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -75,9 +76,10 @@ def require_readable(path) -> pathlib.Path:
     path = pathlib.Path(path).expanduser()
     suffix = path.suffix.lower()
     if suffix in PICKLES:
-        raise InputError(
-            f"{display_name(path)} is a pickle, which can run code; convert it in your own torch: {CONVERSION}"
-        )
+        reason = f"{display_name(path)} is a pickle, which can run code; convert it in your own torch: "
+        line = CONVERSION.replace("in.pth", path.name).replace("out.npz", f"{path.stem}.npz")
+        plain = path.name.isprintable() and not set("'\"$`\\!").intersection(path.name)
+        raise InputError(reason + (line if plain and len(reason + line) <= _LONGEST_LINE else CONVERSION))
     if suffix not in SUFFIXES:
         raise InputError(f"{display_name(path)} is not a weights file: use {' or '.join(SUFFIXES)}.")
     if not path.is_file():
