@@ -122,7 +122,7 @@ def test_probabilities_are_judged_as_log_p_and_the_report_says_so(place, tmp_pat
     few = "--gin_param=EVALUATORS=[@CleanAccuracy(), @fgsm/AttackAccuracy()]"
     soft = _report(place, tmp_path, "softmax.keras", "ids.npz", QUICK, few)
     finding = _findings(soft)["logits"]
-    assert finding["verdict"] == "warn" and "log(p)" in finding["evidence"] and "--logits_output" in finding["remedy"]
+    assert finding["verdict"] == "warn" and "log(p)" in finding["evidence"] and "return logits" in finding["remedy"]
     assert "warn: logits" in capfd.readouterr().out
     for ending in ("html", "md"):
         assert "log(p)" in (tmp_path / f"robustness_report.{ending}").read_text()

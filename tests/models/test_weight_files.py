@@ -175,7 +175,7 @@ def test_pickles_are_refused_with_the_line_that_converts_them(tmp_path, suffix):
     with pytest.raises(InputError) as caught:
         weight_files.require_readable(long)
     assert str(caught.value).endswith(weight_files.CONVERSION) and len(str(caught.value)) <= 300
-    refused(path, f"torch.load('w{suffix}','cpu'")
+    refused(path, rf"torch\.load\('w{suffix}','cpu'")
     assert not Payload.ran
 
 
