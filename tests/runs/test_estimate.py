@@ -60,6 +60,7 @@ def test_the_largest_parts_of_an_evaluation():
     assert passes.examples == 100 and passes.by_evaluator == ((0, ""), (500_000, "Square"), (270_000, "APGD-T"))
     assert list(shares.items()) == [("Square", 5000 / 7700), ("APGD-T", 2700 / 7700)]
     assert estimate.attack_passes(estimate.EvaluationPlan((CleanAccuracy(),), dataset(360))).shares == {}
+    assert estimate.attack_passes(estimate.EvaluationPlan((square,), dataset(60), None, 10_000)).forward == 50_000_000
 
 
 def said(capsys, *flags):

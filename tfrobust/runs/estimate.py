@@ -70,11 +70,13 @@ class EvaluationPlan(NamedTuple):
         evaluators: in order.
         dataset: its test split is evaluated.
         limit: largest number of examples of every attack; None: all.
+        count: number of test examples to assume; None: those of the data set.
     """
 
     evaluators: Sequence[Evaluator]
     dataset: Dataset
     limit: int | None = None
+    count: int | None = None
 
 
 def show(
@@ -104,7 +106,8 @@ def show(
         if fitted_at_once(stage.method.head):
             continue
         if plan:
-            passes = attack_passes(evaluation).forward_equivalents if stage is stages[-1] else 0
+            planned = evaluation._replace(count=plan.test_examples)
+            passes = attack_passes(planned).forward_equivalents if stage is stages[-1] else 0
             print(*forecast_lines(stage, plan, passes), sep="\n")
         if strategy.num_replicas_in_sync > 1:
             print("time        unknown: steps are not measured on several replicas")
@@ -125,7 +128,7 @@ def attack_steps(evaluation: EvaluationPlan, stage: Stage) -> float:
 
 def attack_passes(evaluation: EvaluationPlan) -> Passes:
     """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each."""
-    count = len(evaluation.dataset.test)
+    count = evaluation.count or len(evaluation.dataset.test)
     least = min(count, evaluation.limit or count)
     setting = SimpleNamespace(images=range(count), subset=lambda limit: np.arange(min(limit or least, least)))
     both = forward = attacks = examples = 0

@@ -188,7 +188,8 @@ def forecast_lines(stage: Stage, plan: Plan, attack_passes: int = 0) -> list[str
     work, unknown = work_of(stage, plan)
     forward = work.operations / (stage.passes_per_step * (1 + BACKWARD))
     seconds = attack_passes * forward / plan.rate(_ROWS)
-    attacks = {f"attacks on {len(stage.dataset.test):,}": [duration(seconds / count) for count in plan.replicas]}
+    tested = plan.test_examples or len(stage.dataset.test)
+    attacks = {f"attacks on {tested:,}": [duration(seconds / count) for count in plan.replicas]}
     table = _table(work, plan, attacks if attack_passes else {})
     return [*_assumed(work, plan, stage, unknown), *table, _end(work, plan)]
 

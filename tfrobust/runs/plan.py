@@ -27,6 +27,7 @@ class Plan:
         cores: CPU cores per accelerator for the input pipeline, > 0.
         images_per_core: examples per second that one core reads and augments; None: measured on this machine.
         examples: training examples; None: those of the data set. It allows a plan from a sample of the data.
+        test_examples: examples of the evaluation; None: those of the data set.
 
     Raises:
         ValueError: a number out of range.
@@ -50,12 +51,13 @@ class Plan:
     cores: float = 16.0
     images_per_core: float | None = None
     examples: int | None = None
+    test_examples: int | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "replicas", tuple(self.replicas))
         if not self.replicas or any(type(count) is not int or count < 1 for count in self.replicas):
             raise InputError(f"Plan.replicas is {self.replicas}; it lists whole numbers of at least 1."[:300])
-        lowest = {"half_batch": 0.0, "latency": 0.0, "per_machine": 1, "examples": 1}
+        lowest = {"half_batch": 0.0, "latency": 0.0, "per_machine": 1, "examples": 1, "test_examples": 1}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in ("name", "replicas") or value is None:
