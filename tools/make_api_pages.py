@@ -109,7 +109,7 @@ def signature(item) -> str:
             arguments = []
     else:
         arguments = list(inspect.signature(item).parameters.values())
-    written, star = [], False
+    fields, written, star = getattr(item, "__dataclass_fields__", {}), [], False
     for argument in arguments:
         if argument.kind is argument.KEYWORD_ONLY and not star:
             written.append("*")
@@ -117,6 +117,9 @@ def signature(item) -> str:
         prefix = {argument.VAR_POSITIONAL: "*", argument.VAR_KEYWORD: "**"}.get(argument.kind, "")
         hint = annotation(argument.annotation)
         default = "" if argument.default is argument.empty else value(argument.default)
+        factory = getattr(fields.get(argument.name), "default_factory", dataclasses.MISSING)
+        if factory is not dataclasses.MISSING:  # its own mark has no name
+            default = f"{value(factory)}()"
         hint = f": {hint}" if hint else ""
         equals = f" = {default}" if hint else f"={default}"
         written.append(f"{prefix}{argument.name}{hint}{equals if default else ''}")

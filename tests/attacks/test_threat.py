@@ -52,3 +52,10 @@ def test_a_radius_in_gray_levels_is_refused():
         ThreatModel(norm="l2", epsilon=128).check_radius(25)
     with pytest.raises(ValueError, match=r"25 values in \[0, 1\] are at most 25 apart in l1.$"):
         ThreatModel(norm="l1", epsilon=1e5).check_radius(25)
+
+
+@pytest.mark.parametrize(("number", "name"), [(np.inf, "linf"), (2, "l2"), (1.0, "l1"), (0, "l0")])
+def test_a_norm_may_be_a_number(number, name):
+    assert ThreatModel(norm=number, epsilon=1) == ThreatModel(norm=name, epsilon=1)
+    with pytest.raises(ValueError, match="Unknown norm"):
+        ThreatModel(norm=3, epsilon=1)

@@ -51,8 +51,9 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             flag = unknown.group(1).partition("=")[0]
             known = [option for action in self._actions for option in action.option_strings]
-            near = files.nearest(flag, known, count=1) or ", ".join(known)
-            message = f"there is no flag {files.shown(flag)}; nearest: {near}"
+            near = files.nearest(flag, known, count=1)
+            hint = f"nearest: {near}" if near else f"{self.prog} --help lists them"
+            message = f"there is no flag {files.shown(flag)}; {hint}"
             name, _, value = unknown.group(1).lstrip("-").partition("=")
             if "--gin_param" in known and (name.upper() in binding.KNOBS or "." in name):
                 name = name if "." in name else name.upper()

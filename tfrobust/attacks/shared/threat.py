@@ -17,6 +17,7 @@ USUAL_RADII = "usual in Linf, for pixels in [0, 1]: 8/255 for photographs, 0.3 f
 
 # The norm in which a gradient has the length by which a step of norm 1 raises the objective.
 _DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
+_NUMBERS = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}
 
 
 def required_threat(threat: "ThreatModel | None", owner: str) -> "ThreatModel":
@@ -50,8 +51,9 @@ class ThreatModel(Configured):
         [[0.0, 0.625, 0.75]]
 
     Attributes:
-        norm: 'linf', 'l2', 'l1' or 'l0', of the whole image or clip as one vector. 'l0' counts the values that change
-            (a pixel of three channels has three); only attacks that list it in `norms` support it.
+        norm: 'linf', 'l2', 'l1' or 'l0' of the whole image or clip as one vector; NumPy's numbers, such as `np.inf`,
+            mean the same. 'l0' counts the values that change (a pixel of three channels has three); only attacks that
+            list it in `norms` support it.
         epsilon: radius in pixel units, > 0; it has no default, because no radius fits all data. Pixels lie in [0, 1];
             normalization belongs in the model. With 'l0' an integer >= 1.
         bounds: (low, high) of the pixels.
@@ -73,6 +75,8 @@ class ThreatModel(Configured):
     max_frames: int | None = None
 
     def __post_init__(self):
+        if _is_number(self.norm) and self.norm in _NUMBERS:
+            object.__setattr__(self, "norm", _NUMBERS[self.norm])
         norms.check_kind(self.norm, norms.ALL_KINDS)
         if self.epsilon is None:
             raise InputError(f"ThreatModel.epsilon is not set, and no radius fits all data; {USUAL_RADII}.")
