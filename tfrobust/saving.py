@@ -25,8 +25,8 @@ def import_all() -> tuple[str, ...]:
 
     Being importable is not enough for Keras to find a class in a file: its module must have run.
     """
-    found = pkgutil.walk_packages(tfrobust.__path__, "tfrobust.")
-    names = tuple(sorted(module.name for module in found if not module.name.endswith("__main__")))
+    modules = pkgutil.walk_packages(tfrobust.__path__, "tfrobust.")
+    names = tuple(sorted(module.name for module in modules if not module.name.endswith("__main__")))
     for name in names:
         importlib.import_module(name)
     return names
