@@ -119,7 +119,7 @@ def signature(item) -> str:
         default = "" if argument.default is argument.empty else value(argument.default)
         factory = getattr(fields.get(argument.name), "default_factory", dataclasses.MISSING)
         if factory is not dataclasses.MISSING:  # its own mark has no name
-            default = f"{value(factory)}()"
+            default = f"{value(factory)}()" if inspect.isclass(factory) else "..."
         hint = f": {hint}" if hint else ""
         equals = f" = {default}" if hint else f"={default}"
         written.append(f"{prefix}{argument.name}{hint}{equals if default else ''}")

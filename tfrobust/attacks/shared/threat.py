@@ -75,7 +75,7 @@ class ThreatModel(Configured):
     max_frames: int | None = None
 
     def __post_init__(self):
-        if _is_number(self.norm) and self.norm in _NUMBERS:
+        if isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool) and self.norm in _NUMBERS:
             object.__setattr__(self, "norm", _NUMBERS[self.norm])
         norms.check_kind(self.norm, norms.ALL_KINDS)
         if self.epsilon is None:
