@@ -38,7 +38,7 @@ def test_two_models_that_differ():
     ]
     timed = [run("a", 800, 600, cost={"training_seconds": 600}), run("b", 800, 500, cost={"training_seconds": 60})]
     assert worded(*timed)[1].startswith(
-        "On unmodified images the two do not differ significantly: 80.0 % against 80.0 %"
+        "On unmodified images it does not differ significantly from b/1: 80.0 % against 80.0 %"
     )
     assert worded(*timed)[2] == "Its training took 10 min 0 s (b/1: 1 min 0 s)."
     assert (
@@ -58,10 +58,16 @@ def test_the_images_do_not_tell():
 def test_several_models_and_a_reference():
     reports = [run(name, 800, robust) for name, robust in (("a", 600), ("b", 601), ("c", 500), ("d", 400))]
     first, second, *_ = worded(*reports)
-    assert first.startswith("b/1 is more robust than c/1 and d/1: under PGD-20") and "by +10.1 points" in first
-    assert second.startswith("The images do not tell it from a/1 (ahead by +0.1 points")
+    assert (
+        first.startswith("b/1 is more robust than c/1 and d/1: under PGD-20")
+        and "+10.1 points" in first
+        and "ahead of c/1 and +20.1" in first
+    )
+    assert second.startswith("The images do not tell it from a/1 (+0.1 points")
     (_, _, third, *_) = worded(*reports, reference="c")
-    assert third.endswith("the reference c/1, by that number: better: b/1 and a/1; worse: d/1.")
+    assert third == (
+        "More robust than the reference c/1: b/1 and a/1; not distinguishable from it: none; less robust: d/1."
+    )
     assert "do not tell which of 3 models" in worded(*(run(name, 800, 500) for name in "abc"))[0]
 
 

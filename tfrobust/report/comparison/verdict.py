@@ -14,6 +14,8 @@ from tfrobust.structs import Measurement
 CLEAN = "accuracy.clean"
 # More names than these are counted in place of listed.
 _MOST_NAMES = 5
+# The margins of the models that come closest.
+_MOST_MARGINS = 2
 
 
 def common_attack(comparison: Comparison) -> str | None:
@@ -107,20 +109,26 @@ def _against(comparison: Comparison, names: list[str], identity: str) -> list[st
     reference = comparison.reference
     if reference not in names[1:] or len(names) < 3:
         return []
-    groups: dict[str, list[str]] = {"better": [], "not distinguishable": [], "worse": []}
+    quality = "robust" if identity != CLEAN else "accurate"
+    better, equal, worse = (
+        f"more {quality} than the reference {reference}",
+        "not distinguishable from it",
+        f"less {quality}",
+    )
+    groups: dict[str, list[str]] = {better: [], equal: [], worse: []}
     for name in names:
         if name != reference:
             gap = _difference(comparison, identity, name, reference)
-            word = ("better" if gap.value > 0 else "worse") if _is_significant(gap) else "not distinguishable"
-            groups[word].append(name)
-    clauses = [f"{word}: {_listed(members)}" for word, members in groups.items() if members]
-    return [f"Compared with the reference {reference}, by that number: {'; '.join(clauses)}."]
+            groups[(better if gap.value > 0 else worse) if _is_significant(gap) else equal].append(name)
+    clauses = [f"{words}: {_listed(members) if members else 'none'}" for words, members in groups.items()]
+    text = "; ".join(clauses)
+    return [f"{text[0].upper()}{text[1:]}."]
 
 
 def _margins(names: list[str], gaps: dict[str, Difference | None]) -> str:
-    """Return by how much the best model exceeds others: "by 3.1 points (95 % interval +1.2 to +5.0) to ..."."""
-    margins = [_points(gaps[name]) for name in names]
-    return f"ahead by {margins[0]}" if len(names) == 1 else f"ahead by {margins[0]} to {margins[-1]}"
+    """Return by how much the best model exceeds others: "+3.1 points (95 % interval +1.2 to +5.0) ahead of trades"."""
+    margins = [f"{_points(gaps[name])} ahead of {name}" for name in names[:_MOST_MARGINS]]
+    return " and ".join([*margins, *(["more of the others"] if len(names) > _MOST_MARGINS else [])])
 
 
 def _price(comparison: Comparison, best: str, rival: str) -> list[str]:
@@ -129,9 +137,10 @@ def _price(comparison: Comparison, best: str, rival: str) -> list[str]:
     gap = _difference(comparison, CLEAN, best, rival)
     if gap is None:
         return []
-    both = f"{reading.number(reports[best][CLEAN])} against {reading.number(reports[rival][CLEAN])} of {rival}"
+    shares = f"{reading.number(reports[best][CLEAN])} against {reading.number(reports[rival][CLEAN])}"
+    both = f"{shares} of {rival}"
     if not _is_significant(gap):
-        return [f"On unmodified images the two do not differ significantly: {both}, {_points(gap)}."]
+        return [f"On unmodified images it does not differ significantly from {rival}: {shares}, {_points(gap)}."]
     if gap.value > 0:
         return [f"It is also more accurate on unmodified images: {both}, by {_points(gap)}."]
     return [f"Its price is accuracy on unmodified images: {both}, {_points(gap)}."]
