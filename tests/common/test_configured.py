@@ -53,18 +53,18 @@ def test_constructor_arguments_follow_the_chain():
 
 def test_an_identity_has_packages_in_place_of_modules(monkeypatch):
     """A key of stored results survives a move within a package, and differs between packages."""
-    given = {"parts": [Part(size=5)]}
-    before = identity(given)
+    value = {"parts": [Part(size=5)]}
+    before = identity(value)
     monkeypatch.setattr(Part, "__module__", f"{Part.__module__}.moved.deeper")
-    assert identity(given) == before and serialize(given)["parts"][0]["module"].endswith(".moved.deeper")
+    assert identity(value) == before and serialize(value)["parts"][0]["module"].endswith(".moved.deeper")
     monkeypatch.setattr(Part, "__module__", "another.package")
-    assert identity(given) != before
+    assert identity(value) != before
     assert identity({"module": None, "size": 1}) == {"module": None, "size": 1}
 
 
 @keras.saving.register_keras_serializable(package="test_configured")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Whole(Configured):
+class Assembly(Configured):
     part: Part
     other: Part | keras.layers.Layer | None = None
     share: float | Part = 0.5
@@ -81,28 +81,28 @@ class Called(Configured):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Called(rule="rule"), "Called.rule is 'rule'; it must be a Rule."),
-        (lambda: Whole(part=len), "Whole.part is of the type builtin_function_or_method; it must be a Part."),
-        (lambda: Whole(part=3), "Whole.part is 3; it must be a Part."),
-        (lambda: Whole(part=Part), "Whole.part is the class Part; it must be a Part."),
-        (lambda: Whole(part=None), "Whole.part is None; it must be a Part."),
-        (lambda: Whole(part=Part(), other=[1]), "Whole.other is of the type list; it must be a Part or Layer."),
-        (lambda: Whole(Part()), "Whole takes no arguments without a name; name them: part=, other=, share=."),
+        (lambda: Assembly(part=len), "Assembly.part is of the type builtin_function_or_method; it must be a Part."),
+        (lambda: Assembly(part=3), "Assembly.part is 3; it must be a Part."),
+        (lambda: Assembly(part=Part), "Assembly.part is the class Part; it must be a Part."),
+        (lambda: Assembly(part=None), "Assembly.part is None; it must be a Part."),
+        (lambda: Assembly(part=Part(), other=[1]), "Assembly.other is of the type list; it must be a Part or Layer."),
+        (lambda: Assembly(Part()), "Assembly takes no arguments without a name; name them: part=, other=, share=."),
         (lambda: Child(3, Part()), "Child takes 1 arguments without a name; name them: part=, name="),
     ],
 )
-def test_an_argument_of_another_class_is_named(make, said):
+def test_an_argument_of_another_class_is_named(make, message):
     with pytest.raises(InputError) as caught:
         make()
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
 def test_what_annotations_allow_is_accepted():
     assert Called(rule=len).rule is len
     for other in (None, Part(), keras.layers.Identity()):
-        assert Whole(part=Part(), other=other, share=1).other is other
+        assert Assembly(part=Part(), other=other, share=1).other is other
     assert copy.copy(Part(size=3)) == dataclasses.replace(Part(), size=3)
 
 

@@ -70,10 +70,10 @@ def test_fsync_tree_reaches_every_file_and_folder(tmp_path, monkeypatch):
 def test_the_saved_model_of_a_folder_is_its_own_its_newest_version_or_that_of_a_workdir(tmp_path):
     with pytest.raises(InputError, match="neither saved_model.pb nor a numbered version"):
         files.saved_model_directory(tmp_path)
-    for place, found in (("staged", "staged"), ("9", "9"), ("10", "10"), ("", "")):
-        (tmp_path / place).mkdir(exist_ok=True)
-        (tmp_path / place / "saved_model.pb").touch()
-        assert files.saved_model_directory(tmp_path) == tmp_path / found
+    for folder, model in (("staged", "staged"), ("9", "9"), ("10", "10"), ("", "")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "saved_model.pb").touch()
+        assert files.saved_model_directory(tmp_path) == tmp_path / model
 
 
 @pytest.mark.parametrize("address", ["gs://bucket/run", "s3://bucket", "gs:/bucket/run/name", "hdfs+a://x"])

@@ -44,9 +44,9 @@ def test_weights_hash_sees_a_flipped_bit(bit):
     assert fingerprint.weights_sha256([changed]) != fingerprint.weights_sha256([A])
 
 
-@pytest.mark.parametrize("others", [[A.reshape(3, 2)], [A.view(np.int32)], [A, A], [A, B[:0]], []])
-def test_weights_hash_sees_shape_dtype_and_number(others):
-    assert fingerprint.weights_sha256(others) != fingerprint.weights_sha256([A])
+@pytest.mark.parametrize("weights", [[A.reshape(3, 2)], [A.view(np.int32)], [A, A], [A, B[:0]], []])
+def test_weights_hash_sees_shape_dtype_and_number(weights):
+    assert fingerprint.weights_sha256(weights) != fingerprint.weights_sha256([A])
 
 
 def test_weights_hash_takes_scalars_and_bfloat16_and_refuses_objects():

@@ -21,12 +21,12 @@ def test_extremes():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "picture",
     [("AAAA", 1, 4, 1), ("no text at all", 1, 3, 1), (None, 1, 3, 1), (5, 1, 3, 1), ("AAAA", 0, 3, 1), ("é", 1, 3, 1)]
     + [("AAAA", None, 3, 1), ("AAAA", "x", 3, 1), ("", 0, 0, 0), ("AAAA", -1, -3, 1)],
 )
-def test_what_is_no_picture_is_none(given):
-    assert pictures.decode(*given) is None
+def test_what_is_no_picture_is_none(picture):
+    assert pictures.decode(*picture) is None
 
 
 @pytest.mark.parametrize(("shape", "shown"), [((100, 70, 3), (25, 17, 3)), ((32, 32, 1), (32, 32, 1))])

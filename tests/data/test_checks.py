@@ -61,8 +61,8 @@ def test_bad_labels(labels, words):
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, bool])
 def test_one_hot_rows_and_columns_of_ids_are_ids(dtype):
     for labels in (np.eye(3)[[2, 0, 1]].astype(dtype), np.array([[2], [0], [1]])):
-        found = check_labels(labels, 3, 3)
-        assert found.tolist() == [2, 0, 1] and found.dtype == np.int32
+        ids = check_labels(labels, 3, 3)
+        assert ids.tolist() == [2, 0, 1] and ids.dtype == np.int32
 
 
 def test_a_negative_label_where_the_number_of_classes_is_open():

@@ -44,8 +44,8 @@ def _numbers(clips):
 )
 def test_a_clip_goes_on_in_a_short_video(short, length, start, expected):
     sampling = ClipSampling(frames=4, stride=2, short=short)
-    found = sampling.positions(tf.constant([length], tf.int64), tf.constant([start], tf.int64))
-    assert found.numpy().tolist() == [expected]
+    positions = sampling.positions(tf.constant([length], tf.int64), tf.constant([start], tf.int64))
+    assert positions.numpy().tolist() == [expected]
     order = [*range(length), *(range(length - 2, 0, -1) if short == "mirror" else ())] * 9  # written out
     assert [order[start + 2 * frame] for frame in range(4)] == expected
 
@@ -99,7 +99,7 @@ def test_training_takes_random_starts_and_one_crop_for_all_frames(paths):
     assert set(map(tuple, numbers)) == {(start, start + 2, start + 4) for start in range(5)}
     places = clips[..., 1:]  # green and blue say where a pixel is from
     np.testing.assert_allclose(places, np.repeat(places[:, :1], 3, 1), atol=1e-6)
-    assert len({place[0].tobytes() for place in places}) > 20
+    assert len({clip[0].tobytes() for clip in places}) > 20
     np.testing.assert_allclose(examples.fetch_training(tf.constant([0], tf.int64), keys[7:8])[0], clips[7], atol=1e-6)
 
 
@@ -115,14 +115,14 @@ def test_the_pipeline_reads_videos_ahead(paths):
 def test_the_fingerprint_is_of_the_files_and_the_sampling(paths):
     first = _examples(paths, frames=2).fingerprint
     assert first == _examples(paths, frames=2).fingerprint
-    others = [
+    changed = [
         _examples(paths, frames=2, stride=3),
         _examples(paths[::-1], frames=2),
         _examples(paths, (4, 6), frames=2),
     ]
-    assert len({first, *(one.fingerprint for one in others)}) == 4
+    assert len({first, *(examples.fingerprint for examples in changed)}) == 4
 
 
 def test_frames_beyond_a_wrong_length_repeat_the_last_one(paths):
-    found = video_files.decoded(paths[2], np.array([0, 7, 1]))
-    assert found[:, 0, 0, 0].tolist() == [200, 201, 201]
+    frames = video_files.decoded(paths[2], np.array([0, 7, 1]))
+    assert frames[:, 0, 0, 0].tolist() == [200, 201, 201]

@@ -53,7 +53,7 @@ def test_parts_that_fit_are_accepted(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "method", "parts", "said"),
+    ("kind", "method", "parts", "message"),
     [
         ("text", _supervised(), {"augmentation": "any"}, "augmentation is for images, but mine is text: set augment"),
         ("text", types.SimpleNamespace(kinds=("images", "clips")), {}, "trains on images or clips, but mine is text"),
@@ -69,8 +69,8 @@ def test_parts_that_fit_are_accepted(kind):
         ("clips", types.SimpleNamespace(kinds=("images",)), {}, "trains on images, but mine is clips: set METHOD to a"),
     ],
 )
-def test_a_part_for_another_kind_is_refused(kind, method, parts, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_part_for_another_kind_is_refused(kind, method, parts, message):
+    with pytest.raises(ValueError, match=message):
         refuse_other_parts(_dataset(kind), method, **parts)
 
 
@@ -80,7 +80,7 @@ def test_an_image_augmentation_refuses_clips_when_it_is_called():
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    ("shape", "message"),
     [
         ((5, 3, 4, 8, 8), r"clips have shape \[5, 3, 4, 8, 8\]; the channels come first, so move them to the end.$"),
         ((5, 3, 16, 8, 8), r"to the end: np.moveaxis\(images, 1, -1\)"),
@@ -89,6 +89,6 @@ def test_an_image_augmentation_refuses_clips_when_it_is_called():
         ((5, 2, 3, 8, 8, 3), "or for clips .n, frames, height"),
     ],
 )
-def test_bad_clips(shape, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_clips(shape, message):
+    with pytest.raises(ValueError, match=message):
         ArrayExamples(np.zeros(shape, np.uint8), np.zeros(5, int))

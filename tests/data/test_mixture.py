@@ -45,7 +45,7 @@ def test_each_batch_has_the_share_spread_over_its_rows(share, expected):
 def test_original_examples_are_shuffled_and_generated_ones_drawn_with_replacement():
     index = np.concatenate([batch.index for batch in taken(70)])
     original = index[index < COUNT].reshape(-1, 21)  # 7 steps of 3 rows are a pass; one example is left out
-    assert all(len(set(each)) == 21 for each in original) and len({tuple(each) for each in original}) == len(original)
+    assert all(len(set(row)) == 21 for row in original) and len({tuple(row) for row in original}) == len(original)
     generated = index[index >= COUNT] - COUNT
     counts = np.bincount(generated, minlength=EXTRA)
     assert counts.min() == 0 and counts.max() > 2 and len(generated) == 490
@@ -62,10 +62,10 @@ def test_an_epoch_has_the_steps_of_the_original_examples_and_the_stream_resumes(
         with pytest.raises(ValueError, match=rf"share = {share} of a batch of {batch} is less than one image"):
             steps_per_epoch(MixedExamples(ORIGINAL, GENERATED, share), batch)
     assert MixedExamples(ORIGINAL, GENERATED, 0.29).rows_of(100) == 29
-    whole, rest = taken(9), taken(6, start_step=3)
-    for one, other in zip(whole[3:], rest, strict=True):
-        np.testing.assert_array_equal(one.index, other.index)
-        np.testing.assert_array_equal(one.images, other.images)
+    stream, rest = taken(9), taken(6, start_step=3)
+    for expected, other in zip(stream[3:], rest, strict=True):
+        np.testing.assert_array_equal(expected.index, other.index)
+        np.testing.assert_array_equal(expected.images, other.images)
 
 
 def test_the_rows_of_workers_are_those_of_the_global_batch():
@@ -74,16 +74,16 @@ def test_the_rows_of_workers_are_those_of_the_global_batch():
         [batch.index.numpy() for batch in training_batches(mixed, batch_size=BATCH, seed=1, steps=3, share=(i, 2))]
         for i in range(2)
     ]
-    for place, batch in enumerate(taken(3)):
-        np.testing.assert_array_equal(np.concatenate([part[place] for part in parts]), batch.index)
+    for number, batch in enumerate(taken(3)):
+        np.testing.assert_array_equal(np.concatenate([part[number] for part in parts]), batch.index)
 
 
 def test_fetching_keeps_the_order_and_the_fingerprint_knows_the_parts():
     mixed = MixedExamples(ORIGINAL, GENERATED, 0.7)
     index = tf.constant([300, 0, 21, 22, 5], tf.int64)
     np.testing.assert_allclose(mixed.fetch(index)[:, 0, 0, 0], [0.3, 0.0, 0.021, 0.022, 0.005], atol=1e-6)
-    others = [MixedExamples(ORIGINAL, GENERATED, 0.6), MixedExamples(GENERATED, ORIGINAL, 0.7)]
-    assert len({each.fingerprint for each in (mixed, *others)}) == 3
+    changed = [MixedExamples(ORIGINAL, GENERATED, 0.6), MixedExamples(GENERATED, ORIGINAL, 0.7)]
+    assert len({mixture.fingerprint for mixture in (mixed, *changed)}) == 3
     with pytest.raises(ValueError, match="set validation_size and fractions of its source"):
         mixed.take([0])
     with pytest.raises(ValueError, match=r"have the shape \[3, 3, 1\]"):
@@ -128,11 +128,11 @@ def test_a_source_mixes_the_training_split_alone(tmp_path):
         plain.validation.fingerprint,
         plain.test.fingerprint,
     )
-    for changes, said in (
+    for changes, message in (
         ({"share": 1.0}, "share is 1.0"),
         ({"share": 0.0}, "share is 0; take the source alone"),
         ({"generated": written(tmp_path, 5)}, "have 5 classes, and digits has 10"),
         ({"validation_size": 10}, "does not split data"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             WithGenerated(**{"source": source, "generated": generated, **changes}).load()

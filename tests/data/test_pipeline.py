@@ -21,7 +21,8 @@ def _take(steps, **arguments):
 
 def _equal(first, second):
     return len(first) == len(second) and all(
-        np.array_equal(one, other) for one, other in zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
+        np.array_equal(left_part, right_part)
+        for left_part, right_part in zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
     )
 
 
@@ -60,9 +61,9 @@ def test_remainder_is_dropped_and_changes():
 
 
 def test_resume_equals_the_uninterrupted_stream_and_the_seed_decides():
-    whole = _take(8, augmentation=SHAKE)
+    stream = _take(8, augmentation=SHAKE)
     for start in (1, 5):
-        assert _equal(whole[start:], _take(8 - start, augmentation=SHAKE, start_step=start))
+        assert _equal(stream[start:], _take(8 - start, augmentation=SHAKE, start_step=start))
     assert not _equal(_take(3), _take(3, seed=2))
 
 
@@ -111,17 +112,17 @@ def test_shares_are_the_blocks_of_the_global_batch():
         fetched.append(images.shape[0])  # once per trace
         return SHAKE(images, keys)
 
-    whole = _take(5, augmentation=SHAKE, extra=extra, start_step=2)
-    shares = [_take(5, augmentation=noted, extra=extra, start_step=2, share=(place, 3)) for place in range(3)]
-    for batch, *parts in zip(whole, *shares, strict=True):
+    stream = _take(5, augmentation=SHAKE, extra=extra, start_step=2)
+    shares = [_take(5, augmentation=noted, extra=extra, start_step=2, share=(block, 3)) for block in range(3)]
+    for batch, *parts in zip(stream, *shares, strict=True):
         joined = tf.nest.map_structure(lambda *rows: np.concatenate(rows), *parts)
         assert _equal([joined], [batch])
     assert set(fetched) == {2}
 
 
 def test_single_example():
-    one = ArrayExamples(IMAGES[:1], [0])
-    assert [int(batch.index[0]) for batch in training_batches(one, batch_size=1, seed=0, steps=2)] == [0, 0]
+    single = ArrayExamples(IMAGES[:1], [0])
+    assert [int(batch.index[0]) for batch in training_batches(single, batch_size=1, seed=0, steps=2)] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -144,12 +145,12 @@ def test_views_follow_from_the_augmented_image_and_the_example_alone():
     def views(images, keys):
         return {"noisy": images + randomness.draw(randomness.uniform(), keys, images.shape)}
 
-    whole = _take(5, augmentation=SHAKE, views=views)
+    stream = _take(5, augmentation=SHAKE, views=views)
     plain = _take(5, augmentation=SHAKE)
-    for batch, other in zip(whole, plain, strict=True):
+    for batch, other in zip(stream, plain, strict=True):
         assert np.array_equal(batch.images, other.images)  # draws of their own, and no others'
         assert 0 < np.ptp(batch.extra["noisy"] - batch.images) < 1
-    assert _equal(whole[3:], _take(2, augmentation=SHAKE, views=views, start_step=3))
+    assert _equal(stream[3:], _take(2, augmentation=SHAKE, views=views, start_step=3))
     noise = [{int(i): v for b in _take(3, views=views, batch_size=size, start_step=0) for i, v in
               zip(b.index, b.extra["noisy"] - b.images, strict=True)} for size in (6, 2)]  # fmt: skip
     shared = set(noise[0]) & set(noise[1])

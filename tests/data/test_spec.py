@@ -65,8 +65,12 @@ def test_decode_converts_and_stretches():
 
 def test_examine_finds_every_bad_file(files, tmp_path):
     assert (examine(files.paths, 3) == (5, 4, 3, 1)).all()
-    whole = (tmp_path / "4.png").read_bytes()
-    for name, content in {"0": b"", "4": b"<html>not found</html>", "5": whole[: len(whole) // 2]}.items():
+    content_of_4 = (tmp_path / "4.png").read_bytes()
+    for name, content in {
+        "0": b"",
+        "4": b"<html>not found</html>",
+        "5": content_of_4[: len(content_of_4) // 2],
+    }.items():
         (tmp_path / f"{name}.png").write_bytes(content)
     (tmp_path / "6.png").write_bytes(tf.io.encode_jpeg(np.zeros((8, 9, 1), np.uint8)).numpy())
     bad, good = [0, 0, 0, 0], [5, 4, 3, 1]
@@ -106,12 +110,12 @@ def test_photographs_are_turned_upright(orientation, tmp_path):
     pillow = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(path)), np.float32)
     assert np.abs(255 * read - pillow).max() < 6
     assert examine([str(path)], 3).tolist() == [[24, 16, 3, orientation]]
-    whole = path.read_bytes()
-    as_stored = decode_image(whole, (24, 16, 3), upright=False)
+    content = path.read_bytes()
+    as_stored = decode_image(content, (24, 16, 3), upright=False)
     assert np.allclose(as_stored, read) == (orientation == 1)
-    changed = whole.replace(b"\x01\x12\x00\x03", b"\x01\x12\x00\x04")  # no number of 16 bits: invalid
-    assert changed != whole
-    for broken in (changed, whole[:30], whole[:3], b"", b"\xff\xd8" + 100 * b"\xff\xe1\x00\x02"):
+    changed = content.replace(b"\x01\x12\x00\x03", b"\x01\x12\x00\x04")  # no number of 16 bits: invalid
+    assert changed != content
+    for broken in (changed, content[:30], content[:3], b"", b"\xff\xd8" + 100 * b"\xff\xe1\x00\x02"):
         assert picture_files.orientation(tf.constant(broken)) == 1
 
 
@@ -139,13 +143,13 @@ def test_bicubic_resizing_is_that_of_pillow():
 
     pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 1), np.uint8)
     matrices = []
-    for size, wanted in ((6, 4), (9, 6)):  # both shrink to two thirds
-        rows = [[kernel((j + 0.5) * wanted / size - (i + 0.5)) for j in range(size)] for i in range(wanted)]
+    for size, target in ((6, 4), (9, 6)):  # both shrink to two thirds
+        rows = [[kernel((j + 0.5) * target / size - (i + 0.5)) for j in range(size)] for i in range(target)]
         matrices.append(np.array(rows) / np.sum(rows, axis=1, keepdims=True))
     expected = np.clip(matrices[0] @ (pixels[..., 0] / 255) @ matrices[1].T, 0, 1)
-    found = decode_image(tf.io.encode_png(pixels), (4, 6, 1), 4, "bicubic")
-    np.testing.assert_allclose(found[..., 0], expected, atol=1e-5)
-    assert np.abs(found - decode_image(tf.io.encode_png(pixels), (4, 6, 1), 4)).max() > 0.01
+    resized = decode_image(tf.io.encode_png(pixels), (4, 6, 1), 4, "bicubic")
+    np.testing.assert_allclose(resized[..., 0], expected, atol=1e-5)
+    assert np.abs(resized - decode_image(tf.io.encode_png(pixels), (4, 6, 1), 4)).max() > 0.01
 
 
 def test_the_interpolation_is_part_of_a_split(files):
@@ -175,7 +179,7 @@ def test_fingerprint_is_sensitive_and_stable(files, tmp_path):
     changed[6, 4, 3, 2] ^= 1
     relabelled = LABELS.copy()
     relabelled[0] = 1
-    others = [
+    changed_examples = [
         ArrayExamples(changed, LABELS),
         ArrayExamples(BYTES, relabelled),
         ArrayExamples(BYTES[::-1], LABELS),
@@ -184,7 +188,7 @@ def test_fingerprint_is_sensitive_and_stable(files, tmp_path):
         base.take(range(6)),
         files,
     ]
-    assert len({one.fingerprint for one in [base, *others]}) == 8
+    assert len({examples.fingerprint for examples in [base, *changed_examples]}) == 8
     assert ArrayExamples(BYTES[:, ::-1][:, ::-1], list(LABELS)).fingerprint == base.fingerprint
     moved = FileExamples([_write_png(tmp_path / f"moved{i}.png", BYTES[i]) for i in range(7)], LABELS, (5, 4, 3))
     assert moved.fingerprint == files.fingerprint

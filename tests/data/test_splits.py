@@ -14,9 +14,9 @@ def test_stratified_takes_each_class_in_its_share(labels, fraction, seed):
     rest, taken = stratified(labels, size, seed, "test")
     assert len(taken) == size
     assert np.array_equal(np.sort(np.concatenate([rest, taken])), np.arange(len(labels)))
-    for one in np.unique(labels):
-        share = np.sum(labels == one) * size / len(labels)
-        assert abs(np.sum(labels[taken] == one) - share) < 1
+    for label in np.unique(labels):
+        share = np.sum(labels == label) * size / len(labels)
+        assert abs(np.sum(labels[taken] == label) - share) < 1
 
 
 def test_largest_remainders_get_the_rest():
@@ -48,8 +48,8 @@ def test_folds_partition_evenly():
     labels = np.random.default_rng(0).integers(0, 10, 97)
     folds = stratified_folds(labels, 5, 3)
     assert np.ptp(np.bincount(folds, minlength=5)) <= 1
-    for one in range(10):
-        assert np.ptp(np.bincount(folds[labels == one], minlength=5)) <= 1
+    for label in range(10):
+        assert np.ptp(np.bincount(folds[labels == label], minlength=5)) <= 1
     assert not np.array_equal(folds, stratified_folds(labels, 5, 4))
     with pytest.raises(ValueError, match="folds is 1"):
         stratified_folds(labels, 1, 0)

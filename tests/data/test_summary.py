@@ -38,6 +38,6 @@ def test_files_tokens_and_mixtures(tmp_path, monkeypatch):
     assert summary.described(tokens, "ab") == "2 sentences of 2 classes; 3 int32, ids 0 to 1,169"
 
 
-@pytest.mark.parametrize(("counts", "said"), [([1, 2], ""), ([0, 1], "1 of them without examples: a")])
-def test_classes_without_examples(counts, said):
-    assert summary.without_examples(counts, "ab") == said
+@pytest.mark.parametrize(("counts", "sentence"), [([1, 2], ""), ([0, 1], "1 of them without examples: a")])
+def test_classes_without_examples(counts, sentence):
+    assert summary.without_examples(counts, "ab") == sentence

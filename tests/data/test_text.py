@@ -28,7 +28,7 @@ def _dataset(vocabulary=WORDS):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("tokens", "message"),
     [
         (TOKENS[0], r"have shape \[4\], not \[n, length\]"),
         (np.zeros([2, 0], int), "length >= 1"),
@@ -39,14 +39,14 @@ def _dataset(vocabulary=WORDS):
         (TOKENS * (TOKENS != 1), "position 1 of sentence 2 precedes a token"),
     ],
 )
-def test_bad_tokens(tokens, said):
-    with pytest.raises(ValueError, match=said) as caught:
+def test_bad_tokens(tokens, message):
+    with pytest.raises(ValueError, match=message) as caught:
         check_tokens(tokens, "mine", 5)
     assert str(caught.value).startswith("mine: ") and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("strengths", "said"),
+    ("strengths", "message"),
     [
         (STRENGTHS[:, :3], r"shape \[5, 3\] for tokens \[5, 4\]"),
         (STRENGTHS * 4, r"strength 1 at position 1 of sentence 0 is outside"),
@@ -54,13 +54,13 @@ def test_bad_tokens(tokens, said):
         (np.nan_to_num(STRENGTHS), "strength 0 at position 3 of sentence 0 belongs to padding"),
     ],
 )
-def test_bad_strengths(strengths, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_strengths(strengths, message):
+    with pytest.raises(ValueError, match=message):
         check_strengths(strengths, TOKENS)
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "said"),
+    ("vocabulary", "message"),
     [
         (WORDS[1:], r"starts with \[PAD\], \[UNK\]"),
         (WORDS[:2], "has 2"),
@@ -70,8 +70,8 @@ def test_bad_strengths(strengths, said):
         (WORDS[:4], "token 4 at position 2 of sentence 0 is not in the vocabulary of 4"),
     ],
 )
-def test_bad_vocabularies(vocabulary, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_vocabularies(vocabulary, message):
+    with pytest.raises(ValueError, match=message):
         _dataset(vocabulary)
 
 
@@ -123,6 +123,6 @@ def test_a_method_fits_tokens_and_keeps_pixels_floats():
 def test_words_become_ids_cut_off_and_padded():
     vocabulary = text.vocabulary_of(["the", "fine", "the", "film"])
     assert vocabulary == WORDS
-    ids = {word: place for place, word in enumerate(vocabulary)}
+    ids = {word: number for number, word in enumerate(vocabulary)}
     rows = text.encode([["fine", "ending"], "the fine film the film".split()], ids, 4)
     assert rows.dtype == np.int32 and rows.tolist() == [[3, 1, 0, 0], [2, 3, 4, 2]]

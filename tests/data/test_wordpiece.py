@@ -29,7 +29,7 @@ def greedy(word, vocabulary):
     pieces, start = [], 0
     while start < len(word):
         candidates = [("##" if start else "") + word[start:end] for end in range(len(word), start, -1)]
-        piece = next((one for one in candidates if one in vocabulary), None)
+        piece = next((candidate for candidate in candidates if candidate in vocabulary), None)
         if piece is None:
             return None
         pieces.append(piece)
@@ -40,8 +40,8 @@ def greedy(word, vocabulary):
 def test_a_file_is_read_with_padding_and_unknown_first(file):
     pieces = WordPiece(vocabulary=file).fitted(())
     assert pieces.vocabulary == ("[PAD]", "[UNK]", "[unused0]", "[CLS]", *PIECES[3:10], "cliche", "s", "(")
-    made = pieces.examples([["The", "UNWATCHABLE", "Clichés", "film-made", "films"], ["("]], [0, 1], 10)
-    words = [[pieces.vocabulary[identity] for identity in row if identity] for row in made.tokens]
+    examples = pieces.examples([["The", "UNWATCHABLE", "Clichés", "film-made", "films"], ["("]], [0, 1], 10)
+    words = [[pieces.vocabulary[identity] for identity in row if identity] for row in examples.tokens]
     assert words == [["the", "un", "##watch", "##able", "[UNK]", "film", "-", "made", "[UNK]"], ["("]]
     cased = WordPiece(vocabulary=file, lowercase=False).fitted(()).examples([["The", "the"]], [0], 2)
     assert cased.tokens.tolist() == [[1, 4]]
@@ -51,19 +51,19 @@ def test_a_file_is_read_with_padding_and_unknown_first(file):
 def test_strengths_go_to_pieces(file, rule, carried):
     pieces = WordPiece(vocabulary=file, strength_of=rule).fitted(())
     sentences = [["the", "unwatchable", "film", "the"], ["film", "film-made"]]
-    made = pieces.examples(sentences, [0, 1], 5, [[0.0, 0.5, 0.1, NAN], [NAN, 0.25]])
+    examples = pieces.examples(sentences, [0, 1], 5, [[0.0, 0.5, 0.1, NAN], [NAN, 0.25]])
     split = 0.25 if rule == "every" else NAN
     expected = [[0.0, 0.5, *carried, 0.1], [NAN, 0.25, split, split, NAN]]
-    np.testing.assert_array_equal(made.strengths, np.array(expected, np.float32))
-    assert made.tokens[1, 4] == 0 and made.image_shape == (5,)  # padded, and the first cut off
+    np.testing.assert_array_equal(examples.strengths, np.array(expected, np.float32))
+    assert examples.tokens[1, 4] == 0 and examples.image_shape == (5,)  # padded, and the first cut off
 
 
 def test_a_trained_vocabulary_knows_every_letter_and_cuts_greedily():
     pieces = WordPiece(size=45, minimum_count=2).fitted(SENTENCES)
     assert len(pieces.vocabulary) <= 45 and {"film", "the", "##m", "(", "a"} <= set(pieces.vocabulary)
-    made = pieces.examples(SENTENCES, [0, 0, 0], 40)
-    assert not np.any(made.tokens == 1)
-    for sentence, row in zip(SENTENCES, made.tokens, strict=True):
+    examples = pieces.examples(SENTENCES, [0, 0, 0], 40)
+    assert not np.any(examples.tokens == 1)
+    for sentence, row in zip(SENTENCES, examples.tokens, strict=True):
         cut = [piece for word in sentence for piece in greedy(word, pieces.vocabulary)]
         assert [pieces.vocabulary[identity] for identity in row if identity] == cut
 
@@ -80,7 +80,7 @@ def test_an_exported_vocabulary_cuts_as_the_trained_one(tmp_path):
     path.write_text("".join(f"{piece}\n" for piece in trained.vocabulary), encoding="utf-8")
     read = WordPiece(vocabulary=str(path)).fitted(())
     assert read.vocabulary == trained.vocabulary
-    tokens = [one.examples(SENTENCES, [0, 0, 0], 20).tokens for one in (trained, read)]
+    tokens = [tokenizer.examples(SENTENCES, [0, 0, 0], 20).tokens for tokenizer in (trained, read)]
     np.testing.assert_array_equal(*tokens)
 
 
@@ -96,13 +96,13 @@ def test_bad_files_and_sizes(file, tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file nowhere.txt"):
         WordPiece(vocabulary="nowhere.txt").fitted(())
     other = tmp_path / "other.txt"
-    for content, said in (
+    for content, message in (
         (b"the\nfilm\n", "no line \\[UNK\\]"),
         (b"\xff", "UTF-8"),
         (b"[UNK]\na\na\nb\na", "2 duplicate lines"),
     ):
         other.write_bytes(content)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             WordPiece(vocabulary=str(other)).fitted(())
     with pytest.raises(ValueError, match="single letters of these data need"):
         WordPiece(size=10).fitted([["unwatchable"]])

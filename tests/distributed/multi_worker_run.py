@@ -19,11 +19,11 @@ class Halt(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
         steps, _, self._file = os.environ.get("HALT", "0:").partition(":")
-        self._left = int(steps)
+        self._steps_left = int(steps)
 
     def on_train_batch_end(self, batch, logs=None):
-        self._left -= 1
-        if self._left == 0:
+        self._steps_left -= 1
+        if self._steps_left == 0:
             pathlib.Path(self._file).write_text("halted")
             while os.path.exists(self._file):
                 time.sleep(0.05)
@@ -51,17 +51,17 @@ def main(folder: str) -> None:
     worker = cluster.this_worker(scope)
     agreement = cluster.Agreement(scope, worker)
     loop = Loop(None, scope, batches, steps_per_epoch=3, epochs=3, checkpoint_directory="")
-    found = {"count": worker.count, "index": []}
+    observed = {"count": worker.count, "index": []}
     for start, steps in ((0, STEPS), (STEPS - 2, 2)):  # from the beginning, and resumed
         for _, batch in zip(range(steps), loop._distributed(start), strict=False):
-            found["index"].append([part.tolist() for part in _local(scope, batch.index)])
-    found["any"] = agreement.any(worker.chief, not worker.chief, False, True)
+            observed["index"].append([part.tolist() for part in _local(scope, batch.index)])
+    observed["any"] = agreement.any(worker.chief, not worker.chief, False, True)
     agreement.check_step(7)
     try:
         agreement.check_step(7 + worker.index)
     except InputError as error:
-        found["refused"] = str(error)
-    pathlib.Path(folder, f"{worker.index}.json").write_text(json.dumps(found))
+        observed["refused"] = str(error)
+    pathlib.Path(folder, f"{worker.index}.json").write_text(json.dumps(observed))
     agreement.final_barrier()
     os._exit(0)
 

@@ -102,10 +102,10 @@ def build(
     """
     kind = GivenAdversary if adversaries == "given" else Adversary
 
-    def adversary(**own):
-        return kind(attack=smooth_attack(), **(own if mode else {**own, "mode": "inference"}))
+    def adversary(**options):
+        return kind(attack=smooth_attack(), **(options if mode else {**options, "mode": "inference"}))
 
-    kept = battery.encoder, battery.adversary, battery._head
+    originals = battery.encoder, battery.adversary, battery._head
     battery.encoder, battery.adversary = foreign_encoder if foreign else smooth_encoder, adversary
     if normalized:
         battery.encoder, battery._head = centred_encoder, normalized_head
@@ -113,7 +113,7 @@ def build(
         with strategy.scope():
             return battery.build(row, optimizer=OPTIMIZERS[optimizer](), **keywords)
     finally:
-        battery.encoder, battery.adversary, battery._head = kept
+        battery.encoder, battery.adversary, battery._head = originals
 
 
 def distributed(strategy, *arrays):
@@ -125,8 +125,8 @@ def distributed(strategy, *arrays):
 def state_of(method, when: str) -> dict:
     """Every float, without the sums that metrics keep, and the clock."""
     weights = [weight for weight in method.weights if weight.dtype == "float32"]
-    found = {f"weight/{when}/{place:02}": weight.numpy() for place, weight in enumerate(weights)}
-    return found | {f"clock/{when}": method.step.numpy()}
+    arrays = {f"weight/{when}/{number:02}": weight.numpy() for number, weight in enumerate(weights)}
+    return arrays | {f"clock/{when}": method.step.numpy()}
 
 
 def train(strategy, row: str, case: str, *, traced: bool, steps: int) -> dict:
@@ -136,7 +136,7 @@ def train(strategy, row: str, case: str, *, traced: bool, steps: int) -> dict:
     arrays = battery.data(GLOBAL_BATCH * steps, row)
     if extra == ["weighted"]:
         arrays = (*arrays, np.tile(WEIGHTS, steps))
-    found = state_of(method, "before")
+    state = state_of(method, "before")
 
     def step(*batch):
         strategy.run(method.train_step, args=(batch,))
@@ -148,8 +148,8 @@ def train(strategy, row: str, case: str, *, traced: bool, steps: int) -> dict:
         logs = step(*batch)
         if number == 0 and optimizer == "sgd":  # the first velocity is -rate x gradient, exactly
             moments = method.optimizer.momentums
-            found |= {f"gradient/{place:02}": m.numpy() / -RATE for place, m in enumerate(moments)}
-    return found | state_of(method, "after") | {f"log/{name}": np.float32(value) for name, value in logs.items()}
+            state |= {f"gradient/{position:02}": m.numpy() / -RATE for position, m in enumerate(moments)}
+    return state | state_of(method, "after") | {f"log/{name}": np.float32(value) for name, value in logs.items()}
 
 
 # ------------------------------------------------------------------------------------- what runs in a process
@@ -157,13 +157,16 @@ def train(strategy, row: str, case: str, *, traced: bool, steps: int) -> dict:
 
 def update(output: str, replicas: int, case: str, traced: bool) -> None:
     """A case ROW/OPTIMIZER/ADVERSARIES[/EXTRA]; of an extra, also what one replica does without it, as `plain`."""
-    one, many = strategies(replicas)
+    single, several = strategies(replicas)
     row, _, rest = case.partition("/")
     how = {"steps": 2 if traced else 1}
-    found = {"one": train(one, row, rest, traced=False, **how), "many": train(many, row, rest, traced=traced, **how)}
+    arrays = {
+        "one": train(single, row, rest, traced=False, **how),
+        "many": train(several, row, rest, traced=traced, **how),
+    }
     if rest.count("/") == 2:
-        found["plain"] = train(one, row, rest.rpartition("/")[0], traced=False, **how)
-    save(output, **found)
+        arrays["plain"] = train(single, row, rest.rpartition("/")[0], traced=False, **how)
+    save(output, **arrays)
 
 
 def refusals(output: str, replicas: int) -> None:
@@ -178,11 +181,17 @@ def refusals(output: str, replicas: int) -> None:
             return str(error)
         return ""
 
-    one, many = strategies(replicas)
+    single, several = strategies(replicas)
     adversaries = {row: getattr(battery.build(row, compiled=False), "adversary", None) for row in battery.ROWS}
     adversaries.pop("free_adversarial_training")  # its attack is the training step, which gathers
     rows = [row for row, adversary in adversaries.items() if adversary and adversary.mode != "inference"]
-    save(output, **{name: {row: refusal(each, row) for row in rows} for name, each in (("one", one), ("many", many))})
+    save(
+        output,
+        **{
+            name: {row: refusal(strategy, row) for row in rows}
+            for name, strategy in (("one", single), ("many", several))
+        },
+    )
 
 
 def fits(output: str, replicas: int, row: str, counts: list[int], kind: str) -> None:
@@ -190,7 +199,7 @@ def fits(output: str, replicas: int, row: str, counts: list[int], kind: str) -> 
 
     `COUNT/NAME`: the weights. kind: "arrays" or "dataset".
     """
-    one, many = strategies(replicas)
+    single, several = strategies(replicas)
 
     def fitted(strategy, count) -> dict:
         method = build(strategy, row, "sgd", "given")
@@ -201,18 +210,18 @@ def fits(output: str, replicas: int, row: str, counts: list[int], kind: str) -> 
             method.fit(*data, batch_size=GLOBAL_BATCH, shuffle=False, verbose=0)
         return state_of(method, "after")
 
-    found = {"one": {}, "many": {}}
+    arrays = {"one": {}, "many": {}}
     for count in counts:
         divided = count - count % GLOBAL_BATCH % replicas
-        for name, each, size in (("one", one, divided), ("many", many, count)):
-            found[name] |= {f"{count}/{key}": value for key, value in fitted(each, size).items()}
-    save(output, **found)
+        for name, strategy, size in (("one", single, divided), ("many", several, count)):
+            arrays[name] |= {f"{count}/{key}": value for key, value in fitted(strategy, size).items()}
+    save(output, **arrays)
 
 
 def rows_of_batches(output: str, replicas: int, rows: list[str]) -> None:
     """Return the draws for equal images, `draws/NAME`, and the views of a row's first step, `ROW/NAME`."""
 
-    def made(strategy) -> dict:
+    def draws_and_views(strategy) -> dict:
         def draw():
             ramp = tf.reshape(tf.linspace(0.0, 1.0, 64), [1, 8, 8, 1])
             images = tf.tile(ramp, [GLOBAL_BATCH // strategy.num_replicas_in_sync, 1, 1, 1])
@@ -228,20 +237,20 @@ def rows_of_batches(output: str, replicas: int, rows: list[str]) -> None:
 
             return strategy.run(views, args=next(iter(distributed(strategy, *battery.data(GLOBAL_BATCH)))))
 
-        found = {"draws": strategy.run(draw)} | {row: view(build(strategy, row, "sgd", "given")) for row in rows}
+        results = {"draws": strategy.run(draw)} | {row: view(build(strategy, row, "sgd", "given")) for row in rows}
         return {
             f"{kind}/{name}": np.concatenate(strategy.experimental_local_results(value))
-            for kind, values in found.items()
+            for kind, values in results.items()
             for name, value in values.items()
         }
 
-    one, many = strategies(replicas)
-    save(output, one=made(one), many=made(many))
+    single, several = strategies(replicas)
+    save(output, one=draws_and_views(single), many=draws_and_views(several))
 
 
 def loop(output: str, replicas: int) -> None:
     """Two epochs of three steps, in one go on one replica and with a new start between them on several."""
-    one, many = strategies(replicas)
+    single, several = strategies(replicas)
     examples = ArrayExamples(*battery.data(3 * GLOBAL_BATCH + 2))
 
     def ran(strategy, ends) -> dict:
@@ -261,7 +270,7 @@ def loop(output: str, replicas: int) -> None:
                 history = loop.run()
         return {f"log/{name}": np.array(v, np.float32) for name, v in history.items()} | state_of(loop.method, "after")
 
-    save(output, one=ran(one, (2,)), many=ran(many, (1, 2)))
+    save(output, one=ran(single, (2,)), many=ran(several, (1, 2)))
 
 
 def strategies(replicas: int) -> tuple:
@@ -272,10 +281,10 @@ def strategies(replicas: int) -> tuple:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * replicas
     )
-    mirrored = tf.distribute.MirroredStrategy([f"CPU:{place}" for place in range(replicas)])
+    mirrored = tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(replicas)])
     return tf.distribute.get_strategy(), mirrored
 
 
-def save(output: str, **found: dict) -> None:
+def save(output: str, **parts: dict) -> None:
     pathlib.Path(output).parent.mkdir(exist_ok=True)
-    np.savez(output, **{f"{part}/{name}": value for part, values in found.items() for name, value in values.items()})
+    np.savez(output, **{f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()})

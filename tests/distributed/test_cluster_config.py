@@ -59,9 +59,11 @@ def test_tensorflows_resolver_finds_the_same_workers(monkeypatch, nodes, tasks):
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
         port_base=9000, gpus_per_node=8, gpus_per_task=1, auto_set_gpu=False
     )
-    found = [places(variables | {"TFROBUST_PORT": "9000", "SLURM_PROCID": str(rank)}) for rank in range(count)]
-    assert [rank for rank, _ in found] == list(range(count))
-    assert [addresses for _, addresses in found] == [resolver.cluster_spec().as_dict()["worker"]] * count
+    places_of_ranks = [
+        places(variables | {"TFROBUST_PORT": "9000", "SLURM_PROCID": str(rank)}) for rank in range(count)
+    ]
+    assert [rank for rank, _ in places_of_ranks] == list(range(count))
+    assert [addresses for _, addresses in places_of_ranks] == [resolver.cluster_spec().as_dict()["worker"]] * count
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_half_a_slurm_step_is_one_line(missing):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"JOB_COMPLETION_INDEX": "3"}, "JOB_COMPLETION_INDEX is 3, but TFROBUST_WORKERS is 3"),
         ({"TFROBUST_WORKERS": "three"}, "TFROBUST_WORKERS is 'three'; it is a whole number"),
@@ -113,13 +115,13 @@ def test_half_a_slurm_step_is_one_line(missing):
         ({"TFROBUST_WORKER_ADDRESS": "train-{index}.train"}, "it needs {index} and a port"),
     ],
 )
-def test_a_kubernetes_job_that_contradicts_itself(changed, said):
-    with pytest.raises(InputError, match=said):
+def test_a_kubernetes_job_that_contradicts_itself(changed, message):
+    with pytest.raises(InputError, match=message):
         tf_config(KUBERNETES | changed)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"SLURM_PROCID": "4"}, "3 nodes, tasks on 3 of them, rank 4 of 4"),
         ({"SLURM_STEP_TASKS_PER_NODE": "2,1"}, "3 nodes, tasks on 2 of them"),
@@ -128,8 +130,8 @@ def test_a_kubernetes_job_that_contradicts_itself(changed, said):
         ({"TFROBUST_PORT": "http"}, "TFROBUST_PORT is 'http'; it is a whole number"),
     ],
 )
-def test_a_slurm_step_that_contradicts_itself(changed, said):
-    with pytest.raises(InputError, match=said):
+def test_a_slurm_step_that_contradicts_itself(changed, message):
+    with pytest.raises(InputError, match=message):
         tf_config(SLURM | changed)
 
 
@@ -141,7 +143,7 @@ def test_joining_meets_the_workers_and_tells_tensorflow(monkeypatch):
     for name, value in KUBERNETES.items():
         monkeypatch.setenv(name, value)
     met, seen = [], []
-    monkeypatch.setattr(cluster, "_meet", lambda own, others: met.append((own, others)))
+    monkeypatch.setattr(cluster, "_meet", lambda address, peers: met.append((address, peers)))
     monkeypatch.setattr(cluster, "_joined", type("Event", (), {"set": lambda self: None})())
     monkeypatch.setattr(
         tf.distribute, "MultiWorkerMirroredStrategy", lambda: seen.append(json.loads(os.environ["TF_CONFIG"]))

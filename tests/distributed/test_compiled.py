@@ -29,11 +29,13 @@ def operations(function) -> set[str]:
 
 def dynamic_results(function) -> list[str]:
     """The operations of the step itself whose results have a shape that is not known when it is traced."""
-    made = function.graph.get_operations()
-    return [op.name for op in made for out in op.outputs if out.dtype != tf.resource and not known(out)]
+    all_operations = function.graph.get_operations()
+    return [
+        op.name for op in all_operations for out in op.outputs if out.dtype != tf.resource and not has_static_shape(out)
+    ]
 
 
-def known(tensor) -> bool:
+def has_static_shape(tensor) -> bool:
     return tensor.dtype == tf.variant or tensor.shape.is_fully_defined()
 
 
@@ -47,13 +49,13 @@ def test_the_training_step_is_static_stays_on_the_device_and_compiles(row):
     assert dynamic_results(traced) == []
     assert "ENTRY" in translated(step, (images, labels))
     if row in RUN:
-        wanted = battery.build(row).train_step((images, labels))
+        expected = battery.build(row).train_step((images, labels))
         logs = traced((images, labels))
         assert int(method.step) == 1
         assert all(np.isfinite(float(value)) for value in logs.values()), logs
         # Not closer: on the CPU, XLA draws other random numbers than TensorFlow from the same keys.
         first = method.terms[0]
-        assert float(logs[first]) == pytest.approx(float(wanted[first]), rel=0.05)
+        assert float(logs[first]) == pytest.approx(float(expected[first]), rel=0.05)
 
 
 def translated(function, *arguments) -> str:
@@ -67,8 +69,8 @@ def test_the_search_for_operations_finds_what_it_looks_for():
         return tf.boolean_mask(rare, rare > 0) + tf.random.normal([])
 
     function = tf.function(lambda x: tf.function(inner)(x)).get_concrete_function(tf.TensorSpec([3]))
-    found = {op for op in operations(function) if FORBIDDEN.search(op)}
-    assert {"EagerPyFunc", "Unique", "Where", "RandomStandardNormal"} <= found
+    forbidden = {op for op in operations(function) if FORBIDDEN.search(op)}
+    assert {"EagerPyFunc", "Unique", "Where", "RandomStandardNormal"} <= forbidden
     assert dynamic_results(function) != []
     with pytest.raises(Exception, match="EagerPyFunc|XLA"):
         translated(tf.function(lambda x: inner(x), jit_compile=True), tf.zeros([3]))

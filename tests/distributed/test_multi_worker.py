@@ -77,9 +77,9 @@ def adjacent_ports() -> list[int]:
     while True:
         (port,) = local_cluster.free_ports(1)
         port -= port % 10
-        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 1))
+        with contextlib.suppress(OSError), socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 1))
             return [port, port + 1]
 
 
@@ -135,8 +135,8 @@ def variables(folder: pathlib.Path, name: str) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(folder / name / "checkpoints" / f"step-{STEPS:08d}" / "variables"))
-    found = {one: reader.get_tensor(one) for one in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in one}
-    return {one: value for one, value in found.items() if np.asarray(value).dtype.kind == "f"}
+    tensors = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in key}
+    return {key: value for key, value in tensors.items() if np.asarray(value).dtype.kind == "f"}
 
 
 def published(folder: pathlib.Path, name: str) -> tuple[np.ndarray, dict]:
@@ -195,11 +195,11 @@ def test_two_workers_survive_what_one_process_never_met(tmp_path):
     # One process, never interrupted.
     alone = processes.run(TRAIN, [train_flags("one", "one_device")], cwd=tmp_path)
     assert alone.code == 0, alone.err
-    expected, found = variables(tmp_path, "one"), variables(tmp_path, "two")
-    assert expected.keys() == found.keys() and len(expected) > 20
+    expected, trained = variables(tmp_path, "one"), variables(tmp_path, "two")
+    assert expected.keys() == trained.keys() and len(expected) > 20
     for name, value in expected.items():
-        assert np.abs(value - found[name]).max() <= 1e-5 * max(1.0, np.abs(value).max()), name
-    print("largest difference", max(np.abs(value - found[name]).max() for name, value in expected.items()))
+        assert np.abs(value - trained[name]).max() <= 1e-5 * max(1.0, np.abs(value).max()), name
+    print("largest difference", max(np.abs(value - trained[name]).max() for name, value in expected.items()))
     logits_of_one, report_of_one = published(tmp_path, "one")
     logits_of_two, report_of_two = published(tmp_path, "two")
     np.testing.assert_allclose(logits_of_two, logits_of_one, atol=1e-4)
@@ -223,11 +223,15 @@ def test_the_input_is_split_without_gaps_or_repetitions(tmp_path, variables):
         ends = [worker.wait() for worker in workers]
     assert [end.code for end in ends] == [0, 0], ends
     first, second = (json.loads((tmp_path / f"{index}.json").read_text()) for index in range(2))
-    whole = [batch.index.numpy().tolist() for batch in multi_worker_run.batches(0).take(multi_worker_run.STEPS)]
+    global_batches = [
+        batch.index.numpy().tolist() for batch in multi_worker_run.batches(0).take(multi_worker_run.STEPS)
+    ]
     assert len(first["index"]) == len(second["index"]) == multi_worker_run.STEPS + 2
     # A worker's rows are a block of the global batch, in the order of the workers: draws go by global row.
-    for expected, mine, others in zip([*whole, *whole[-2:]], first["index"], second["index"], strict=True):
-        assert [*sum(mine, []), *sum(others, [])] == expected
+    for expected, mine, theirs in zip(
+        [*global_batches, *global_batches[-2:]], first["index"], second["index"], strict=True
+    ):
+        assert [*sum(mine, []), *sum(theirs, [])] == expected
         assert len(sum(mine, [])) == multi_worker_run.BATCH // 2
     # What one worker knows, both know.
     assert first["any"] == second["any"] == [True, True, False, True]
@@ -267,21 +271,21 @@ def test_a_worker_on_its_own_waits_and_hears_signals(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    own, other = local_cluster.free_ports(2)
+    port, other_port = local_cluster.free_ports(2)
     monkeypatch.setattr(cluster, "_PATIENCE", 0.0)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         signal.setitimer(signal.ITIMER_REAL, 1.0)
         with pytest.raises(KeyboardInterrupt):
-            cluster._meet(f"localhost:{own}", [f"localhost:{own}", f"127.0.0.1:{other}"])
+            cluster._meet(f"localhost:{port}", [f"localhost:{port}", f"127.0.0.1:{other_port}"])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-    assert capsys.readouterr().out == f"waiting for the workers at 127.0.0.1:{other}\n"
-    with socket.create_server(("127.0.0.1", other)):
-        cluster._meet(f"localhost:{own}", [f"127.0.0.1:{other}"])
-        with pytest.raises(cluster.InputError, match=f"the port {other}, but: Address already in use"):
-            cluster._meet(f"localhost:{other}", [])
+    assert capsys.readouterr().out == f"waiting for the workers at 127.0.0.1:{other_port}\n"
+    with socket.create_server(("127.0.0.1", other_port)):
+        cluster._meet(f"localhost:{port}", [f"127.0.0.1:{other_port}"])
+        with pytest.raises(cluster.InputError, match=f"the port {other_port}, but: Address already in use"):
+            cluster._meet(f"localhost:{other_port}", [])
 
 
 def test_one_process_agrees_with_itself():

@@ -41,10 +41,10 @@ def test_a_row_trains_finitely_with_losses_and_adversaries_in_float32(row, polic
         return values, logits
 
     def views(*arguments):
-        made = plain_views(*arguments)
+        result = plain_views(*arguments)
         # Token ids stay whole numbers.
-        seen.update({f"view {name}": view for name, view in made.items() if view.dtype != tf.int32})
-        return made
+        seen.update({f"view {name}": view for name, view in result.items() if view.dtype != tf.int32})
+        return result
 
     method.loss_terms, method.make_views = terms, views
     before = [variable.numpy() for variable in method.trainable_variables]

@@ -60,51 +60,51 @@ def outcomes(tmp_path):
         ended = processes.run(f"distributed.replica_run:{function}", [str(output), *arguments], cwd=tmp_path)
         assert ended.code == 0, ended.err
         with np.load(output) as arrays:
-            found = dict(arrays)
+            saved = dict(arrays)
         parts = ("one/", "many/", "plain/")
-        return [under(found, part) for part in parts if any(name.startswith(part) for name in found)]
+        return [under(saved, part) for part in parts if any(name.startswith(part) for name in saved)]
 
     return of
 
 
 def under(arrays: dict, prefix: str) -> dict:
-    found = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-    assert found, f"nothing under {prefix}"
-    return found
+    selected = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+    assert selected, f"nothing under {prefix}"
+    return selected
 
 
 def largest(arrays: dict) -> float:
     return max(float(np.abs(array).max()) for array in arrays.values())
 
 
-def gap(one: dict, other: dict) -> float:
+def gap(arrays: dict, references: dict) -> float:
     """The largest difference between equally named arrays."""
-    assert one.keys() == other.keys()
-    return max(float(np.abs(array - other[name]).max()) for name, array in one.items())
+    assert arrays.keys() == references.keys()
+    return max(float(np.abs(array - references[name]).max()) for name, array in arrays.items())
 
 
 @pytest.mark.parametrize(("replicas", "case"), CASES)
 def test_replicas_give_the_update_of_one(outcomes, replicas, case):
     optimizer = case.split("/")[1]
     traced = replicas == 4 or case in TRACED
-    one, many, *plain = outcomes("update", replicas, case, traced)
-    before, theirs = under(one, "weight/before/"), under(one, "weight/after/")
-    assert gap(under(many, "weight/before/"), before) == 0.0
+    single, several, *plain = outcomes("update", replicas, case, traced)
+    before, theirs = under(single, "weight/before/"), under(single, "weight/after/")
+    assert gap(under(several, "weight/before/"), before) == 0.0
     assert gap(theirs, before) > 1e-3
-    assert gap(under(many, "weight/after/"), theirs) <= 1e-5 * max(1.0, largest(theirs))
-    assert one["clock/after"] == many["clock/after"] == (2 if traced else 1)
+    assert gap(under(several, "weight/after/"), theirs) <= 1e-5 * max(1.0, largest(theirs))
+    assert single["clock/after"] == several["clock/after"] == (2 if traced else 1)
     if optimizer == "sgd":
-        own = under(one, "gradient/")
-        assert gap(under(many, "gradient/"), own) <= 1e-5 * largest(own)
-    logs, wanted = under(many, "log/"), under(one, "log/")
-    assert logs.keys() == wanted.keys() and "loss" in logs and "accuracy" in logs
-    for name, value in wanted.items():
+        gradients = under(single, "gradient/")
+        assert gap(under(several, "gradient/"), gradients) <= 1e-5 * largest(gradients)
+    logs, expected_logs = under(several, "log/"), under(single, "log/")
+    assert logs.keys() == expected_logs.keys() and "loss" in logs and "accuracy" in logs
+    for name, value in expected_logs.items():
         np.testing.assert_allclose(logs[name], value, rtol=3e-5, atol=3e-5, err_msg=name)
     if plain and not case.endswith(("normalized", "foreign")):  # or the extra would say nothing
         without = under(plain[0], "gradient/")
-        assert gap(without, own) > 1e-2 * largest(without)
+        assert gap(without, gradients) > 1e-2 * largest(without)
     if case.endswith("clipped"):
-        norm = np.sqrt(sum(np.sum(np.square(array)) for array in own.values()))
+        norm = np.sqrt(sum(np.sum(np.square(array)) for array in gradients.values()))
         assert norm == pytest.approx(replica_run.EXTRAS["clipped"]["clip_norm"], rel=1e-4)
 
 
@@ -113,17 +113,17 @@ def test_replicas_give_the_update_of_one(outcomes, replicas, case):
 @pytest.mark.parametrize("row", ["supervised", "mixup", "simclr", "byol"])
 def test_fit_shares_the_last_batch_equally(outcomes, row, kind):
     counts = [9, 12, 13, 16]  # of 9 and 13 one example is left out
-    one, many = outcomes("fits", 2, row, counts, kind)
+    single, several = outcomes("fits", 2, row, counts, kind)
     for count in counts:
-        theirs = under(one, f"{count}/weight/after/")
-        assert gap(under(many, f"{count}/weight/after/"), theirs) <= 1e-5 * max(1.0, largest(theirs)), count
+        theirs = under(single, f"{count}/weight/after/")
+        assert gap(under(several, f"{count}/weight/after/"), theirs) <= 1e-5 * max(1.0, largest(theirs)), count
 
 
 def test_a_mode_that_would_gather_inside_the_attack_is_refused_by_one_sentence(outcomes):
     """On one replica there is nothing to gather."""
-    one, many = outcomes("refusals", 2)
-    assert "adversarial_training_joint" in many and {str(sentence) for sentence in one.values()} == {""}
-    for row, sentence in many.items():
+    single, several = outcomes("refusals", 2)
+    assert "adversarial_training_joint" in several and {str(sentence) for sentence in single.values()} == {""}
+    for row, sentence in several.items():
         mode = battery.build(row, compiled=False).adversary.mode
         assert f"Batch-norm mode '{mode}' cannot gather" in str(sentence), row
         assert "synchronized=False" in str(sentence) and len(str(sentence)) <= 300
@@ -132,32 +132,32 @@ def test_a_mode_that_would_gather_inside_the_attack_is_refused_by_one_sentence(o
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_draws_and_views_follow_from_the_row_in_the_global_batch(outcomes, replicas):
     rows = ["supervised_contrastive", "ascl_two_transforms"]
-    one, many = outcomes("rows_of_batches", replicas, rows)
-    assert one.keys() == many.keys()
-    for name, value in one.items():
-        np.testing.assert_allclose(many[name], value, atol=1e-6, err_msg=name)
-    for name, drawn in under(one, "draws/").items():
+    single, several = outcomes("rows_of_batches", replicas, rows)
+    assert single.keys() == several.keys()
+    for name, value in single.items():
+        np.testing.assert_allclose(several[name], value, atol=1e-6, err_msg=name)
+    for name, drawn in under(single, "draws/").items():
         # Equal images: rows differ by their draws alone, and no replica draws what another has drawn.
         distinct = len(np.unique(drawn.reshape(len(drawn), -1), axis=0))
         assert distinct == (2 if name == "flip" else len(drawn)) or name == "crop", name
-        shards = np.split(many[f"draws/{name}"], replicas)
+        shards = np.split(several[f"draws/{name}"], replicas)
         assert any(np.any(shard != shards[0]) for shard in shards[1:]), name
     images = battery.data(replica_run.GLOBAL_BATCH)[0]
     for row in rows:
-        views = under(one, f"{row}/")
+        views = under(single, f"{row}/")
         first, second = (views[name] for name in sorted(views)[-2:])
         for moved in (*(view - images for view in views.values()), first - second):
             assert np.all(np.abs(moved).reshape(len(images), -1).max(axis=1) > 1e-3), row
 
 
 def test_the_loop_on_two_replicas_stopped_and_resumed_is_the_loop_on_one(outcomes):
-    one, two = outcomes("loop", 2)
-    assert one.keys() == two.keys()
-    assert one["clock/after"] == two["clock/after"] == 6
-    weights = under(one, "weight/after/")
-    assert gap(under(two, "weight/after/"), weights) <= 1e-5 * max(1.0, largest(weights))
-    history = under(one, "log/")
+    single, pair = outcomes("loop", 2)
+    assert single.keys() == pair.keys()
+    assert single["clock/after"] == pair["clock/after"] == 6
+    weights = under(single, "weight/after/")
+    assert gap(under(pair, "weight/after/"), weights) <= 1e-5 * max(1.0, largest(weights))
+    history = under(single, "log/")
     assert {"epoch", "loss", "contrastive", "accuracy", "learning_rate"} <= history.keys()
     assert history["epoch"].tolist() == [1, 2] and history["loss"][0] != history["loss"][1]
     for name, values in history.items():
-        np.testing.assert_allclose(two[f"log/{name}"], values, rtol=2e-5, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(pair[f"log/{name}"], values, rtol=2e-5, atol=2e-5, err_msg=name)

@@ -24,16 +24,16 @@ def main(replicas: int, output: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         name = "mirrored" if replicas > 1 else "one_device"
         second, first, facts = small_stages.run(pathlib.Path(folder, "run"), "simclr", strategy=name)
-    found = {}
+    arrays = {}
     for stage, method in {"first": first, "second": second}.items():
         floats = [variable for variable in method.variables if variable.dtype == "float32"]
-        found |= {f"{stage}/{place:02}": variable.numpy() for place, variable in enumerate(floats)}
+        arrays |= {f"{stage}/{number:02}": variable.numpy() for number, variable in enumerate(floats)}
     for stage in ("first_history", "history"):
-        found |= {f"log/{stage}/{name}": np.array(values, np.float32) for name, values in facts[stage].items()}
+        arrays |= {f"log/{stage}/{name}": np.array(values, np.float32) for name, values in facts[stage].items()}
     with second.distribute_strategy.scope():
         fitted = Supervised(second.encoder, LogisticRegression(10, regularization=1e-2))
         fitted.build((None, 8, 8, 1))
     HeadFit(fitted, Digits(validation_size=1309).load().train, batch_size=50, verbose=0).run()
-    found |= {f"fitted/{place:02}": variable.numpy() for place, variable in enumerate(fitted.head.variables)}
-    found["replicas"] = np.int64(second.distribute_strategy.num_replicas_in_sync)
-    np.savez(output, **found)
+    arrays |= {f"fitted/{number:02}": variable.numpy() for number, variable in enumerate(fitted.head.variables)}
+    arrays["replicas"] = np.int64(second.distribute_strategy.num_replicas_in_sync)
+    np.savez(output, **arrays)

@@ -10,7 +10,7 @@ TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 FOLDERS = (TOOLS, TOOLS / "benchmarks", TOOLS / "benchmarks" / "accelerator", TOOLS / "golden")
 
 
-def place(name: str) -> pathlib.Path:
+def tool_file(name: str) -> pathlib.Path:
     """Return the file of a tool."""
     return next(path for folder in FOLDERS if (path := folder / f"{name}.py").is_file())
 
@@ -22,14 +22,14 @@ def load(monkeypatch):
     def loaded(*names):
         for folder in FOLDERS:
             monkeypatch.syspath_prepend(str(folder))
-        found = types.SimpleNamespace()
+        namespace = types.SimpleNamespace()
         for name in names:
-            spec = importlib.util.spec_from_file_location(name, place(name))
+            spec = importlib.util.spec_from_file_location(name, tool_file(name))
             module = importlib.util.module_from_spec(spec)
             monkeypatch.setitem(sys.modules, name, module)  # dataclasses, and the tools among each other, look it up
             spec.loader.exec_module(module)
-            setattr(found, name, module)
-        return found
+            setattr(namespace, name, module)
+        return namespace
 
     return loaded
 
@@ -39,7 +39,7 @@ def run_tool(tmp_path):
     """Runs a tool as a program in an empty folder: how it ended."""
 
     def run(name, *flags):
-        path = str(place(name))
+        path = str(tool_file(name))
         return processes.run("faults.processes:run_file", [path, list(map(str, flags))], cwd=tmp_path)
 
     return run

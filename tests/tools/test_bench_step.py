@@ -132,8 +132,8 @@ def test_a_method_of_the_printed_command_is_built_on_an_encoder(tool, monkeypatc
     monkeypatch.setattr(CornerDigits, "load", lambda self, load=CornerDigits.load: load(few))
     assert name in tool.METHODS and {encoder} <= set(tool.parser().get_default("encoder"))
     method, images, labels = tool.make_method(name, encoder, attack_steps=2, batch=3)
-    own = (28, 28, 1) if name == "fcl" else (8, 8, 1)
-    assert method.built and tuple(images.shape) == (3, *(own if encoder == "digits" else (32, 32, 3)))
+    shape = (28, 28, 1) if name == "fcl" else (8, 8, 1)
+    assert method.built and tuple(images.shape) == (3, *(shape if encoder == "digits" else (32, 32, 3)))
     if name == "dino":
         assert {view.shape[1] for view in tool.stand_ins(method, images).values()} == {32, 16}
     if name in ("simclr", "rocl"):

@@ -97,40 +97,40 @@ def attacks(load):
 
 
 def timed(tools, name, rounds):
-    made = object.__new__(tools._peers.Side)
-    made.name, made.rounds, made.count = name, rounds, 8
-    return made
+    stub = object.__new__(tools._peers.Side)
+    stub.name, stub.rounds, stub.count = name, rounds, 8
+    return stub
 
 
 def test_ratio_is_how_many_times_as_fast_we_are_by_medians(attacks):
     rounds = [{"wall": wall, "processor": 1.0, "right": 7} for wall in (1.0, 2.0, 90.0)]
-    own = timed(attacks, "tfrobust, perturb", rounds)
+    ours = timed(attacks, "tfrobust, perturb", rounds)
     peer = timed(attacks, "peer", [{"wall": wall, "processor": 2.0, "right": 8} for wall in (2.0, 5.0, 90.0)])
-    value, low, high = attacks.bench_attacks.ratio(own, peer)
+    value, low, high = attacks.bench_attacks.ratio(ours, peer)
     assert value == 2.5 and 1.0 <= low <= 2.0 <= high <= 2.5
-    assert attacks.bench_attacks.within_limits([own, peer], [own])
+    assert attacks.bench_attacks.within_limits([ours, peer], [ours])
     peer.rounds[1]["wall"] = 2.2
-    assert not attacks.bench_attacks.within_limits([own, peer], [own])
-    head, first, second = attacks.bench_attacks.rows([own, peer], [own])
+    assert not attacks.bench_attacks.within_limits([ours, peer], [ours])
+    head, first, second = attacks.bench_attacks.rows([ours, peer], [ours])
     assert head[4] == "ratio of perturb" and first[4] == ""
     assert second[:5] == ("peer", "3.6", "250.0", "8 of 8", "1.10")
 
 
 def test_a_members_time_is_its_median_and_the_rest_is_what_no_member_took(attacks):
     rounds = [{"wall": wall, "processor": 1.0, "right": 3, "members": {"a": wall - 1}} for wall in (3.0, 9.0, 4.0)]
-    own, official = timed(attacks, "tfrobust", rounds), timed(attacks, "official", [r | {"wall": 8.0} for r in rounds])
+    ours, official = timed(attacks, "tfrobust", rounds), timed(attacks, "official", [r | {"wall": 8.0} for r in rounds])
     official.rounds[0]["members"] = {"a": 1.0, "b": 2.0}
     bound = timed(attacks, "bound", [r | {"wall": 3.2, "members": {}} for r in rounds])
     tool = attacks.bench_autoattack
     seconds = tool.seconds
-    assert (seconds(own, "a"), seconds(own, "the rest"), seconds(own, "all")) == (3.0, 1.0, 4.0)
+    assert (seconds(ours, "a"), seconds(ours, "the rest"), seconds(ours, "all")) == (3.0, 1.0, 4.0)
     assert seconds(official, "b") is None  # it did not run in every round
-    assert tool.within_limits("digits", [own, official, bound]) and not tool.within_limits(
-        "resnet20", [own, official, bound]
+    assert tool.within_limits("digits", [ours, official, bound]) and not tool.within_limits(
+        "resnet20", [ours, official, bound]
     )
     official.rounds = [r | {"wall": 6.0} for r in official.rounds]
-    assert not tool.within_limits("digits", [own, official]) and tool.within_limits("digits", [own, bound])
-    head, *lines = tool.rows([own, official, bound])
+    assert not tool.within_limits("digits", [ours, official]) and tool.within_limits("digits", [ours, bound])
+    head, *lines = tool.rows([ours, official, bound])
     lines = {line[0]: line[1:] for line in lines}
     assert head[1:] == ("tfrobust", "official", "bound", "ratio to official", "ratio to bound")
     assert lines["b"] == ("-", "-", "-", "", "") and lines["all"] == ("4.00", "6.00", "3.20", "0.67", "1.25")
@@ -149,7 +149,7 @@ def test_every_pass_of_an_attack_is_counted_by_its_kind_and_the_size_of_its_batc
 
     for _ in range(3):
         passes(tf.zeros([5, 2, 2, 1]))
-    calls = {name: {size: n for size, n in enumerate(found.numpy()) if n} for name, found in counter.calls.items()}
+    calls = {name: {size: n for size, n in enumerate(sizes.numpy()) if n} for name, sizes in counter.calls.items()}
     assert calls == {"forward": {2: 3}, "gradient": {5: 3}}
 
 
@@ -158,11 +158,11 @@ def test_training_shows_how_many_times_as_fast_the_step_is(load):
     tool = tools.bench_training
     walls = {tool.TFROBUST: (1.0, 2.0, 4.0, 4.0, 4.0, 4.0), tool.PEER: (1.0, 1.0, 8.0, 6.0, 6.0, 20.0)}
     sides = [
-        timed(tools, name, [{"wall": wall, "processor": 2.0, "loss": 2.5} for wall in each])
-        for name, each in walls.items()
+        timed(tools, name, [{"wall": wall, "processor": 2.0, "loss": 2.5} for wall in times])
+        for name, times in walls.items()
     ]
-    own, peer = tool.rows(sides)[1:]
-    assert own == (tool.TFROBUST, "4000", "2000", "2.500", "1.50", "0.50 - 5.00", "6")
+    ours, peer = tool.rows(sides)[1:]
+    assert ours == (tool.TFROBUST, "4000", "2000", "2.500", "1.50", "0.50 - 5.00", "6")
     assert peer[1:] == ("6000", "2000", "2.500", "", "", "6")
 
 
@@ -170,22 +170,22 @@ def test_how_many_times_as_fast_is_the_median_over_the_rounds(load):
     tool = load("_peers", "bench_step", "bench_vit").bench_vit
 
     def side(name, *times):
-        rounds = [{"members": {"forward": each, "gradient": 2 * each}} for each in times]
+        rounds = [{"members": {"forward": seconds, "gradient": 2 * seconds}} for seconds in times]
         return types.SimpleNamespace(name=name, rounds=rounds)
 
-    own, peer = side("tfrobust", 1.0, 2.0, 4.0, 4.0, 4.0, 4.0), side(tool.PEER, 1.0, 1.0, 8.0, 6.0, 6.0, 20.0)
-    assert tool.ratio(own, peer, "gradient") == (1.5, 0.5, 5.0)
-    first, second, *_ = tool.rows([own, peer])[1:]
+    ours, peer = side("tfrobust", 1.0, 2.0, 4.0, 4.0, 4.0, 4.0), side(tool.PEER, 1.0, 1.0, 8.0, 6.0, 6.0, 20.0)
+    assert tool.ratio(ours, peer, "gradient") == (1.5, 0.5, 5.0)
+    first, second, *_ = tool.rows([ours, peer])[1:]
     assert first == ("tfrobust", "forward", "4000.00", "1.50", "0.50 - 5.00", "6") and second[1] == "gradient"
-    assert tool.rows([own])[1][3:] == ("", "", "6")
+    assert tool.rows([ours])[1][3:] == ("", "", "6")
 
 
 @pytest.fixture
 def task(attacks, tmp_path):
     arrays = np.arange(12, dtype=np.float32).reshape(3, 2, 2, 1), np.arange(3), np.eye(3, dtype=np.float32)
-    made = attacks._peers.Task("digits", *arrays, {"0/kernel": np.ones(2), "0/bias": np.zeros(2)}, {"batch": 2})
-    made.write(tmp_path)
-    return made
+    stored = attacks._peers.Task("digits", *arrays, {"0/kernel": np.ones(2), "0/bias": np.zeros(2)}, {"batch": 2})
+    stored.write(tmp_path)
+    return stored
 
 
 def test_a_task_survives_the_disk_and_tells_another_network(attacks, task, tmp_path):
@@ -209,9 +209,9 @@ def test_sides_take_turns_in_processes_and_a_broken_one_is_reported(attacks, tmp
         "    import not_installed\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    wanted = {name: (f"sides:{name}", sys.executable) for name in ("good", "bad")}
-    (running,), said = attacks._peers.start(wanted, tmp_path)
-    assert said[0] == "good: good 1.0" and re.match("bad: does not run: .*not_installed", said[1], re.DOTALL)
+    requested = {name: (f"sides:{name}", sys.executable) for name in ("good", "bad")}
+    (running,), messages = attacks._peers.start(requested, tmp_path)
+    assert messages[0] == "good: good 1.0" and re.match("bad: does not run: .*not_installed", messages[1], re.DOTALL)
     answer = running.run()
     running.close()
     assert (answer["right"], answer["calls"]) == (3, 2) and running.rounds == [answer]  # the first warmed up
@@ -227,15 +227,15 @@ def corrupting(load):
 
 
 def side(name, *members):
-    return types.SimpleNamespace(name=name, rounds=[{"members": each} for each in members])
+    return types.SimpleNamespace(name=name, rounds=[{"members": seconds} for seconds in members])
 
 
 def test_ratios_are_over_what_runs_in_the_peer(corrupting):
-    own = side("tfrobust", {"fog": 1.0, "snow": 2.0, "glass_blur": 9.0}, {"fog": 3.0, "snow": 2.0, "glass_blur": 9.0})
+    ours = side("tfrobust", {"fog": 1.0, "snow": 2.0, "glass_blur": 9.0}, {"fog": 3.0, "snow": 2.0, "glass_blur": 9.0})
     same_work = side("tfrobust, peer's constants", *[{"fog": 2.0, "snow": 2.0, "glass_blur": 9.0}] * 2)
     peer = side("imagecorruptions", {"fog": 8.0, "snow": 12.0}, {"fog": 8.0, "snow": 8.0})
-    sides, tool = [own, same_work, peer], corrupting.bench_corruptions
-    assert tool.common(sides) == ["snow", "fog"] and tool.seconds(own, ["fog", "snow"]) == 4.0
+    sides, tool = [ours, same_work, peer], corrupting.bench_corruptions
+    assert tool.common(sides) == ["snow", "fog"] and tool.seconds(ours, ["fog", "snow"]) == 4.0
     assert tool.smallest(sides) == 4.5 and tool.smallest(sides[:2]) == float("inf")
     lines = {line[0]: line[1:] for line in tool.rows(sides)}
     assert lines["seconds"][3:] == ("ratio", "ratio") and lines["fog"] == ("2.000", "2.000", "8.000", "4.0", "4.0")
@@ -251,8 +251,8 @@ def test_a_corruption_that_fails_is_named_and_left_out(corrupting):
 
     task = corrupting._peers.Task("none", np.zeros(1), np.zeros(1), np.zeros(1), {}, {"names": ["fog", "snow"]})
     run, outcome = corrupting._peers_corruptions._sides(task, corrupt)
-    found = outcome(run())
-    assert list(found["members"]) == ["snow"] and found["errors"] == {"fog": "AttributeError: np.float_ is gone"}
+    result = outcome(run())
+    assert list(result["members"]) == ["snow"] and result["errors"] == {"fog": "AttributeError: np.float_ is gone"}
 
 
 def test_the_corruptions_are_those_of_the_benchmark(corrupting):
@@ -300,7 +300,7 @@ def test_a_gap_of_puzzle_mix_is_the_excess_over_the_best_mask(load):
     tool = load("_recipes", "bench_step", "bench_puzzlemix").bench_puzzlemix
     generator = np.random.default_rng(0)
     terms = [generator.uniform(size=(3, *shape)) for shape in ((2, 2, 3), (1, 2), (2, 1))]
-    masks = np.stack([oracle.minimum_cut(*one) for one in zip(*terms, strict=True)])
+    masks = np.stack([oracle.minimum_cut(*problem) for problem in zip(*terms, strict=True)])
     np.testing.assert_allclose(tool.gaps(terms, masks), 0, atol=1e-12)
     second = [part[1] for part in terms]
     best = oracle.value(*second, masks[1])

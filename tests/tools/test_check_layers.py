@@ -8,14 +8,14 @@ def faults(load, tmp_path):
     """Return the faults of a library of the given modules: path below tfrobust/ -> text."""
     tool = load("check_layers").check_layers
 
-    def found(modules):
+    def faults_of(modules):
         for path, text in modules.items():
             file = tmp_path / "tfrobust" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         return tool.faults(tmp_path)
 
-    return found
+    return faults_of
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def faults(load, tmp_path):
     ],
 )
 def test_a_circle_inside_a_layer_is_found(faults, modules, circle):
-    (found,) = faults({f"losses/{name}.py": text for name, text in modules.items()})
-    assert found.endswith(f":1: import circle {circle}")
+    (fault,) = faults({f"losses/{name}.py": text for name, text in modules.items()})
+    assert fault.endswith(f":1: import circle {circle}")
 
 
 def test_imports_for_type_checkers_and_of_other_packages_make_no_circle(faults):

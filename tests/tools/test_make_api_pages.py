@@ -44,10 +44,10 @@ def test_an_example_outside_the_facade_runs_too(tool):
         for path, item in page.items.items():
             text = inspect.getdoc(item) or ""
             if id(item) not in facade and ">>> " in text:
-                said: list[str] = []
+                report: list[str] = []
                 test = doctest.DocTestParser().get_doctest(text, {}, path, None, None)
-                doctest.DocTestRunner(verbose=False).run(test, out=said.append)
-                assert not said, "".join(said)
+                doctest.DocTestRunner(verbose=False).run(test, out=report.append)
+                assert not report, "".join(report)
 
 
 def test_a_stale_a_missing_and_an_orphaned_page_are_found(tool, tmp_path, monkeypatch, capsys):
@@ -64,10 +64,10 @@ def test_a_stale_a_missing_and_an_orphaned_page_are_found(tool, tmp_path, monkey
 
 def test_the_recipes_say_their_terms_stage_by_stage(tool):
     """A table of literals: the terms are the code's, so that the page cannot be its own check."""
-    said = {"trades": "`ce`, `kl`", "fcl": "`ce`, `feature_contrast`", "byol": "`regression`, `probe`; then `ce`"}
-    said["adr"] = "`ce`, `ce_adv`, `local_compactness`, `local_smoothness`, `global_compactness`, "
-    said["adr"] += "`global_smoothness` (weight 0), `confidence`"
-    for name, terms in said.items():
+    expected = {"trades": "`ce`, `kl`", "fcl": "`ce`, `feature_contrast`", "byol": "`regression`, `probe`; then `ce`"}
+    expected["adr"] = "`ce`, `ce_adv`, `local_compactness`, `local_smoothness`, `global_compactness`, "
+    expected["adr"] += "`global_smoothness` (weight 0), `confidence`"
+    for name, terms in expected.items():
         assert "; then ".join(map(tool.terms_of, tool.built_stages(ROOT / "gin" / f"{name}.gin"))) == terms
     lines = (ROOT / "tfrobust" / "guides" / "api" / "recipes.md").read_text("utf-8").splitlines()
     (trades,) = [line for line in lines if "`gin/trades.gin`" in line and line.startswith("|")]
@@ -99,9 +99,9 @@ class Explained(Base):
       of two
 
     Args:
-        one: with *stars* | bars,
+        first: with *stars* | bars,
             on two lines.
-        two, three: both.
+        second, third: both.
 
     Example:
         >>> 1 + 1
@@ -111,10 +111,10 @@ class Explained(Base):
     page 3.
     """
 
-    def __init__(self, one: int, two: "pathlib.Path | None" = None, *, three=Exception, four: tuple = (1, "a")):
+    def __init__(self, first: int, second: "pathlib.Path | None" = None, *, third=Exception, fourth: tuple = (1, "a")):
         """Args:
 
-        one: at the margin.
+        first: at the margin.
 
         Raises:
             ValueError (always): no.
@@ -123,16 +123,16 @@ class Explained(Base):
     def hook(self):
         """Say it again."""
 
-    def own(self, one):
+    def describe(self, topic):
         """Say something new."""
 
 
 def test_a_docstring_becomes_markdown(tool):
     text = tool.entry("robust.Explained", Explained)
     assert text.startswith("## robust.Explained\n\n```python\n")
-    assert "Explained(one: int, two: Path | None = None, *, three=Exception, four: tuple = (1, 'a'))" in text
+    assert "Explained(first: int, second: Path | None = None, *, third=Exception, fourth: tuple = (1, 'a'))" in text
     assert "Says what it is: `a_b` \\* c &lt; d.\n\n```text\n|x| <= 1\n```\n\n- first of two\n" in text
-    assert "| `one` | with \\*stars\\* \\| bars, on two lines. |\n| `two`, `three` | both. |" in text
+    assert "| `first` | with \\*stars\\* \\| bars, on two lines. |\n| `second`, `third` | both. |" in text
     assert "```python\n>>> 1 + 1\n2\n```" in text and "**Source:** Somebody 2020, page 3." in text
-    assert "| `own(one)` | Say something new. |" in text and "hook" not in text
-    assert "| `one` | at the margin. |" in text and "| `ValueError (always)` | no. |" in text
+    assert "| `describe(topic)` | Say something new. |" in text and "hook" not in text
+    assert "| `first` | at the margin. |" in text and "| `ValueError (always)` | no. |" in text

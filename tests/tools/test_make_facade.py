@@ -63,13 +63,13 @@ EXAMPLE = '    """Do it.\n\n    Example:\n        >>> 1\n        1\n    """\n'
     ],
 )
 def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys, path, text, modules):
-    place = checkout / path
-    place.parent.mkdir(parents=True, exist_ok=True)
+    file = checkout / path
+    file.parent.mkdir(parents=True, exist_ok=True)
     capsys.readouterr()
-    place.write_text(f"{place.read_text('utf-8') if place.exists() else ''}\n\n{text}\n")
+    file.write_text(f"{file.read_text('utf-8') if file.exists() else ''}\n\n{text}\n")
     assert tool.main(["--check"]) == (1 if modules else 0)
-    said = capsys.readouterr().out.splitlines()
-    assert said == [
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
         f"tfrobust/keras/{name}.py is not current; run python tools/make_facade.py" for name in sorted(modules)
     ]
     assert tool.main([]) == 0 and tool.main(["--check"]) == 0
@@ -83,8 +83,10 @@ def test_the_docstring_of_a_module_is_kept_and_an_orphan_goes(tool, checkout):
     losses.write_text('"""By hand,\n\nin two parts.\n"""\n')
     (checkout / "keras" / "gone.py").write_text('"""Belong to no area."""\n')
     assert tool.main([]) == 0
-    made = '"""By hand,\n\nin two parts.\n"""\n\nfrom tfrobust.losses.planted import Planted\n\n__all__ = ["Planted"]\n'
-    assert losses.read_text("utf-8") == made
+    expected = (
+        '"""By hand,\n\nin two parts.\n"""\n\nfrom tfrobust.losses.planted import Planted\n\n__all__ = ["Planted"]\n'
+    )
+    assert losses.read_text("utf-8") == expected
     assert not (checkout / "keras" / "gone.py").exists()
 
 

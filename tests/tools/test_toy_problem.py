@@ -16,8 +16,8 @@ def test_the_classes_lie_on_two_stars_one_half_as_large(tool, monkeypatch):
     radius = np.linalg.norm(places, axis=1)
     assert np.bincount(labels).tolist() == [2000, 2000]
     for label, size in ((0, 0.5), (1, 1.0)):
-        found = radius[labels == label]
-        np.testing.assert_allclose([found.min(), found.max()], [0.8 * size, 1.2 * size], atol=2e-3)
+        radii = radius[labels == label]
+        np.testing.assert_allclose([radii.min(), radii.max()], [0.8 * size, 1.2 * size], atol=2e-3)
     up = places[(labels == 1) & (np.abs(places[:, 0]) < 0.02)]
     assert np.abs(up[:, 1].max() - 1.2) < 0.05 and np.abs(up[:, 1].min() + 0.8) < 0.05  # a tip above, a dent below
 

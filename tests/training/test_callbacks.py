@@ -82,8 +82,8 @@ def test_batches_of_one_size_give_every_row_once(linear, batch_size):
     _, _, images, labels = linear
     rows, sizes = np.arange(len(images)), []
     callback = RobustAccuracy(images, labels, attack=PGD(ThreatModel(epsilon=0.2)), batch_size=batch_size)
-    found = callback._batched(lambda part: sizes.append(len(part)) or part, rows)
-    np.testing.assert_array_equal(found, rows)
+    outputs = callback._batched(lambda part: sizes.append(len(part)) or part, rows)
+    np.testing.assert_array_equal(outputs, rows)
     assert len(set(sizes)) == 1
 
 
@@ -122,9 +122,9 @@ def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):
     model, offset = linear[0], -8.0  # a log may lie anywhere
 
     def callback():
-        made = BestWeights(tmp_path / "best")
-        made.set_model(model)
-        return made
+        best_weights = BestWeights(tmp_path / "best")
+        best_weights.set_model(model)
+        return best_weights
 
     best = callback()
     assert best.restore() is None
@@ -230,11 +230,12 @@ def test_copied_statistics_are_those_of_the_weights():
         for variable in model.variables:
             variable.assign(np.ones(3))
         average.on_train_batch_end(0)
-        found = {
-            each.name: float(kept.numpy()[0]) for each, kept in zip(model.variables, average.averages, strict=True)
+        averages = {
+            weight.name: float(averaged.numpy()[0])
+            for weight, averaged in zip(model.variables, average.averages, strict=True)
         }
         moving = 1.0 if statistics == "copied" else 0.25
-        assert found == {"gamma": 0.25, "beta": 0.25, "moving_mean": moving, "moving_variance": moving}
+        assert averages == {"gamma": 0.25, "beta": 0.25, "moving_mean": moving, "moving_variance": moving}
 
 
 class Shielded(Linear):
@@ -255,12 +256,12 @@ def test_overfitting_to_a_single_step_is_warned_of_once(linear, kind, caplog):
     for epoch in range(2):
         watcher.on_epoch_end(epoch, logs[epoch])
     flawed = kind is Shielded
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("tfrobust")]
-    assert watcher.warned == flawed and len(said) == flawed
+    warnings = [record.getMessage() for record in caplog.records if record.name.startswith("tfrobust")]
+    assert watcher.warned == flawed and len(warnings) == flawed
     assert logs[0]["val_gradient_cosine"] == pytest.approx(-1.0 if flawed else 1.0, abs=1e-4)
     assert (logs[0]["val_fgsm_accuracy"] - logs[0]["val_robust_accuracy"] > 0.2) == flawed
     if flawed:
-        assert said[0].startswith("catastrophic overfitting in epoch 1: FGSM leaves") and "GradAlign" in said[0]
+        assert warnings[0].startswith("catastrophic overfitting in epoch 1: FGSM leaves") and "GradAlign" in warnings[0]
 
 
 @pytest.mark.rest

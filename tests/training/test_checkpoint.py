@@ -137,8 +137,8 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing after it may run, so cleaning up is switched off too."""
 
 
-@pytest.mark.parametrize("place", ["write", "checksums", "fsync_tree", "rename"])
-def test_a_kill_at_any_place_leaves_the_old_ones_whole(run, monkeypatch, place):
+@pytest.mark.parametrize("stage", ["write", "checksums", "fsync_tree", "rename"])
+def test_a_kill_at_any_place_leaves_the_old_ones_whole(run, monkeypatch, stage):
     run.save(1, 2)
 
     def kill(*_):
@@ -149,7 +149,7 @@ def test_a_kill_at_any_place_leaves_the_old_ones_whole(run, monkeypatch, place):
         "checksums": (checkpoint, "_checksums"),
         "fsync_tree": (files, "fsync_tree"),
         "rename": (os, "rename"),
-    }[place]
+    }[stage]
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, kill)
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)

@@ -39,7 +39,7 @@ def run(folder, **changed):
     """A whole run in two stages that measures nothing, in a folder."""
     first = {"method": lambda **parts: SimCLR(views=battery.SHIFT, **parts), "optimizer": keras.optimizers.Adam}
     first |= {"epochs": 1, "batch_size": 128, "data": DIGITS, "frozen": changed.pop("frozen", True)}
-    given = {
+    arguments = {
         "name": "small",
         "method": Supervised,
         "encoder": encoder,
@@ -52,7 +52,7 @@ def run(folder, **changed):
         "export_dir": str(folder / "exported"),
         "pretraining": Pretraining(**first),
     }
-    return experiment.train(**given | changed)
+    return experiment.train(**arguments | changed)
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +70,15 @@ def test_what_is_served_is_scikit_learn_s_vote_of_the_embeddings_that_are_served
     folder, report = published
     data = FEW.load()
     (train, labels), (test, _) = data.train.arrays(), data.test.arrays(100)
-    known, asked = (served(folder, tf.constant(images)) for images in (train, test))
+    voters, asked = (served(folder, tf.constant(images)) for images in (train, test))
     # 134 examples, fewer than the 200 neighbours asked for: all vote.
     peer = KNeighborsClassifier(len(train), metric="cosine", weights=lambda distance: np.exp(-distance / 0.07))
-    peer.fit(known["embedding"], labels)
+    peer.fit(voters["embedding"], labels)
     np.testing.assert_allclose(asked["probabilities"], peer.predict_proba(asked["embedding"]), atol=2e-4)
     assert report.data["train_size"] == 134 and report.training["pretraining"]["train_size"] == 1337
-    kept = json.loads((folder / "run" / "training.json").read_text())
-    assert kept["method"]["config"]["head"]["class_name"] == "KNearestNeighbours"
-    assert kept["pretraining"]["method"]["config"]["head"]["class_name"] == "LinearHead"
+    stored = json.loads((folder / "run" / "training.json").read_text())
+    assert stored["method"]["config"]["head"]["class_name"] == "KNearestNeighbours"
+    assert stored["pretraining"]["method"]["config"]["head"]["class_name"] == "LinearHead"
     assert report.training["epochs"] == 0
     assert report.training["fit"] == {"head": "KNearestNeighbours", "examples": 134, "neighbours": 134}
 
@@ -127,11 +127,11 @@ def test_what_does_not_fit_is_refused(tmp_path):
         run(tmp_path, frozen=False)
     with pytest.raises(InputError, match="KNearestNeighbours is fitted at once and needs an encoder that is trained"):
         run(tmp_path, pretraining=None)
-    given = {"encoder": encoder(), "head": LogisticRegression(10)}
+    parts = {"encoder": encoder(), "head": LogisticRegression(10)}
     with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
-        HeadFit(AdversarialTraining(attack=ATTACK, **given), DIGITS.load().train)
+        HeadFit(AdversarialTraining(attack=ATTACK, **parts), DIGITS.load().train)
     with pytest.raises(InputError, match="METHOD is @Supervised then, not one with a penalty"):
-        HeadFit(Supervised(**given, penalty=Tikhonov()), DIGITS.load().train)
+        HeadFit(Supervised(**parts, penalty=Tikhonov()), DIGITS.load().train)
 
 
 def test_what_a_fitted_head_does_not_use_is_said_in_one_line(tmp_path, caplog, capsys):

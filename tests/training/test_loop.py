@@ -33,7 +33,7 @@ class Stop(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Kept(keras.callbacks.Callback):
+class Recorder(keras.callbacks.Callback):
     """A callback that keeps what it is called with."""
 
     def __init__(self):
@@ -51,17 +51,17 @@ class Kept(keras.callbacks.Callback):
 def test_the_loop_is_fit_on_the_same_batches(tmp_path):
     tf.config.experimental.enable_op_determinism()
     loop = make_loop(tmp_path, checkpoint_seconds=1e9)
-    found = loop.run()
+    history = loop.run()
     twin = battery.build("ascl")
     fitted = twin.fit(
         small_run.batches(0).take(LAST), epochs=EPOCHS, steps_per_epoch=STEPS_PER_EPOCH, shuffle=False, verbose=0
     ).history
     assert int(twin.step) == LAST
-    for one, other in zip(battery.weights(loop.method), battery.weights(twin), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for weight, twin_weight in zip(battery.weights(loop.method), battery.weights(twin), strict=True):
+        np.testing.assert_array_equal(weight, twin_weight)
     assert {"loss", "accuracy", *twin.terms, *twin.observations} <= set(fitted)
-    assert {name: found[name] for name in fitted} == fitted
-    assert set(found) == {*fitted, "epoch", "learning_rate"}
+    assert {name: history[name] for name in fitted} == fitted
+    assert set(history) == {*fitted, "epoch", "learning_rate"}
 
 
 def falling():
@@ -71,11 +71,11 @@ def falling():
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The folder of a run that ended, its loop, what it returned, its callback, and how often the step was traced."""
-    folder, kept, traces = tmp_path_factory.mktemp("finished"), Kept(), []
-    loop = make_loop(folder, "supervised", [kept], falling(), history_file=str(folder / "history.csv"))
+    folder, recorder, traces = tmp_path_factory.mktemp("finished"), Recorder(), []
+    loop = make_loop(folder, "supervised", [recorder], falling(), history_file=str(folder / "history.csv"))
     terms = loop.method.loss_terms
     loop.method.loss_terms = lambda *arguments: traces.append(1) or terms(*arguments)
-    return folder, loop, loop.run(), kept, len(traces)
+    return folder, loop, loop.run(), recorder, len(traces)
 
 
 def test_the_step_is_traced_once(finished):
@@ -83,13 +83,13 @@ def test_the_step_is_traced_once(finished):
 
 
 def test_the_history_has_what_callbacks_add_and_the_learning_rate(finished):
-    _, loop, history, kept, _ = finished
+    _, loop, history, recorder, _ = finished
     assert history["epoch"] == [1, 2, 3] and history["val_added"] == [10.0, 11.0, 12.0]
     # The rate of the step that comes next.
     np.testing.assert_allclose(history["learning_rate"], [0.1 * (1 - done / LAST) for done in (4, 8, 12)], atol=1e-7)
-    assert [batch for batch, _ in kept.batches] == [0, 1, 2, 3] * EPOCHS
-    assert [epoch for epoch, _ in kept.epochs] == [0, 1, 2]
-    assert kept.epochs[0][1]["loss"] == history["loss"][0] == kept.batches[3][1]["loss"]
+    assert [batch for batch, _ in recorder.batches] == [0, 1, 2, 3] * EPOCHS
+    assert [epoch for epoch, _ in recorder.epochs] == [0, 1, 2]
+    assert recorder.epochs[0][1]["loss"] == history["loss"][0] == recorder.batches[3][1]["loss"]
     assert loop.seconds > 0
 
 
@@ -108,14 +108,14 @@ def test_a_loop_writes_its_history(finished):
 
 def test_a_finished_run_trains_no_step_more(finished, capsys):
     nothing = lambda step: small_run.batches(step).take(0)  # noqa: E731
-    again = make_loop(finished[0], "supervised", [Kept()], falling(), finished_only=True, batches=nothing)
+    again = make_loop(finished[0], "supervised", [Recorder()], falling(), finished_only=True, batches=nothing)
     assert again.run()["epoch"] == [1, 2, 3] and int(again.method.step) == LAST
     assert f"resuming at step {LAST} of {LAST}" in capsys.readouterr().out
 
 
 def test_other_callbacks_than_before_are_refused(finished):
     with pytest.raises(InputError, match="callbacks Kept; now they are Kept, AveragedWeights"):
-        make_loop(finished[0], "supervised", [Kept(), small_run.AveragedWeights()], falling()).run()
+        make_loop(finished[0], "supervised", [Recorder(), small_run.AveragedWeights()], falling()).run()
 
 
 def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(tmp_path):
@@ -128,8 +128,8 @@ def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(tmp_path):
         callbacks = [*small_run.all_callbacks(folder)[1:], Stop(*steps)]
         return make_loop(folder, "supervised", callbacks, checkpoint_seconds=1e9)
 
-    whole = resumable(tmp_path / "whole")
-    expected = outcome(whole, whole.run())
+    uninterrupted = resumable(tmp_path / "whole")
+    expected = outcome(uninterrupted, uninterrupted.run())
     for step in (1, 6, 8):
         with pytest.raises(StopRequested, match=f"SIGTERM after step {step} of {LAST}"):
             resumable(tmp_path / "parts", step).run()
@@ -140,8 +140,8 @@ def test_stopped_at_any_step_the_rest_is_the_same_to_the_bit(tmp_path):
 @pytest.mark.parametrize(("row", "variable"), [("moco_v3", None), ("dino", "center"), ("swav_queue", "queue")])
 def test_momentum_networks_centers_and_queues_survive_a_stop(tmp_path, row, variable):
     tf.config.experimental.enable_op_determinism()
-    whole = make_loop(tmp_path / "whole", row, checkpoint_seconds=1e9)
-    expected = outcome(whole, whole.run())
+    uninterrupted = make_loop(tmp_path / "whole", row, checkpoint_seconds=1e9)
+    expected = outcome(uninterrupted, uninterrupted.run())
     with pytest.raises(StopRequested, match="SIGTERM after step 6"):
         make_loop(tmp_path / "parts", row, [Stop(6)], checkpoint_seconds=1e9).run()
     last = make_loop(tmp_path / "parts", row, [Stop()], checkpoint_seconds=1e9)
@@ -163,10 +163,10 @@ def test_carried_perturbations_and_the_ramp_of_an_average_survive_a_stop(tmp_pat
         average = small_run.AveragedWeights(decay=0.9, ramp=True)
         return make_loop(folder, method=method, callbacks=[average, Stop(*steps)], checkpoint_seconds=1e9), average
 
-    whole, average = resumable(tmp_path / "whole")
-    expected = outcome(whole, whole.run())
-    assert int(average.count) == LAST and int(whole.method.step) == 2 * LAST
-    assert np.all(np.any(whole.method.perturbation.numpy() != 0, axis=(1, 2, 3)))
+    uninterrupted, average = resumable(tmp_path / "whole")
+    expected = outcome(uninterrupted, uninterrupted.run())
+    assert int(average.count) == LAST and int(uninterrupted.method.step) == 2 * LAST
+    assert np.all(np.any(uninterrupted.method.perturbation.numpy() != 0, axis=(1, 2, 3)))
     with pytest.raises(StopRequested, match="SIGTERM after step 6"):
         resumable(tmp_path / "parts", 2 * 5 + 1)[0].run()
     last, average = resumable(tmp_path / "parts")
@@ -204,10 +204,10 @@ def test_a_resumed_run_takes_every_batch_once(tmp_path, monkeypatch, broken_at):
     assert len(seen) == broken_at - 1
     resumed = make_loop(tmp_path, "supervised", [Broken(None)])
     assert resumed.run()["epoch"] == [1, 2, 3] and int(resumed.method.step) == LAST
-    whole = [batch.images.numpy() for batch in small_run.batches(0).take(LAST)]
+    batches = [batch.images.numpy() for batch in small_run.batches(0).take(LAST)]
     assert len(seen) == LAST
-    for one, other in zip(seen, whole, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for images, batch_images in zip(seen, batches, strict=True):
+        np.testing.assert_array_equal(images, batch_images)
 
 
 def test_finished_only_refuses_to_train(tmp_path):

@@ -35,16 +35,16 @@ def trained(optimizer, weights, gradients, scale=1.0):
         scope, _, short = name.rpartition("/")
         with keras.name_scope(scope or "model"):
             variables.append(keras.Variable(value.astype(np.float32), name=short))
-    found = []
+    states = []
     for step in gradients:
         optimizer.apply([tf.constant(step[name] * scale, tf.float32) for name in weights], variables)
-        found.append({name: variable.numpy() for name, variable in zip(weights, variables, strict=True)})
-    return found
+        states.append({name: variable.numpy() for name, variable in zip(weights, variables, strict=True)})
+    return states
 
 
 def literal_lars(weights, gradients, *, momentum, nesterov, decay, trust, exclude, velocity, denominator):
     """One variable after another in float64, from the descriptions of the codes."""
-    found = [{} for _ in gradients]
+    states = [{} for _ in gradients]
     for name, w in weights.items():
         free = any(part in name for part in exclude)
         d, v = 0.0 if free else decay, np.zeros_like(w)
@@ -66,8 +66,8 @@ def literal_lars(weights, gradients, *, momentum, nesterov, decay, trust, exclud
                 v = momentum * v + (g + d * w)
                 u = momentum * v + (g + d * w) if nesterov else v
                 w = w - rate * ratio(norm(u)) * u
-            found[number][name] = w
-    return found
+            states[number][name] = w
+    return states
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -79,12 +79,12 @@ def test_lars_beside_numpy(velocity, denominator, nesterov, exclude):
     settings = {"momentum": 0.8, "nesterov": nesterov, "trust": 0.1, "exclude": exclude}
     settings |= {"velocity": velocity, "denominator": denominator}
     weights, gradients = problem()
-    found = trained(LARS(SCHEDULE, weight_decay=0.3, **settings), weights, gradients)
+    states = trained(LARS(SCHEDULE, weight_decay=0.3, **settings), weights, gradients)
     expected = literal_lars(weights, gradients, decay=0.3, **settings)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(states, expected, strict=True):
         for name in weights:
             np.testing.assert_allclose(ours[name], theirs[name], atol=2e-6)
-    assert np.all(found[0]["other/kernel"] == 0) and np.any(found[1]["other/kernel"] != 0)
+    assert np.all(states[0]["other/kernel"] == 0) and np.any(states[1]["other/kernel"] != 0)
 
 
 def test_a_step_is_a_share_of_the_weights_whatever_the_gradient_s_size():
@@ -99,16 +99,16 @@ def test_a_step_is_a_share_of_the_weights_whatever_the_gradient_s_size():
 
 @pytest.mark.parametrize("name", ["0.0", "0.1", "0.1/without_bias"])
 def test_lamb_beside_tensorflow_addons(name):
-    weights = {one: GOLDEN[f"input/weights/{one}"] for one in ("kernel", "bias", "zeros")}
-    gradients = [{one: GOLDEN[f"input/gradients/{one}"][step] for one in weights} for step in range(5)]
+    weights = {variable: GOLDEN[f"input/weights/{variable}"] for variable in ("kernel", "bias", "zeros")}
+    gradients = [{variable: GOLDEN[f"input/gradients/{variable}"][step] for variable in weights} for step in range(5)]
     decay, _, without = name.partition("/")
     rate = float(GOLDEN["input/learning_rate"])
     optimizer = LAMB(rate, weight_decay=float(decay), exclude=("bias",) if without else ())
-    for step, found in enumerate(trained(optimizer, weights, gradients)):
-        for one in weights:
-            np.testing.assert_allclose(found[one], GOLDEN[f"lamb/{name}/{one}"][step], atol=1e-6)
+    for step, state in enumerate(trained(optimizer, weights, gradients)):
+        for variable in weights:
+            np.testing.assert_allclose(state[variable], GOLDEN[f"lamb/{name}/{variable}"][step], atol=1e-6)
     keras_s = trained(keras.optimizers.Lamb(rate, epsilon=1e-6, weight_decay=float(decay)), weights, gradients)
-    off = max(np.abs(keras_s[-1][one] - GOLDEN[f"lamb/{name}/{one}"][-1]).max() for one in weights)
+    off = max(np.abs(keras_s[-1][variable] - GOLDEN[f"lamb/{name}/{variable}"][-1]).max() for variable in weights)
     assert (off < 1e-6) == (name == "0.0")  # Keras's own has decay outside of the ratio
 
 
@@ -132,8 +132,8 @@ def test_adamw_counts_the_updates_of_each_variable():
     optimizer = ScheduledAdamW(0.1, weight_decay=decay, exclude=())
     values = [keras.Variable(weights[name].astype(np.float32)) for name in ("dense/kernel", "dense/bias")]
     for number, step in enumerate(gradients[:4]):
-        given = [tf.constant(step[name], tf.float32) for name in ("dense/kernel", "dense/bias")]
-        optimizer.apply([given[0], None if number < 2 else given[1]], values)
+        parts = [tf.constant(step[name], tf.float32) for name in ("dense/kernel", "dense/bias")]
+        optimizer.apply([parts[0], None if number < 2 else parts[1]], values)
     w, m, v = weights["dense/bias"], 0.0, 0.0
     for count, number in ((1, 2), (2, 3)):
         g = gradients[number]["dense/bias"]
@@ -175,25 +175,27 @@ def test_scaled_losses_change_nothing(make):
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_a_keras_file_and_a_checkpoint_go_on_to_the_bit(make, tmp_path):
     parts = batches()
-    whole = small_model()
-    whole.compile(make(), "mse", jit_compile=False)
+    trained_model = small_model()
+    trained_model.compile(make(), "mse", jit_compile=False)
     for number, batch in enumerate(parts):
-        whole.train_on_batch(*batch)
+        trained_model.train_on_batch(*batch)
         if number == 3:
-            whole.save(tmp_path / "model.keras")
-            tf.train.Checkpoint(model=whole, optimizer=whole.optimizer).write(str(tmp_path / "checkpoint"))
+            trained_model.save(tmp_path / "model.keras")
+            tf.train.Checkpoint(model=trained_model, optimizer=trained_model.optimizer).write(
+                str(tmp_path / "checkpoint")
+            )
     again = small_model()
     again.compile(make(), "mse", jit_compile=False)
     again.optimizer.build(again.trainable_variables)
     tf.train.Checkpoint(model=again, optimizer=again.optimizer).read(str(tmp_path / "checkpoint")).assert_consumed()
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    assert type(loaded.optimizer) is type(whole.optimizer)
-    assert loaded.optimizer.get_config() == whole.optimizer.get_config()
+    assert type(loaded.optimizer) is type(trained_model.optimizer)
+    assert loaded.optimizer.get_config() == trained_model.optimizer.get_config()
     for model in (again, loaded):
         for batch in parts[4:]:
             model.train_on_batch(*batch)
-        for one, other in zip(model.get_weights(), whole.get_weights(), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for weight, expected in zip(model.get_weights(), trained_model.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, expected)
 
 
 def test_norms_biases_and_the_probe_are_left_out():
@@ -205,8 +207,14 @@ def test_norms_biases_and_the_probe_are_left_out():
     method.build((None, 8, 8, 1))
     optimizer = LARS()
     optimizer.build(method.trainable_variables)
-    adapted = [one.path for one, kept in zip(method.trainable_variables, optimizer._adapted, strict=True) if kept]
-    assert adapted == [one.path for one in method.encoder.trainable_variables if one.path.endswith("kernel")]
+    adapted = [
+        variable.path
+        for variable, is_adapted in zip(method.trainable_variables, optimizer._adapted, strict=True)
+        if is_adapted
+    ]
+    assert adapted == [
+        variable.path for variable in method.encoder.trainable_variables if variable.path.endswith("kernel")
+    ]
 
 
 def foreign_encoder():
@@ -236,18 +244,24 @@ def test_foreign_encoders_keep_their_norms_and_biases_out():
     for name, exclude in (("default", None), ("nothing", ()), ("gamma", "gamma")):
         optimizer = LARS(exclude=exclude)
         optimizer.build(variables)
-        adapted[name] = [one.path for one, kept in zip(variables, optimizer._adapted, strict=True) if kept]
-    kernels = [one.path for one in variables if one.path.endswith("kernel")]
+        adapted[name] = [
+            variable.path for variable, is_adapted in zip(variables, optimizer._adapted, strict=True) if is_adapted
+        ]
+    kernels = [variable.path for variable in variables if variable.path.endswith("kernel")]
     assert len(kernels) == 4 and len(variables) == 15
     assert adapted["default"] == kernels
     assert len(adapted["nothing"]) == 15 and len(adapted["gamma"]) == 12
     # What was excluded has neither decay nor a ratio: plain SGD.
-    gradient = [np.ones(one.shape, np.float32) for one in variables]
-    before = [one.numpy() for one in variables]
+    gradient = [np.ones(variable.shape, np.float32) for variable in variables]
+    before = [variable.numpy() for variable in variables]
     optimizer = LARS(0.5, weight_decay=0.3)
     optimizer.apply(gradient, variables)
-    plain = [one.path for one, old in zip(variables, before, strict=True) if np.allclose(one.numpy(), old - 0.5)]
-    assert sorted(plain) == sorted(one.path for one in variables if one.path not in kernels)
+    plain = [
+        variable.path
+        for variable, old in zip(variables, before, strict=True)
+        if np.allclose(variable.numpy(), old - 0.5)
+    ]
+    assert sorted(plain) == sorted(variable.path for variable in variables if variable.path not in kernels)
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,9 @@ def test_the_estimate_does_not_count_the_first_step(monkeypatch, capsys):
 
 def test_all_logs_or_none(monkeypatch, capsys):
     ran(monkeypatch, 2)
-    *_, epoch, one, two, three, _ = capsys.readouterr().out.splitlines()
-    assert epoch.startswith("epoch 1/2  loss 7.89") and max(map(len, (one, two, three))) <= 80
-    assert one.startswith("    a_long_name_of_a_term_0 0.25  a_long_name_of_a_term_1 0.25")
-    assert "accuracy 0.984" in three
+    *_, epoch, first, second, third, _ = capsys.readouterr().out.splitlines()
+    assert epoch.startswith("epoch 1/2  loss 7.89") and max(map(len, (first, second, third))) <= 80
+    assert first.startswith("    a_long_name_of_a_term_0 0.25  a_long_name_of_a_term_1 0.25")
+    assert "accuracy 0.984" in third
     ran(monkeypatch, 0)
     assert capsys.readouterr().out == ""

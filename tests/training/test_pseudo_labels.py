@@ -20,7 +20,7 @@ from tfrobust.training.pseudo_labels import refreshers
 COUNT = small_run.BATCH * small_run.STEPS_PER_EPOCH
 
 
-class Kept(keras.callbacks.Callback):
+class Recorder(keras.callbacks.Callback):
     """Pseudo-labels after each epoch; a SIGTERM in the middle of some global step, counted from 1."""
 
     def __init__(self, stop_in=None):
@@ -37,28 +37,28 @@ class Kept(keras.callbacks.Callback):
 
 def make_loop(directory, rule, **keywords):
     method = battery.build("simclr", false_negatives=rule, examples=COUNT)
-    examples, kept = ArrayExamples(*battery.data(COUNT)), Kept(**keywords)
-    callbacks = [*refreshers(method, examples, seed=5, batch_size=7), kept]
-    return small_run.make_loop(directory, method=method, callbacks=callbacks), kept
+    examples, recorder = ArrayExamples(*battery.data(COUNT)), Recorder(**keywords)
+    callbacks = [*refreshers(method, examples, seed=5, batch_size=7), recorder]
+    return small_run.make_loop(directory, method=method, callbacks=callbacks), recorder
 
 
 def test_labels_are_clusters_of_the_features_at_their_epoch(tmp_path):
     rule = IFND(clusters=3, every=2, acceptance=LinearRamp(1.0, length=2 * small_run.LAST))
-    loop, kept = make_loop(tmp_path, rule)
-    found = []
+    loop, recorder = make_loop(tmp_path, rule)
+    expected = []
     refresh = loop.callbacks[0].on_epoch_end
 
     def also_here(epoch, logs=None):
         refresh(epoch, logs)
         embedding = loop.method.embed(battery.data(COUNT)[0])
         seed = abs(int(randomness.make_key(5, "pseudo_labels", epoch)[0]))
-        found.append(rule.pseudo_labels(embedding, step=4 * (epoch + 1), seed=seed))
+        expected.append(rule.pseudo_labels(embedding, step=4 * (epoch + 1), seed=seed))
 
     loop.callbacks[0].on_epoch_end = also_here
     history = loop.run()
-    before, after, still = kept.labels
+    before, after, still = recorder.labels
     assert np.all(before == -1) and np.array_equal(after, still)
-    np.testing.assert_array_equal(after, found[1])
+    np.testing.assert_array_equal(after, expected[1])
     assert np.sum(after >= 0) == COUNT * 8 // 24  # as many as are accepted at step 8 of 24
     removed = np.add(history["false_negatives_found"], history["true_negatives_removed"])
     assert removed[0] == removed[1] == 0 < removed[2]
@@ -67,14 +67,14 @@ def test_labels_are_clusters_of_the_features_at_their_epoch(tmp_path):
 def test_a_resumed_run_gives_the_same_bits(tmp_path):
     tf.config.experimental.enable_op_determinism()
     rule = IFND(clusters=3, features="projection")
-    whole, kept = make_loop(tmp_path / "whole", rule)
-    expected = small_run.outcome(whole, whole.run())
+    uninterrupted, recorder = make_loop(tmp_path / "whole", rule)
+    expected = small_run.outcome(uninterrupted, uninterrupted.run())
     with pytest.raises(StopRequested):
         make_loop(tmp_path / "parts", rule, stop_in=6)[0].run()
     resumed, again = make_loop(tmp_path / "parts", rule)
     assert small_run.outcome(resumed, resumed.run()) == expected
-    np.testing.assert_array_equal(again.labels, kept.labels[1:])
-    assert np.all(kept.labels[0] >= 0)
+    np.testing.assert_array_equal(again.labels, recorder.labels[1:])
+    assert np.all(recorder.labels[0] >= 0)
 
 
 def test_methods_without_pseudo_labels_have_nothing_to_refresh():
@@ -95,6 +95,6 @@ def test_the_step_cancels_by_the_labels_of_its_images(tmp_path):
     labels[batch.index.numpy()[[1, 4]]] = 7
     method.pseudo_labels.assign(labels)
     views = [tf.random.stateless_normal([6, 5], [view, 1]) for view in (0, 1)]
-    same = batch._replace(labels=tf.zeros([6], tf.int32))  # all of one class: all negatives are false
-    _, observed = method.contrast(views, method.context(batch), same, features=views)
+    one_class = batch._replace(labels=tf.zeros([6], tf.int32))  # all of one class: all negatives are false
+    _, observed = method.contrast(views, method.context(batch), one_class, features=views)
     np.testing.assert_allclose(observed["false_negatives_found"], 2 * 2 * 2 / (12 * 10), rtol=1e-6)

@@ -37,29 +37,29 @@ def test_rows_of_a_severity_in_batches(folder):
     positions = np.array([0, 2, 3, 7, 11])
     batches = list(opened.read(("glass_blur", 4), positions, 2))
     assert [batch.shape for batch in batches] == [(2, 32, 32, 3), (2, 32, 32, 3), (1, 32, 32, 3)]
-    found = np.concatenate(batches)
-    assert found.dtype == np.float32
-    assert np.array_equal(np.round(found * 255), BLOCKS["glass_blur"][3 * COUNT + positions])
+    images = np.concatenate(batches)
+    assert images.dtype == np.float32
+    assert np.array_equal(np.round(images * 255), BLOCKS["glass_blur"][3 * COUNT + positions])
 
 
 def test_the_published_files_are_known_by_number_and_md5(folder, monkeypatch):
-    whole = CifarC(folder=str(folder))
+    published_set = CifarC(folder=str(folder))
     with pytest.raises(ValueError, match="has 12 images at each severity, the published set 10000"):
-        whole.open(NAMES, (1,), TARGET)
+        published_set.open(NAMES, (1,), TARGET)
     sums = {path.stem: hashlib.md5(path.read_bytes()).hexdigest() for path in folder.iterdir()}
     monkeypatch.setattr(cifar, "_IMAGES", COUNT)
     with pytest.raises(
         ValueError, match=f"labels.npy has the md5 {sums['labels']}, the published file c439b113295ed52"
     ):
-        whole.open(NAMES, (1,), TARGET)
+        published_set.open(NAMES, (1,), TARGET)
     monkeypatch.setattr(cifar, "CIFAR10_C", sums)
-    assert whole.open(NAMES, (1,), TARGET).notes == {"source": "published: CIFAR-10-C", "md5": "as published"}
+    assert published_set.open(NAMES, (1,), TARGET).notes == {"source": "published: CIFAR-10-C", "md5": "as published"}
     changed = BLOCKS["glass_blur"].copy()
     changed[-1, -1, -1, -1] ^= 1
     np.save(folder / "glass_blur.npy", changed)
     with pytest.raises(ValueError, match="glass_blur.npy has the md5"):
-        whole.open(NAMES, (1,), TARGET)
-    assert whole.open(("fog",), (1,), TARGET)  # what is not asked for is not compared
+        published_set.open(NAMES, (1,), TARGET)
+    assert published_set.open(("fog",), (1,), TARGET)  # what is not asked for is not compared
 
 
 def test_100_classes(tmp_path, monkeypatch):
@@ -76,7 +76,7 @@ def test_the_table_of_sums_is_whole():
 
     for table in (cifar.CIFAR10_C, cifar.CIFAR100_C):
         assert set(table) == {"labels", *corruptions.NAMES, *corruptions.EXTRA_NAMES}
-        assert all(len(each) == 32 for each in table.values())
+        assert all(len(digest) == 32 for digest in table.values())
     assert len({*cifar.CIFAR10_C.values(), *cifar.CIFAR100_C.values()}) == 40
 
 

@@ -22,9 +22,9 @@ def c_tree(folder, parts=PARTS):
     """Two images a class, each of one grey level of its own, in every part other levels."""
     pictures = {}
     for part, (name, severity) in enumerate(parts):
-        for place, wnid in enumerate(WNIDS):
+        for number, wnid in enumerate(WNIDS):
             for copy in range(2):
-                level = 10 * (2 * place + copy) + 60 * part
+                level = 10 * (2 * number + copy) + 60 * part
                 pictures[f"{name}/{severity}/{wnid}/val_{copy}.JPEG"] = flat(level)
     return published.tree(folder, pictures)
 
@@ -49,14 +49,14 @@ def test_images_in_the_order_of_the_folders(tmp_path):
 
 
 def test_the_published_number(tmp_path, monkeypatch):
-    whole = ImageNetC(folder=str(c_tree(tmp_path / "c")))
+    published_set = ImageNetC(folder=str(c_tree(tmp_path / "c")))
     with pytest.raises(ValueError, match="has 6 images at each severity, the published set 50000"):
-        whole.open(("fog",), (1,), TARGET)
+        published_set.open(("fog",), (1,), TARGET)
     monkeypatch.setattr(imagenet, "_IMAGES", 6)
     with pytest.raises(ValueError, match="has 3 class folders, the published set 1000"):
-        whole.open(("fog",), (1,), TARGET)
+        published_set.open(("fog",), (1,), TARGET)
     monkeypatch.setattr(imagenet, "_CLASSES", 3)
-    assert whole.open(("fog",), (1,), TARGET).notes == {"source": "published: ImageNet-C"}
+    assert published_set.open(("fog",), (1,), TARGET).notes == {"source": "published: ImageNet-C"}
 
 
 def _move(folder, old, new):
@@ -104,8 +104,8 @@ def test_which_logit_a_folder_belongs_to(tmp_path):
     assert class_ids(WNIDS, four._replace(class_names=names)).tolist() == [2, 1, 0]
     assert class_ids(WNIDS, Target((8, 8, 3), 3, ("cat", "dog", "owl"))).tolist() == [0, 1, 2]
     published_order = imagenet_common.label_names_file().read_text().split()
-    found = class_ids(WNIDS, Target((8, 8, 3), 1000)).tolist()
-    assert found == [published_order.index(wnid) for wnid in WNIDS] == [0, 1, 130]
+    ids = class_ids(WNIDS, Target((8, 8, 3), 1000)).tolist()
+    assert ids == [published_order.index(wnid) for wnid in WNIDS] == [0, 1, 130]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,9 @@ def test_renditions(tmp_path, monkeypatch, kind, count):
     np.testing.assert_allclose(levels(opened.read((), np.array([1, 2, 3]), 2)), [10, 20, 40], atol=1)
     with pytest.raises(ValueError, match="has 2 class folders, the published set 200"):
         kind(folder=str(folder)).open(Target((14, 14, 3), 1000))
-    monkeypatch.setattr(kind, "check_count", lambda self, what, found, published: seen.append((what, found, published)))
+    monkeypatch.setattr(
+        kind, "check_count", lambda self, objects, number, published: seen.append((objects, number, published))
+    )
     seen = []
     few(folder, kind).open(Target((14, 14, 3), 1000))
     assert seen == [("class folders", 2, 200), ("images", 6, count)]
@@ -169,8 +171,8 @@ def test_the_centre_is_seen_and_not_the_margin(tmp_path):
 
 def p_tree(folder, frames=3):
     pictures = {
-        f"tilt/{wnid}/clip{clip}/{frame:03d}.png": flat(50 * place + 20 * clip + frame)
-        for place, wnid in enumerate(WNIDS)
+        f"tilt/{wnid}/clip{clip}/{frame:03d}.png": flat(50 * number + 20 * clip + frame)
+        for number, wnid in enumerate(WNIDS)
         for clip in range(2)
         for frame in range(frames)
     }
@@ -181,8 +183,8 @@ def test_clips_as_folders_of_frames(tmp_path):
     opened = few(p_tree(tmp_path / "p"), ImageNetP).open(("tilt",), TARGET)
     batches = list(opened.read(("tilt",), np.array([0, 1, 5]), 2))
     assert [batch.shape for batch in batches] == [(2, 3, 16, 16, 3), (1, 3, 16, 16, 3)]
-    found = np.round(np.concatenate(batches)[:, :, 0, 0, 0] * 255).astype(int)
-    assert found.tolist() == [[0, 1, 2], [20, 21, 22], [120, 121, 122]] and len(opened.labels) == 6
+    shown = np.round(np.concatenate(batches)[:, :, 0, 0, 0] * 255).astype(int)
+    assert shown.tolist() == [[0, 1, 2], [20, 21, 22], [120, 121, 122]] and len(opened.labels) == 6
 
 
 def _films(folder):

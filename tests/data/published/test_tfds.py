@@ -41,16 +41,16 @@ def test_the_same_images_in_the_same_order_in_each(folder):
         for severity in (1, 2):
             batches = list(opened.read((name, severity), np.array([0, 2, 3, 6]), 3))
             assert [len(batch) for batch in batches] == [3, 1] and batches[0].dtype == np.float32
-            expected = part(stored, severity)[[order[place] for place in (0, 2, 3, 6)]]
+            expected = part(stored, severity)[[order[position] for position in (0, 2, 3, 6)]]
             assert np.array_equal(np.round(np.concatenate(batches) * 255), expected)
 
 
 def test_the_published_number(folder, monkeypatch):
-    whole = CorruptedTensorFlowDatasets(folder=str(folder))
+    published_set = CorruptedTensorFlowDatasets(folder=str(folder))
     with pytest.raises(ValueError, match="has 7 images at each severity, the published set 10000"):
-        whole.open(("fog",), (1,), TARGET)
+        published_set.open(("fog",), (1,), TARGET)
     monkeypatch.setitem(tfds._COUNTS, "cifar10_corrupted", COUNT)
-    assert whole.open(("fog",), (1,), TARGET).notes == {"source": "published: TFDS cifar10_corrupted 1.0.0"}
+    assert published_set.open(("fog",), (1,), TARGET).notes == {"source": "published: TFDS cifar10_corrupted 1.0.0"}
 
 
 def test_missing_configurations_are_named_at_once(folder):

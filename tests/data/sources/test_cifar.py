@@ -137,12 +137,12 @@ def test_cifar100_has_fine_labels(tmp_path):
         "test.bin": record(test),
         "fine_label_names.txt": "\n".join(names).encode(),
     }
-    found = [
+    datasets = [
         Cifar(path=str(_write_folder(tmp_path / kind, files))).load()
         for kind, files in (("python", python), ("binary", binary))
     ]
-    assert found[0].fingerprint == found[1].fingerprint and found[0].name == "cifar100"
-    assert found[0].test.labels.tolist() == list(range(10)) and found[0].class_names == tuple(names)
+    assert datasets[0].fingerprint == datasets[1].fingerprint and datasets[0].name == "cifar100"
+    assert datasets[0].test.labels.tolist() == list(range(10)) and datasets[0].class_names == tuple(names)
 
 
 @pytest.mark.parametrize(

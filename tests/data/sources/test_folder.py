@@ -61,14 +61,14 @@ def test_splits_have_the_names_of_other_tools(tmp_path, names):
 
 def test_names_of_splits_may_be_classes_and_must_be_clear(tmp_path):
     assert _folder(_fill(tmp_path / "vehicles", classes=("car", "train"))).class_names == ("car", "train")
-    for names, said in (
+    for names, message in (
         (("train", "val", "dev"), "'dev' and 'val' are both|'val' and 'dev'"),
         (("val",), "no folder 'train'"),
     ):
         for name in names:
-            _fill(tmp_path / said[:3] / name)
-        with pytest.raises(ValueError, match=said):
-            _folder(tmp_path / said[:3])
+            _fill(tmp_path / message[:3] / name)
+        with pytest.raises(ValueError, match=message):
+            _folder(tmp_path / message[:3])
 
 
 def test_nothing_is_left_out_silently(tmp_path):
@@ -144,7 +144,9 @@ def test_bad_folders(tmp_path):
 def _pictures(root, shapes, seed=0):
     """Lossless pictures of several sizes, one class each; returns their pixels by class."""
     generator = np.random.default_rng(seed)
-    pixels = {f"class{place}": generator.integers(0, 256, (*shape, 3), np.uint8) for place, shape in enumerate(shapes)}
+    pixels = {
+        f"class{number}": generator.integers(0, 256, (*shape, 3), np.uint8) for number, shape in enumerate(shapes)
+    }
     for name, image in pixels.items():
         (root / name).mkdir(parents=True)
         tf.io.write_file(str(root / name / "0.png"), tf.io.encode_png(image))
@@ -160,9 +162,9 @@ def test_the_centre_is_cut_out_as_by_torchvision(tmp_path):
         picture = PIL.Image.fromarray(pixels[data.class_names[label]])
         short = min(picture.size)
         size = tuple(int(8 * side / short) for side in picture.size)
-        whole = np.asarray(picture.resize(size, PIL.Image.Resampling.BILINEAR)) / 255
+        resized = np.asarray(picture.resize(size, PIL.Image.Resampling.BILINEAR)) / 255
         top, left = round((size[1] - 6) / 2), round((size[0] - 7) / 2)
-        np.testing.assert_allclose(image, whole[top : top + 6, left : left + 7], atol=1.01 / 255)
+        np.testing.assert_allclose(image, resized[top : top + 6, left : left + 7], atol=1.01 / 255)
 
 
 def test_training_parts_are_cut_out_of_the_file_s_own_pixels(tmp_path):
@@ -174,8 +176,8 @@ def test_training_parts_are_cut_out_of_the_file_s_own_pixels(tmp_path):
     plain = ImageFolder(path=str(tmp_path), image_shape=(6, 6, 3), short_side=8).load()
     np.testing.assert_array_equal(data.test.arrays()[0], plain.test.arrays()[0])
     first, again = (list(training_batches(data.train, batch_size=4, seed=3, steps=2)) for _ in range(2))
-    for batch, same in zip(first, again, strict=True):
-        np.testing.assert_array_equal(batch.images, same.images)
+    for batch, repeated in zip(first, again, strict=True):
+        np.testing.assert_array_equal(batch.images, repeated.images)
     order = [np.argsort(batch.index) for batch in first]
     assert np.abs(first[0].images.numpy()[order[0]] - first[1].images.numpy()[order[1]]).max() > 0.1
     # By hand: the box of one file's own size, from the key that the pipeline makes.
@@ -191,8 +193,8 @@ def test_training_parts_are_cut_out_of_the_file_s_own_pixels(tmp_path):
 
 def test_framing_is_part_of_the_fingerprint_and_checked(tmp_path):
     _pictures(tmp_path, [(9, 9), (8, 13)])
-    found = {_folder(tmp_path, test_size=1.0, short_side=side).test.fingerprint for side in (None, 5, 6)}
-    assert len(found) == 3
+    fingerprints = {_folder(tmp_path, test_size=1.0, short_side=side).test.fingerprint for side in (None, 5, 6)}
+    assert len(fingerprints) == 3
     with pytest.raises(ValueError, match="short_side is 3"):
         _folder(tmp_path, short_side=3)
 
@@ -210,9 +212,9 @@ def test_the_size_is_that_of_the_images_or_asked_for(tmp_path):
     with pytest.raises(ValueError, match="2 images of 257x1"):
         ImageFolder(path=str(tmp_path / "large"), test_size=1.0).load()
     words = {"stretch": "stretched", "crop": "resized and cropped", "pad": "resized and padded"}
-    found = [_folder(tmp_path / "two", test_size=1.0, fit=fit) for fit in words]
-    assert [data.note.partition("width), ")[2] for data in found] == [f"{w} to 4x4 in color" for w in words.values()]
-    assert len({data.test.fingerprint for data in found}) == 3
+    datasets = [_folder(tmp_path / "two", test_size=1.0, fit=fit) for fit in words]
+    assert [data.note.partition("width), ")[2] for data in datasets] == [f"{w} to 4x4 in color" for w in words.values()]
+    assert len({data.test.fingerprint for data in datasets}) == 3
     with pytest.raises(ValueError, match="fit is 'squeeze'; it is one of 'stretch', 'crop', 'pad'"):
         _folder(tmp_path / "two", fit="squeeze")
 

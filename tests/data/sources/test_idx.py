@@ -25,13 +25,13 @@ def write(folder, name="{split}-{kind}-{rank}-ubyte.gz", test="t10k", shape=(5, 
     """Write a set of 20 and 10 images of two classes; return the images of training."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(0)
-    made = {"train": generator.integers(0, 256, (20, *shape), np.uint8), test: np.zeros((10, *shape), np.uint8)}
-    for split, images in made.items():
+    pixels = {"train": generator.integers(0, 256, (20, *shape), np.uint8), test: np.zeros((10, *shape), np.uint8)}
+    for split, images in pixels.items():
         labels = np.arange(len(images), dtype=np.uint8) % 2
         for kind, rank, array in (("images", "idx3", images), ("labels", "idx1", labels)):
             path = folder / name.format(split=split, kind=kind, rank=rank)
             path.write_bytes(gzip.compress(content(array)) if path.suffix == ".gz" else content(array))
-    return made["train"]
+    return pixels["train"]
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,20 @@ def class_counts(examples):
 
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, 1337), (0.1, 134), (0.01, 13)])
 def test_each_class_has_its_share_and_the_other_splits_stay(fraction, expected):
-    whole, part = DIGITS.load(), LabelledFraction(source=DIGITS, fraction=fraction).load()
+    dataset, part = DIGITS.load(), LabelledFraction(source=DIGITS, fraction=fraction).load()
     assert len(part.train) == expected
-    counts, share = class_counts(part.train), class_counts(whole.train) * expected / 1337
+    counts, share = class_counts(part.train), class_counts(dataset.train) * expected / 1337
     assert np.all(np.abs(counts - share) < 1) and counts.min() >= 1
     for split in ("validation", "test"):
-        assert getattr(part, split).fingerprint == getattr(whole, split).fingerprint
-    assert part.class_names == whole.class_names and part.name != whole.name
+        assert getattr(part, split).fingerprint == getattr(dataset, split).fingerprint
+    assert part.class_names == dataset.class_names and part.name != dataset.name
     if fraction == 1.0:
-        assert part.train.fingerprint == whole.train.fingerprint
+        assert part.train.fingerprint == dataset.train.fingerprint
 
 
 def test_images_keep_their_labels():
-    whole, part = DIGITS.load().train, LabelledFraction(source=DIGITS, fraction=0.1, seed=3).load().train
-    labels = {image.tobytes(): label for image, label in zip(*whole.arrays(), strict=True)}
+    examples, part = DIGITS.load().train, LabelledFraction(source=DIGITS, fraction=0.1, seed=3).load().train
+    labels = {image.tobytes(): label for image, label in zip(*examples.arrays(), strict=True)}
     assert all(labels[image.tobytes()] == label for image, label in zip(*part.arrays(), strict=True))
 
 

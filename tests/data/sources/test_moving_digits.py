@@ -30,8 +30,8 @@ def _bytes(frames):
 @pytest.mark.parametrize("frame", range(FRAMES))
 def test_a_single_frame_says_nothing_about_the_motion(everywhere, frame):
     """Over the starts, each frame has the same distribution with every motion, exactly."""
-    first, *others = (_bytes(clips[:, frame]) for clips in everywhere)
-    assert len(first) == SIDE * SIDE and all(other == first for other in others)
+    first, *rest = (_bytes(clips[:, frame]) for clips in everywhere)
+    assert len(first) == SIDE * SIDE and all(other == first for other in rest)
 
 
 def test_frames_without_their_order_do_not_tell_a_motion_from_its_reverse(everywhere):
@@ -72,10 +72,10 @@ def test_a_clip_shows_a_digit_of_its_split_and_the_motion_of_its_label(dataset, 
     clips, labels = getattr(dataset, split).arrays()
     digits = np.concatenate([digits] * (len(clips) // len(digits)))
     padded = np.pad(digits, ((0, 0), (0, 8), (0, 8), (0, 0)))
-    found = np.zeros(len(clips), bool)
+    shown = np.zeros(len(clips), bool)
     for row, column in np.ndindex(16, 16):
-        found |= (clips[:, 0] == np.roll(padded, (row, column), (1, 2))).all((1, 2, 3))
-    assert found.all()
+        shown |= (clips[:, 0] == np.roll(padded, (row, column), (1, 2))).all((1, 2, 3))
+    assert shown.all()
     for label, step in enumerate([(0, 1), (0, -1), (1, 0), (-1, 0)]):
         moving = clips[labels == label]
         np.testing.assert_array_equal(np.roll(moving[:, :-1], step, (2, 3)), moving[:, 1:])
@@ -85,8 +85,8 @@ def test_the_nearest_frame_is_at_chance(dataset):
     """Binomial, n = 360: chance is 25 %, four standard deviations are 9.1 points."""
     (train, labels), (test, truth) = dataset.train.arrays(), dataset.test.arrays()
     for frame in (0, 7):
-        known, asked = train[:, frame].reshape(len(train), -1), test[:, frame].reshape(len(test), -1)
-        nearest = np.argmin((known**2).sum(1) - 2 * asked @ known.T, axis=1)
+        references, asked = train[:, frame].reshape(len(train), -1), test[:, frame].reshape(len(test), -1)
+        nearest = np.argmin((references**2).sum(1) - 2 * asked @ references.T, axis=1)
         assert abs(np.mean(labels[nearest] == truth) - 0.25) < 0.091
 
 

@@ -20,7 +20,7 @@ def test_held_out_test_split(tmp_path):
     assert data.sizes == {"train": 18, "validation": 3, "test": 9} and data.name == "mine"
     assert data.class_names == ("0", "1", "2") and np.bincount(data.test.labels).tolist() == [3, 3, 3]
     images, _ = data.test.arrays()
-    assert all(any(np.array_equal(image, one) for one in IMAGES) for image in images)
+    assert all(any(np.array_equal(image, original) for original in IMAGES) for image in images)
 
 
 def test_given_test_split_and_names(tmp_path):
@@ -103,8 +103,8 @@ def test_clips_are_read_as_images_are(tmp_path):
     np.savez(tmp_path / "clips.npz", images=clips, labels=np.arange(10) % 2)
     data = Npz(path=str(tmp_path / "clips.npz"), test_size=4).load()
     assert data.image_shape == (3, 6, 5, 1) and data.sizes == {"train": 6, "validation": 0, "test": 4}
-    kept = {clip.tobytes() for clip in clips}
-    assert all((np.rint(clip * 255).astype(np.uint8)).tobytes() in kept for clip in data.test.arrays()[0])
+    contents = {clip.tobytes() for clip in clips}
+    assert all((np.rint(clip * 255).astype(np.uint8)).tobytes() in contents for clip in data.test.arrays()[0])
 
 
 def test_groups_follow_their_images(tmp_path):

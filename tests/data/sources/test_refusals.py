@@ -21,7 +21,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize(
-    ("source", "arguments", "said"),
+    ("source", "arguments", "message"),
     [
         (Digits, {"test_size": 1797}, "test_size 1797 leaves nothing of 1797"),
         (Digits, {"validation_size": 1437}, "validation_size 1437 leaves nothing of 1437"),
@@ -62,8 +62,8 @@ NEEDED = {
         (StanfordSentimentTreebank, {"validation_size": 0.1}, "leave validation_size at 0"),
     ],
 )
-def test_wrong_arguments(source, arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_arguments(source, arguments, message):
+    with pytest.raises(ValueError, match=message):
         source(**{**NEEDED.get(source, {}), **arguments}).load()
 
 

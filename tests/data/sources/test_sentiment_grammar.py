@@ -30,10 +30,10 @@ def _sentences(dataset, split):
 def value(words):
     """The sum of a sentence, read from the words alone: what stands in front of an adjective changes it."""
     total = 0.0
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word not in LEXICON:
             continue
-        before = words[max(0, place - 2) : place]
+        before = words[max(0, position - 2) : position]
         factor = INTENSIFIERS.get(before[-1], 1.0) if before else 1.0
         opening = before[:-1] if before and before[-1] in INTENSIFIERS else before
         sign = -1.0 if opening and opening[-1] in NEGATIONS else 1.0
@@ -62,9 +62,9 @@ def test_sentences_are_phrases_parted_by_neutral_words(dataset):
     seen = [word for words in sentences for word in words]
     assert {*NEGATIONS, *INTENSIFIERS, *CONNECTORS, *DETERMINERS, *NOUNS} <= set(seen)
     for words in sentences:
-        nouns = [place for place, word in enumerate(words) if word in NOUNS]
+        nouns = [position for position, word in enumerate(words) if word in NOUNS]
         assert nouns[-1] == len(words) - 1  # every phrase ends with its noun
-        assert all(words[place + 1] in CONNECTORS for place in nouns[:-1])
+        assert all(words[position + 1] in CONNECTORS for position in nouns[:-1])
         assert 1 <= sum(word in LEXICON for word in words) <= 3
     opinions = sum(word in LEXICON for word in seen)
     assert 0.09 < sum(word in NEGATIONS for word in seen) / opinions < 0.16
@@ -72,7 +72,7 @@ def test_sentences_are_phrases_parted_by_neutral_words(dataset):
 
 
 def test_strengths_are_those_of_the_lexicon(dataset):
-    assert len(LEXICON) == 120 and sorted({round(one, 1) for one in LEXICON.values()}) == [
+    assert len(LEXICON) == 120 and sorted({round(score, 1) for score in LEXICON.values()}) == [
         0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0
     ]  # fmt: skip
     assert LEXICON["superb"] == 1.0 and LEXICON["dull"] == 0.2
@@ -93,16 +93,16 @@ def test_held_out_words_and_sentences(dataset):
     assert set(held_out) <= set(tested)
     share = sum(word in rare for word in trained) / sum(word in LEXICON for word in trained)
     assert 0.005 < share < 10 / (100 * 5 + 10) * 2  # one in five as often
-    whole = [tuple(words) for split in rows.values() for words in split]
-    assert len(whole) == len(set(whole)) == 900
+    sentences = [tuple(words) for split in rows.values() for words in split]
+    assert len(sentences) == len(set(sentences)) == 900
 
 
 def test_draws_follow_from_the_seed_alone(dataset):
     again, other = (SentimentGrammar(validation_size=100, split_seed=seed, **SMALL).load() for seed in (0, 1))
     assert again.fingerprint == dataset.fingerprint != other.fingerprint
     assert again.vocabulary == other.vocabulary and len(again.vocabulary) == 170  # as gin/base/text.gin says
-    known = "the actor in extremely phenomenal week but that screen"  # what no later version of NumPy may change
-    assert " ".join(_sentences(dataset, "test")[0][0]) == known
+    sentence = "the actor in extremely phenomenal week but that screen"  # what no later version of NumPy may change
+    assert " ".join(_sentences(dataset, "test")[0][0]) == sentence
 
 
 def test_more_sentences_than_there_are(monkeypatch):

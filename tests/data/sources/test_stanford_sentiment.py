@@ -107,7 +107,7 @@ def _rewrite(name, old, new):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [
         (lambda folder: (folder / "SOStr.txt").unlink(), FileNotFoundError, "stanfordSentimentTreebank.zip"),
         (_rewrite("SOStr.txt", "Dull\n", ""), ValueError, "datasetSplit.txt has 6 sentences, SOStr.txt 5"),
@@ -126,9 +126,9 @@ def _rewrite(name, old, new):
         ),
     ],
 )
-def test_bad_folders(folder, vocabulary, change, error, said):
+def test_bad_folders(folder, vocabulary, change, error, message):
     change(folder)
     source = StanfordSentimentTreebank(path=str(folder), tokenizer=vocabulary, train_on="phrases")
-    with pytest.raises(error, match=said.replace("|", r"\|")) as caught:
+    with pytest.raises(error, match=message.replace("|", r"\|")) as caught:
         source.load()
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)

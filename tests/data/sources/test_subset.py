@@ -8,14 +8,14 @@ DIGITS = Digits(validation_size=100)
 
 
 def test_the_chosen_examples_in_the_splits_of_the_source():
-    whole, chosen = DIGITS.load(), ClassSubset(source=DIGITS, classes=(7, 2)).load()
+    dataset, chosen = DIGITS.load(), ClassSubset(source=DIGITS, classes=(7, 2)).load()
     assert chosen.class_names == ("7", "2") and chosen.class_count == 2 and chosen.name == "digits of 2 classes"
     for split in ("train", "validation", "test"):
-        (images, labels), (found, numbers) = (getattr(one, split).arrays() for one in (whole, chosen))
-        kept = np.isin(labels, (7, 2))
-        np.testing.assert_array_equal(found, images[kept])
-        np.testing.assert_array_equal(numbers, np.where(labels[kept] == 7, 0, 1))
-    assert chosen.fingerprint != whole.fingerprint
+        (images, labels), (chosen_images, numbers) = (getattr(part, split).arrays() for part in (dataset, chosen))
+        is_chosen = np.isin(labels, (7, 2))
+        np.testing.assert_array_equal(chosen_images, images[is_chosen])
+        np.testing.assert_array_equal(numbers, np.where(labels[is_chosen] == 7, 0, 1))
+    assert chosen.fingerprint != dataset.fingerprint
     assert chosen.fingerprint == ClassSubset(source=DIGITS, classes=(7, 2)).load().fingerprint
     assert chosen.fingerprint != ClassSubset(source=DIGITS, classes=(2, 7)).load().fingerprint
 

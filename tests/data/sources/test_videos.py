@@ -94,7 +94,7 @@ def test_the_length_that_a_file_states_is_believed_on_request(ucf):
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "message"),
     [
         ("trainlist02.txt", "Archery/v_Archery_g01_c01.avi 2\n", "does not fit classInd.txt"),
         ("trainlist02.txt", "Bowling/v_Bowling_g01_c01.avi 1\n", "does not fit classInd.txt"),
@@ -108,17 +108,17 @@ def test_the_length_that_a_file_states_is_believed_on_request(ucf):
         ("classInd.txt", None, "there is no file"),
     ],
 )
-def test_lists_that_are_refused(ucf, tmp_path, file, text, said):
+def test_lists_that_are_refused(ucf, tmp_path, file, text, message):
     for name in {"classInd.txt", "trainlist02.txt", "testlist02.txt"} - {file}:
         shutil.copy(pathlib.Path(ucf["lists"], name), tmp_path)
     if text is not None:
         (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises((ValueError, FileNotFoundError), match=said):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         Ucf101(**{**ucf, "lists": str(tmp_path), "verify": False}).load()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"split": 4}, "Ucf101.split is 4"),
         ({"fit": "squeeze"}, "Ucf101.fit is 'squeeze'"),
@@ -129,8 +129,8 @@ def test_lists_that_are_refused(ucf, tmp_path, file, text, said):
         ({"validation_size": 1}, "validation_size 1 is smaller than each of the 6 groups"),
     ],
 )
-def test_arguments_that_are_refused(ucf, arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_arguments_that_are_refused(ucf, arguments, message):
+    with pytest.raises(ValueError, match=message):
         Ucf101(**{**ucf, "verify": False, **arguments}).load()
 
 
