@@ -25,10 +25,10 @@ def refused(tmp_path, canary, capfd):
         before = tree(tmp_path)
         capfd.readouterr()
         code = main(list(map(str, arguments)))
-        said = capfd.readouterr().err.splitlines()
-        assert code == 2, "\n".join(said[-12:])
-        (line,) = [line for line in said if line.startswith("error: ")]
-        assert not any("Traceback" in line for line in said)
+        lines = capfd.readouterr().err.splitlines()
+        assert code == 2, "\n".join(lines[-12:])
+        (line,) = [line for line in lines if line.startswith("error: ")]
+        assert not any("Traceback" in line for line in lines)
         assert len(line) <= 300 and line.isprintable() and part in line, line
         assert tree(tmp_path) == before, "something was left behind"
         return line
@@ -37,11 +37,11 @@ def refused(tmp_path, canary, capfd):
 
 
 @pytest.fixture
-def evaluate_flags(whole, tmp_path):
+def evaluate_flags(valid, tmp_path):
     """The flags that judge a model on data, whole ones where none are given."""
 
     def flags(model=None, data=None) -> list[str]:
-        judged = [f"--model={model or whole / 'export'}", f"--data={data or whole / 'data.npz'}"]
+        judged = [f"--model={model or valid / 'export'}", f"--data={data or valid / 'data.npz'}"]
         return [*judged, "--gin_file=gin/eval/quick.gin", "--gin_param=EPSILON=0.1", f"--output={tmp_path / 'report'}"]
 
     return flags
@@ -59,7 +59,7 @@ def not_judged(refused, evaluate_flags):
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory):
+def valid(tmp_path_factory):
     """A folder of whole things to spoil, see `hostile.small`."""
     folder = tmp_path_factory.mktemp("whole")
     small.write(folder)
@@ -78,6 +78,6 @@ def rehearsed_here(monkeypatch):
 
 
 @pytest.fixture
-def export_copy(whole, tmp_path):
+def export_copy(valid, tmp_path):
     """The SavedModel, to spoil."""
-    return shutil.copytree(whole / "export", tmp_path / "model")
+    return shutil.copytree(valid / "export", tmp_path / "model")

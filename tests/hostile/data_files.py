@@ -230,7 +230,7 @@ def _tar(*members, of_all: bytes | None = None):
     return build
 
 
-def _each(kind: bytes, target: str = ""):
+def _cifar_tar(kind: bytes, target: str = ""):
     return _tar(*(_member(f"cifar/{name}", 0, kind, target) for name in CIFAR))
 
 
@@ -270,9 +270,9 @@ ARCHIVES = {
     "twelve thousand files": (_many_members, ""),
     "files above": (_tar(_member("../../../outside", 5)), "no complete CIFAR archive"),
     "absolute files": (_tar(_member("/tmp/outside", 5)), "no complete CIFAR archive"),
-    "a link for each file": (_each(tarfile.SYMTYPE, "/etc/passwd"), "no complete CIFAR archive"),
-    "a hard link for each file": (_each(tarfile.LNKTYPE, "/etc/passwd"), "no complete CIFAR archive"),
-    "a device for each file": (_each(tarfile.CHRTYPE), "no complete CIFAR archive"),
+    "a link for each file": (_cifar_tar(tarfile.SYMTYPE, "/etc/passwd"), "no complete CIFAR archive"),
+    "a hard link for each file": (_cifar_tar(tarfile.LNKTYPE, "/etc/passwd"), "no complete CIFAR archive"),
+    "a device for each file": (_cifar_tar(tarfile.CHRTYPE), "no complete CIFAR archive"),
     "empty archive": (_tar(), "no complete CIFAR archive"),
     "noise in gzip": (lambda path: path.write_bytes(gzip.compress(bytes(range(256)) * 20)), "not a tar archive"),
     "half an archive": (_half_a_tar, "not a tar archive"),

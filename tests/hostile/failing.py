@@ -50,9 +50,9 @@ CASES.graphs(LOADED, bound_inputs_that_are_not_there=_bound(lambda inputs: [10_0
 @CASES.graph(UNSIGNED)
 def no_signatures(graph) -> None:
     children = graph.object_graph_def.nodes[0].children
-    kept = [child for child in children if child.local_name != "signatures"]
+    remaining = [child for child in children if child.local_name != "signatures"]
     del children[:]
-    children.extend(kept)
+    children.extend(remaining)
 
 
 def _variable(graph) -> int:
@@ -75,7 +75,7 @@ def signature_that_is_a_variable(graph) -> None:
 
 
 def _without(field: str):
-    return lambda graph: [each.ClearField(field) for each in graph.object_graph_def.concrete_functions.values()]
+    return lambda graph: [function.ClearField(field) for function in graph.object_graph_def.concrete_functions.values()]
 
 
 @CASES.graph(LOADED)

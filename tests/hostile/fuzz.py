@@ -47,7 +47,7 @@ class Result(NamedTuple):
     number: int
     code: int
     fault: str
-    said: str
+    output: str
 
 
 def run(numbers, folder, show=lambda result: None) -> list[Result]:
@@ -58,40 +58,40 @@ def run(numbers, folder, show=lambda result: None) -> list[Result]:
         folder: an empty folder to work in.
         show: called with each result.
     """
-    folder, left, found = pathlib.Path(folder), list(numbers), []
+    folder, remaining, results = pathlib.Path(folder), list(numbers), []
     (folder / "whole").mkdir()
     for part in ("write", "write_trained", "write_prepared", "write_litert"):
-        made = processes.run(f"hostile.small:{part}", [str(folder / "whole")], cwd=folder)
-        assert made.code == 0, made.err
-    while left:
-        child = processes.start("hostile.fuzz:some", [left[:TOGETHER], str(folder)], cwd=folder)
+        written = processes.run(f"hostile.small:{part}", [str(folder / "whole")], cwd=folder)
+        assert written.code == 0, written.err
+    while remaining:
+        child = processes.start("hostile.fuzz:some", [remaining[:TOGETHER], str(folder)], cwd=folder)
         timer = threading.Timer(SECONDS, child.kill)
         timer.start()
         ended = child.wait()
         timer.cancel()
-        for number in left[:TOGETHER]:
-            place = folder / str(number)
-            code = int((place / "code").read_text()) if (place / "code").exists() else ended.code
-            said = (place / "said").read_text() if (place / "said").exists() else ended.err
+        for number in remaining[:TOGETHER]:
+            case = folder / str(number)
+            code = int((case / "code").read_text()) if (case / "code").exists() else ended.code
+            output = (case / "said").read_text() if (case / "said").exists() else ended.err
             # A crash in a rehearsal is what a rehearsal is for; what the command then says has tests of its own.
-            fault = "" if (place / "rehearsed").exists() else _fault(code, said)
-            found.append(Result(KINDS[number % len(KINDS)], number, code, fault, said.strip()))
-            show(found[-1])
-            left.remove(number)
-            alive = (place / "code").exists()
-            shutil.rmtree(place, ignore_errors=True)
+            fault = "" if (case / "rehearsed").exists() else _fault(code, output)
+            results.append(Result(KINDS[number % len(KINDS)], number, code, fault, output.strip()))
+            show(results[-1])
+            remaining.remove(number)
+            alive = (case / "code").exists()
+            shutil.rmtree(case, ignore_errors=True)
             if not alive:
                 break
-    return found
+    return results
 
 
-def _fault(code: int, said: str) -> str:
+def _fault(code: int, output: str) -> str:
     """Return what is wrong with how a command ended; "" where nothing is."""
     if code not in (0, 2):
         return f"it ended with {code}"
-    if "Traceback" in said:
+    if "Traceback" in output:
         return "it showed a traceback"
-    lines = [line for line in said.splitlines() if line.startswith("error: ")]
+    lines = [line for line in output.splitlines() if line.startswith("error: ")]
     if len(lines) != (code == 2):
         return f"it showed {len(lines)} lines of errors"
     if any(len(line) > 300 or not line.isprintable() for line in lines):
@@ -112,22 +112,22 @@ def some(numbers: list[int], folder: str) -> None:
 
     resource.setrlimit(resource.RLIMIT_DATA, (LARGEST, LARGEST))
     for number in numbers:
-        place = pathlib.Path(folder) / str(number)
-        (place / "input").mkdir(parents=True)
-        os.chdir(place / "input")
-        errors = os.open(place / "said", os.O_WRONLY | os.O_CREAT)
+        case = pathlib.Path(folder) / str(number)
+        (case / "input").mkdir(parents=True)
+        os.chdir(case / "input")
+        errors = os.open(case / "said", os.O_WRONLY | os.O_CREAT)
         os.dup2(errors, 2)
         os.close(errors)
-        rehearsal.run = _rehearsal(place / "rehearsed")
+        rehearsal.run = _rehearsal(case / "rehearsed")
         _limit_time(PROCESSOR_SECONDS)
         try:
-            code = one(number, pathlib.Path(folder) / "whole", place / "input")
+            code = attempt(number, pathlib.Path(folder) / "whole", case / "input")
         except BaseException:
             traceback.print_exc()
             code = 1
         sys.stderr.flush()
         state.put_back()
-        (place / "code").write_text(str(code))
+        (case / "code").write_text(str(code))
 
 
 def _limit_time(seconds: int) -> None:
@@ -135,7 +135,7 @@ def _limit_time(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(used) + seconds, resource.RLIM_INFINITY))
 
 
-def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
+def attempt(number: int, valid: pathlib.Path, target: pathlib.Path) -> int:
     """Change a copy of a valid file, give it to a command, and return the command's exit code."""
     from hostile import litert_files, mutations, small
 
@@ -143,49 +143,49 @@ def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
     from tfrobust.security import rehearsal
 
     kind, chance = KINDS[number % len(KINDS)], random.Random(number)
-    gin, data, model = place / "fuzz.gin", whole / "data.npz", whole / "model.keras"
+    gin, data, model = target / "fuzz.gin", valid / "data.npz", valid / "model.keras"
     attacked = kind in ("variables", "keras", "gin") or number % len(KINDS) == 0  # a third of the programs
     gin.write_text(_EVALUATION if attacked else _SHORT)
     if kind in ("program", "variables", "report inside"):
-        model = shutil.copytree(whole / "export", place / "model")
+        model = shutil.copytree(valid / "export", target / "model")
     if kind == "program":
         mutations.change_program(model, chance)
     elif kind == "variables":
         mutations.change_variables(model, chance)
     elif kind == "keras":
-        model = pathlib.Path(shutil.copy(model, place))
+        model = pathlib.Path(shutil.copy(model, target))
         mutations.change_keras_file(model, chance)
     elif kind == "arrays":
-        data = pathlib.Path(shutil.copy(data, place))
+        data = pathlib.Path(shutil.copy(data, target))
         mutations.change_arrays(data, chance)
     elif kind == "prepared":
-        data = shutil.copytree(whole / "prepared", place / "prepared")
+        data = shutil.copytree(valid / "prepared", target / "prepared")
         mutations.change_prepared(data, chance)
     elif kind in ("checkpoint", "weights", "initial encoder"):
         for name in ("weights.safetensors", "weights.npz", "color.npz"):
-            shutil.copy(whole / name, place)
+            shutil.copy(valid / name, target)
         if kind == "checkpoint":
-            mutations.change_workdir(shutil.copytree(whole / "run", place / "run"), chance)
+            mutations.change_workdir(shutil.copytree(valid / "run", target / "run"), chance)
         else:
-            mutations.change_tensors(place / "weights.safetensors", chance)
-            mutations.change_arrays(place / "weights.npz", chance)
+            mutations.change_tensors(target / "weights.safetensors", chance)
+            mutations.change_arrays(target / "weights.npz", chance)
         if kind != "weights":
-            (place / "run").exists() or shutil.copytree(whole / "run", place / "run")
+            (target / "run").exists() or shutil.copytree(valid / "run", target / "run")
             with small.unpublished():
                 return export.main(["--workdir=run", "--export_dir=exported"])
         gin.write_text(small.TRAINING + _SHORT)
-        data, model = place / "color.npz", place / chance.choice(("weights.safetensors", "weights.npz"))
+        data, model = target / "color.npz", target / chance.choice(("weights.safetensors", "weights.npz"))
     elif kind == "litert":
-        model = pathlib.Path(shutil.copy(whole / "model.tflite", place))
+        model = pathlib.Path(shutil.copy(valid / "model.tflite", target))
         litert_files.change_litert(model, chance)
     elif kind == "gin":
         mutations.change_gin(gin, _NAMES, chance)
     else:
-        report = place / "robustness_report.json"
-        shutil.copy(whole / report.name, report)
+        report = target / "robustness_report.json"
+        shutil.copy(valid / report.name, report)
         mutations.change_report(report, chance)
         if kind == "report":
-            return compare.main([str(report), str(whole / report.name), f"--output={place / 'page.html'}"])
+            return compare.main([str(report), str(valid / report.name), f"--output={target / 'page.html'}"])
         rehearsal.remember(model)  # it is whole
         (model / "assets.extra").mkdir(exist_ok=True)
         report.rename(model / "assets.extra" / report.name)
@@ -195,7 +195,7 @@ def one(number: int, whole: pathlib.Path, place: pathlib.Path) -> int:
             f"--data={data}",
             f"--gin_file={gin}",
             "--gin_param=EPSILON=0.1",
-            f"--output={place / 'report'}",
+            f"--output={target / 'report'}",
         ]
     )
 
@@ -223,20 +223,20 @@ def main(arguments: list[str] | None = None) -> int:
     flags.add_argument("count", type=int)
     flags.add_argument("--first", type=int, default=0)
     flags.add_argument("--kind", choices=set(KINDS))
-    given = flags.parse_args(arguments)
-    wanted = (n for n in itertools.count(given.first) if given.kind in (None, KINDS[n % len(KINDS)]))
+    options = flags.parse_args(arguments)
+    numbers = (n for n in itertools.count(options.first) if options.kind in (None, KINDS[n % len(KINDS)]))
 
     def show(result: Result) -> None:
-        if result.fault or given.count == 1:
-            print(f"{result.number} ({result.kind}): {result.fault}\n{result.said}", flush=True)
+        if result.fault or options.count == 1:
+            print(f"{result.number} ({result.kind}): {result.fault}\n{result.output}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="tfrobust-fuzz-") as folder:
-        found = run(itertools.islice(wanted, given.count), folder, show)
-    counts = collections.Counter((result.kind, result.code) for result in found)
+        results = run(itertools.islice(numbers, options.count), folder, show)
+    counts = collections.Counter((result.kind, result.code) for result in results)
     for kind in dict.fromkeys(KINDS):
-        codes = {code: count for (one, code), count in sorted(counts.items()) if one == kind}
+        codes = {code: count for (counted, code), count in sorted(counts.items()) if counted == kind}
         print(f"{kind}: {sum(codes.values())} inputs, exit codes {codes}")
-    return 1 if any(result.fault for result in found) else 0
+    return 1 if any(result.fault for result in results) else 0
 
 
 if __name__ == "__main__":

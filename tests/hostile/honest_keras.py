@@ -233,7 +233,7 @@ def _low_rank():
     return model
 
 
-WHOLE = {
+COMPLETE = {
     "operations": _operations,
     "nested": _nested,
     "adam": _compiled(keras.optimizers.Adam),
@@ -252,4 +252,4 @@ WHOLE = {
     "low_rank": _low_rank,
 }
 
-MODELS = {**{name: _single(name) for name in SINGLE}, **JOINT, **WHOLE}
+MODELS = {**{name: _single(name) for name in SINGLE}, **JOINT, **COMPLETE}

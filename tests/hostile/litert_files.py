@@ -26,25 +26,25 @@ def _graph(model):
 def _first(model, operator: str):
     """Return the first operator of a kind."""
     number = getattr(schema.BuiltinOperator, operator)
-    codes = [code for code, each in enumerate(model.operatorCodes) if each.builtinCode == number]
-    return next(each for each in _graph(model).operators if each.opcodeIndex in codes)
+    codes = [code for code, operator_code in enumerate(model.operatorCodes) if operator_code.builtinCode == number]
+    return next(candidate for candidate in _graph(model).operators if candidate.opcodeIndex in codes)
 
 
 def _constant(model):
     """Return the first constant tensor with at least two elements."""
     return next(
-        each
-        for each in _graph(model).tensors
-        if model.buffers[each.buffer].data is not None and len(model.buffers[each.buffer].data) >= 8
+        tensor
+        for tensor in _graph(model).tensors
+        if model.buffers[tensor.buffer].data is not None and len(model.buffers[tensor.buffer].data) >= 8
     )
 
 
 def _sets(where, **values):
     def change(model):
-        found = where(model)
+        target = where(model)
         for name, value in values.items():
-            assert hasattr(found, name)
-            setattr(found, name, value)
+            assert hasattr(target, name)
+            setattr(target, name, value)
 
     return change
 
@@ -66,16 +66,16 @@ def _signature(model):
 
 
 def _quantized(scale, zero, axis=0):
-    found = schema.QuantizationParametersT()
-    found.scale, found.zeroPoint, found.quantizedDimension = scale, zero, axis
-    return _sets(_constant, quantization=found)
+    quantization = schema.QuantizationParametersT()
+    quantization.scale, quantization.zeroPoint, quantization.quantizedDimension = scale, zero, axis
+    return _sets(_constant, quantization=quantization)
 
 
 def _metadata(name: bytes, buffer: int = 0):
     def change(model):
-        each = schema.MetadataT()
-        each.name, each.buffer = name, buffer
-        model.metadata = [each]
+        metadata = schema.MetadataT()
+        metadata.name, metadata.buffer = name, buffer
+        model.metadata = [metadata]
 
     return change
 
@@ -226,17 +226,17 @@ def change_litert(path, chance: random.Random) -> None:
 
 def _change_object(top, chance: random.Random) -> None:
     """Change one attribute of an object somewhere in a model."""
-    place, path = top, []
+    node, path = top, []
     while True:
-        inner = [value for value in vars(place).values() if isinstance(value, list) or hasattr(value, "__dict__")]
-        inner = [each for value in inner for each in (value if isinstance(value, list) else [value])]
-        inner = [each for each in inner if hasattr(each, "__dict__")]
+        inner = [value for value in vars(node).values() if isinstance(value, list) or hasattr(value, "__dict__")]
+        inner = [item for value in inner for item in (value if isinstance(value, list) else [value])]
+        inner = [item for item in inner if hasattr(item, "__dict__")]
         if not inner or (path and chance.random() < 0.25):
             break
-        place = chance.choice(inner)
-        path.append(place)
-    name = chance.choice(sorted(vars(place)))
-    value = getattr(place, name)
+        node = chance.choice(inner)
+        path.append(node)
+    name = chance.choice(sorted(vars(node)))
+    value = getattr(node, name)
     if isinstance(value, (int, float)):
         value = chance.choice((0, 1, -1, 2, 3, 100, 2**15, 2**31 - 1, value + 1, value - 1))
     elif isinstance(value, np.ndarray) and value.size:
@@ -246,4 +246,4 @@ def _change_object(top, chance: random.Random) -> None:
         value = chance.choice((value[:-1], value[::-1], [*value, value[0]], []))
     else:
         value = None
-    setattr(place, name, value)
+    setattr(node, name, value)

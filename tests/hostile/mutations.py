@@ -63,7 +63,7 @@ def _children(message: Message, field) -> list[Message]:
         return []
     value = getattr(message, field.name)
     if _is_map(field):
-        return [each for each in value.values() if isinstance(each, Message)]
+        return [item for item in value.values() if isinstance(item, Message)]
     if field.is_repeated:
         return list(value)
     return [value] if message.HasField(field.name) else []
@@ -76,7 +76,7 @@ def _change_field(message: Message, field, chance: random.Random, pool: list[Mes
     elif field.is_repeated:
         _change_list(value, field, chance)
     elif field.message_type is not None:
-        alike = [each for each in pool if each.DESCRIPTOR is field.message_type]
+        alike = [candidate for candidate in pool if candidate.DESCRIPTOR is field.message_type]
         if chance.random() < 0.5 or not alike:
             message.ClearField(field.name)
         if chance.random() < 0.5:
@@ -104,24 +104,26 @@ def _change_map(value, field, chance: random.Random) -> None:
 
 
 def _change_list(value, field, chance: random.Random) -> None:
-    place = chance.randrange(len(value)) if value else 0
+    position = chance.randrange(len(value)) if value else 0
     kind = chance.choice(("delete", "twice", "swap", "more", "clear", "change"))
     if kind == "more" or not value:
         value.add() if field.message_type is not None else value.append(_scalar(field, None, chance))
     elif kind == "delete":
-        del value[place]
+        del value[position]
     elif kind == "clear":
         del value[:]
     elif kind == "twice":
-        value.append(value[place])
+        value.append(value[position])
     elif kind == "swap":
-        kept = list(value)
-        chance.shuffle(kept)
-        kept = [type(each).FromString(each.SerializeToString()) if isinstance(each, Message) else each for each in kept]
+        items = list(value)
+        chance.shuffle(items)
+        items = [
+            type(item).FromString(item.SerializeToString()) if isinstance(item, Message) else item for item in items
+        ]
         del value[:]
-        value.extend(kept)
+        value.extend(items)
     elif field.message_type is None:
-        value[place] = _scalar(field, value[place], chance)
+        value[position] = _scalar(field, value[position], chance)
 
 
 def _scalar(field, old, chance: random.Random):
@@ -149,17 +151,17 @@ def spoiled(content: bytes, chance: random.Random) -> bytes:
     """Bytes with some changed, left out, or twice."""
     content = bytearray(content)
     for _ in range(chance.randint(1, 4)):
-        place = chance.randrange(len(content) + 1)
+        position = chance.randrange(len(content) + 1)
         length = chance.choice((1, 1, 4, 60))
         kind = chance.randrange(4)
         if kind == 0:
-            content[place : place + 1] = bytes([chance.randrange(256)])
+            content[position : position + 1] = bytes([chance.randrange(256)])
         elif kind == 1:
-            del content[place : place + length]
+            del content[position : position + length]
         elif kind == 2:
-            content[place:place] = content[place : place + length] or b"\xff"
+            content[position:position] = content[position : position + length] or b"\xff"
         else:
-            content[place : place + length] = bytes(chance.randrange(256) for _ in range(length))
+            content[position : position + length] = bytes(chance.randrange(256) for _ in range(length))
     return bytes(content)
 
 
@@ -182,8 +184,8 @@ def change_variables(folder: pathlib.Path, chance: random.Random) -> None:
     """The index of a SavedModel's variables, with checksums that fit; or bytes of it, or of another file there."""
     index = folder / "variables" / "variables.index"
     if chance.random() < 0.3:
-        others = [folder / "fingerprint.pb", *(folder / "variables").iterdir()]
-        path = chance.choice(sorted(path for path in others if path.exists()))
+        files = [folder / "fingerprint.pb", *(folder / "variables").iterdir()]
+        path = chance.choice(sorted(path for path in files if path.exists()))
         path.write_bytes(spoiled(path.read_bytes(), chance))
         return
     _change_table(index, chance)
@@ -191,13 +193,13 @@ def change_variables(folder: pathlib.Path, chance: random.Random) -> None:
 
 def _change_table(index: pathlib.Path, chance: random.Random) -> None:
     pairs = list(variable_index._pairs(index.read_bytes()))
-    place = chance.randrange(len(pairs))
-    key, value = pairs[place]
+    position = chance.randrange(len(pairs))
+    key, value = pairs[position]
     kind = tensor_bundle_pb2.BundleEntryProto if key else tensor_bundle_pb2.BundleHeaderProto
     message = kind.FromString(value)
     for _ in range(chance.randint(1, 2)):
         change_message(message, chance)
-    pairs[place] = (key, message.SerializeToString())
+    pairs[position] = (key, message.SerializeToString())
     if chance.random() < 0.2:
         chance.shuffle(pairs)
     if chance.random() < 0.2:
@@ -232,7 +234,7 @@ def change_objects(prefix: pathlib.Path, change) -> None:
     pairs = dict(variable_index._pairs(index.read_bytes()))
     entry = tensor_bundle_pb2.BundleEntryProto.FromString(pairs[_OBJECTS])
     stored = data.read_bytes()[entry.offset :][: entry.size]
-    start = next(place for place, byte in enumerate(stored) if byte < 128) + 5
+    start = next(position for position, byte in enumerate(stored) if byte < 128) + 5
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(stored[start:])
     change(graph)
     text = graph.SerializeToString()
@@ -261,10 +263,12 @@ def change_prepared(folder: pathlib.Path, chance: random.Random) -> None:
 
 def _change_records(path: pathlib.Path, chance: random.Random) -> None:
     """Fields of an example, with checksums that fit; or examples left out, twice, or none at all."""
-    examples = [tf.train.Example.FromString(each) for each in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
-    place = chance.randrange(len(examples))
+    examples = [
+        tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    ]
+    position = chance.randrange(len(examples))
     for _ in range(chance.randint(1, 2)):
-        change_message(examples[place], chance)
+        change_message(examples[position], chance)
     examples = examples if chance.random() < 0.9 else chance.choices(examples, k=chance.randrange(9))
     with tf.io.TFRecordWriter(str(path)) as records:
         for example in examples:
@@ -306,8 +310,8 @@ def change_json(value, chance: random.Random):
         return value
     near = [value + 1, -value, value * 10**400] if isinstance(value, int) else []
     near += [value + "x", value.upper(), value[:-1]] if isinstance(value, str) else []
-    others = [None, True, False, [], {}, [value], {"a": value}, *_WORDS, *_NUMBERS, *_REALS]
-    return chance.choice(near or others) if chance.random() < 0.4 else chance.choice(others)
+    substitutes = [None, True, False, [], {}, [value], {"a": value}, *_WORDS, *_NUMBERS, *_REALS]
+    return chance.choice(near or substitutes) if chance.random() < 0.4 else chance.choice(substitutes)
 
 
 def change_report(path: pathlib.Path, chance: random.Random) -> None:
@@ -410,7 +414,7 @@ def change_gin(path: pathlib.Path, names: list[str], chance: random.Random) -> N
     text = path.read_text("utf-8")
     for _ in range(chance.randint(1, 3)):
         lines = text.splitlines()
-        kind, place = chance.random(), chance.randrange(len(lines) or 1)
+        kind, number = chance.random(), chance.randrange(len(lines) or 1)
         tokens = list(_TOKEN.finditer(text))
         if kind < 0.7 and tokens:
             token = chance.choice(tokens)
@@ -418,9 +422,9 @@ def change_gin(path: pathlib.Path, names: list[str], chance: random.Random) -> N
             text = text[: token.start()] + new + text[token.end() :]
             continue
         if kind < 0.8 and lines:
-            del lines[place]
+            del lines[number]
         elif kind < 0.9 and lines:
-            lines.insert(chance.randrange(len(lines)), lines[place])
+            lines.insert(chance.randrange(len(lines)), lines[number])
         else:
             text = spoiled(text.encode(errors="surrogateescape"), chance).decode(errors="surrogateescape")
             continue

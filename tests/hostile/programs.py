@@ -138,14 +138,14 @@ def tensor_of(nodes, name: str = "bomb"):
 
 
 @changed
-def add_operation(graph, operation: str, place: str) -> None:
+def add_operation(graph, operation: str, location: str) -> None:
     served = served_function(graph)
-    if place == "graph":
+    if location == "graph":
         new_node(graph.graph_def.node, "canary", operation)
         run_by_the_graph(graph)
-    elif place == "function":
+    elif location == "function":
         new_node(served.node_def, "canary", operation)
-    elif place == "unused function":
+    elif location == "unused function":
         # Of a saver that nothing reaches, saving would be its business: so something reaches it by its name alone.
         new_node(new_function(graph, "aside").node_def, "canary", operation)
         graph.object_graph_def.concrete_functions["aside"].SetInParent()

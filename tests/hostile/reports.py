@@ -14,7 +14,7 @@ ESCAPE = "\x1b[2J\x1b]0;owned\x07\x9b31m"
 
 def report(text: str = "small", **changes) -> dict:
     """A whole report with a text of others in each place that takes one."""
-    made = Report(
+    small_report = Report(
         model={"name": text, "version": 1, "weights_sha256": None, "parameters": 3},
         data={"name": text, "fingerprint": None, "train_size": 1, "validation_size": 1, "test_size": 6}
         | {"class_names": [text, "b"]},
@@ -32,7 +32,7 @@ def report(text: str = "small", **changes) -> dict:
         training={text: text, "method": text},
         created=text,
     )
-    return {**made.to_dict(), **changes}
+    return {**small_report.to_dict(), **changes}
 
 
 def _text(**changes) -> bytes:

@@ -40,13 +40,13 @@ def test_refused_from_outside(tmp_path, evaluate_flags, export_copy, canary, bui
     before = tree(tmp_path)
     if command == "evaluate":  # it imports TensorFlow, which takes seconds
         ended = processes.run(f"tfrobust.{command}:main", [flags], cwd=tmp_path)
-        code, said = ended.code, ended.err
+        code, output = ended.code, ended.err
     else:
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
         streams = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 240}
         done = subprocess.run([sys.executable, "-m", f"tfrobust.{command}", *flags], **streams)
-        code, said = done.returncode, done.stderr
-    assert code == 2 and "Traceback" not in said
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+        code, output = done.returncode, done.stderr
+    assert code == 2 and "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(line) <= 300 and line.isprintable()
     assert tree(tmp_path) == before

@@ -10,6 +10,6 @@ from hostile import fuzz
     ids=["fifty", "two hundred and fifty"],
 )
 def test_no_input_is_too_much(tmp_path, numbers):
-    found = fuzz.run(numbers, tmp_path)
-    assert [(result.number, result.kind, result.fault) for result in found if result.fault] == []
-    assert [result.number for result in found] == list(numbers)
+    results = fuzz.run(numbers, tmp_path)
+    assert [(result.number, result.kind, result.fault) for result in results if result.fault] == []
+    assert [result.number for result in results] == list(numbers)

@@ -84,16 +84,16 @@ def test_spoiled_recipes_never_crash_the_reader(tmp_path):
 
 def test_no_name_in_the_registry_reaches_files_or_other_programs():
     """No function that a file may name opens, writes, loads or starts anything by itself."""
-    known = registry.collect().objects
+    objects = registry.collect().objects
     words = {"open", "write_text", "write_bytes", "read_text", "load", "save", "system", "Popen", "rmtree"}
     words |= {"unlink", "rename", "mkdir", "write_atomically", "load_model", "eval", "exec", "__import__"}
-    found = []
-    for name, item in known.items():
+    dangerous = []
+    for name, item in objects.items():
         code = getattr(item, "__code__", None)
         if code is not None and words & set(code.co_names):
-            found.append(name)
+            dangerous.append(name)
     # The roots: what the commands run, which no value may name.
-    assert [name for name in found if not name.startswith("tfrobust.runs.experiment.")] == []
+    assert [name for name in dangerous if not name.startswith("tfrobust.runs.experiment.")] == []
 
 
 def test_evaluation_obeys_the_same_rule(tmp_path, refused):

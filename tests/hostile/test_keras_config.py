@@ -252,11 +252,11 @@ def test_a_hostile_description_is_refused_by_name_and_causes_nothing(name, tmp_p
     path = _write(tmp_path / "innocent.keras", described)
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "secret.h5").write_bytes(b"")
-    before = sorted(each.name for each in tmp_path.iterdir())
+    before = sorted(entry.name for entry in tmp_path.iterdir())
     started = time.monotonic()
     refusal, caused = watched(lambda: saving.load(path))
     assert part in refusal and refusal.startswith("innocent.keras cannot be loaded: "), refusal
-    assert caused == [] and sorted(each.name for each in tmp_path.iterdir()) == before
+    assert caused == [] and sorted(entry.name for entry in tmp_path.iterdir()) == before
     assert time.monotonic() - started < 10
 
 
@@ -319,8 +319,10 @@ def test_an_honest_file_loads_with_its_weights(name, tmp_path):
     assert type(loaded) is type(model) and loaded.compiled == model.compiled
     # Float8 changes the order of the weights; of a low-rank update Keras saves the product.
     old, new = (
-        sorted((str(weight.shape), weight.numpy().tobytes()) for weight in each.weights if "lora" not in weight.path)
-        for each in (model, loaded)
+        sorted(
+            (str(weight.shape), weight.numpy().tobytes()) for weight in candidate.weights if "lora" not in weight.path
+        )
+        for candidate in (model, loaded)
     )
     assert old == new
 
@@ -344,8 +346,8 @@ class Scaled(keras.layers.Layer):
         self.inner = keras.layers.deserialize(inner) if isinstance(inner, dict) else inner
 
     def get_config(self):
-        own = {"note": self.note, "inner": keras.layers.serialize(self.inner), "activation": halved}
-        return super().get_config() | own
+        arguments = {"note": self.note, "inner": keras.layers.serialize(self.inner), "activation": halved}
+        return super().get_config() | arguments
 
     def call(self, inputs):
         return self.activation(self.inner(inputs))
@@ -380,24 +382,24 @@ _SPOILS = (
 )  # fmt: skip
 
 
-def _leaves(value, found):
+def _leaves(value, leaves):
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        found.append((value, key))
+        leaves.append((value, key))
         if isinstance(item, (dict, list)):
-            _leaves(item, found)
-    return found
+            _leaves(item, leaves)
+    return leaves
 
 
 def _spoiled(described, draws):
     described = copy.deepcopy(described)
-    place, key = draws.choice(_leaves(described, []))
+    holder, key = draws.choice(_leaves(described, []))
     change = draws.randrange(4)
-    if change == 0 and isinstance(place, dict):
-        del place[key]
-    elif change == 1 and isinstance(place, dict):
-        place[draws.choice(["weights", "preset", "path", "function", "compile_config", "x"])] = draws.choice(_SPOILS)
+    if change == 0 and isinstance(holder, dict):
+        del holder[key]
+    elif change == 1 and isinstance(holder, dict):
+        holder[draws.choice(["weights", "preset", "path", "function", "compile_config", "x"])] = draws.choice(_SPOILS)
     else:
-        place[key] = copy.deepcopy(draws.choice(_SPOILS))
+        holder[key] = copy.deepcopy(draws.choice(_SPOILS))
     return described
 
 
@@ -422,16 +424,16 @@ def test_a_changed_description_is_refused_or_harmless(start, tmp_path, watched, 
     _fuzz_model().save(path)
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
-    whole = json.loads(parts["config.json"])
-    before = sorted(each.name for each in tmp_path.iterdir())
+    description = json.loads(parts["config.json"])
+    before = sorted(entry.name for entry in tmp_path.iterdir())
     for number in range(start, start + 40):
-        spoiled = _spoiled(whole, random.Random(number))
+        spoiled = _spoiled(description, random.Random(number))
         with zipfile.ZipFile(path, "w") as archive:
             for name, content in (parts | {"config.json": json.dumps(spoiled)}).items():
                 archive.writestr(name, content)
         _, caused = watched(lambda: saving.load(path))
         assert caused == [], number
-    assert sorted(each.name for each in tmp_path.iterdir()) == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == before
 
 
 def test_weights_that_lie_elsewhere_are_refused_before_anything_is_built(tmp_path):

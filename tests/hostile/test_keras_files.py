@@ -41,10 +41,10 @@ def test_safe_mode_is_never_off_and_keras_is_new_enough():
         r"\beval\(|\bexec\(|os\.system|shell\s*=\s*True|extractall"
     )
     texts = {path.relative_to(ROOT): path.read_text("utf-8") for path in (ROOT / "tfrobust").rglob("*.py")}
-    found = [(path, line) for path, text in texts.items() for line in text.splitlines() if forbidden.search(line)]
+    matches = [(path, line) for path, text in texts.items() for line in text.splitlines() if forbidden.search(line)]
     # Annotations of classes that are already imported, as `typing.get_type_hints` reads them.
     # The walls name what they refuse.
-    assert [place for place in found if place[0].name not in ("parameters.py", "walls.py")] == []
+    assert [match for match in matches if match[0].name not in ("parameters.py", "walls.py")] == []
     floor = re.search(r'"keras>=(\d+)\.(\d+)', (ROOT / "pyproject.toml").read_text("utf-8"))
     assert tuple(map(int, floor.groups())) >= (3, 14)  # the last known hole was closed in 3.13.1
 

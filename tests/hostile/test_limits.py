@@ -50,10 +50,12 @@ def _padded():
 
 def _outside():
     """Writes far outside of its memory."""
-    place = tf.fill([1, 4, 4, 1], tf.constant(2**40, tf.int64))
+    position = tf.fill([1, 4, 4, 1], tf.constant(2**40, tf.int64))
     options = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
     zeros = tf.zeros([1, 8, 8, 1])
-    return tf.reduce_sum(tf.raw_ops.MaxPoolGradWithArgmax(input=zeros, grad=zeros[:, :4, :4], argmax=place, **options))
+    return tf.reduce_sum(
+        tf.raw_ops.MaxPoolGradWithArgmax(input=zeros, grad=zeros[:, :4, :4], argmax=position, **options)
+    )
 
 
 def _stride(images):

@@ -18,10 +18,10 @@ from tfrobust.serving import scan
 
 
 @pytest.fixture(scope="module")
-def small(whole):
+def small(valid):
     """A whole file."""
-    write_litert(whole)
-    return whole / "model.tflite"
+    write_litert(valid)
+    return valid / "model.tflite"
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def test_a_damaged_file_is_refused(small, tmp_path, name):
 @pytest.mark.usefixtures("never_run")
 def test_no_byte_makes_the_scan_fail(small):
     """Any file is refused or passes; reading outside of it would raise, or read from its other end."""
-    whole, chance = small.read_bytes(), random.Random(0)
+    original, chance = small.read_bytes(), random.Random(0)
     verdicts = {True: 0, False: 0}
     for _ in range(1000):
-        content = bytearray(whole)
+        content = bytearray(original)
         for _ in range(chance.choice((1, 3))):
             content[chance.randrange(len(content))] = chance.choice((0, 255, 128, chance.randrange(256)))
         verdicts[not litert_files.scan_content(bytes(content[: chance.choice((None, chance.randrange(2000)))]))] += 1
@@ -98,16 +98,16 @@ def test_one_part_in_a_million_places_is_counted_each_time(tmp_path):
     """A thousand subgraphs that are one of a thousand tensors, which are one: small, and a million parts."""
     builder = flatbuffers.Builder(1024)
 
-    def same(part, count=1001):
+    def repeated(part, count=1001):
         builder.StartVector(4, count, 4)
         for _ in range(count):
             builder.PrependUOffsetTRelative(part)
         return builder.EndVector()
 
-    tensors = same(schema.TensorT().Pack(builder))
+    tensors = repeated(schema.TensorT().Pack(builder))
     schema.SubGraphStart(builder)
     schema.SubGraphAddTensors(builder, tensors)
-    graphs = same(schema.SubGraphEnd(builder))
+    graphs = repeated(schema.SubGraphEnd(builder))
     schema.ModelStart(builder)
     schema.ModelAddVersion(builder, 3)
     schema.ModelAddSubgraphs(builder, graphs)
@@ -180,9 +180,9 @@ def test_the_command(small, tmp_path, capsys):
     bad = tmp_path / "bad.tflite"
     bad.write_bytes(small.read_bytes()[:-1000])
     assert scan.main([str(small), str(bad), str(tmp_path / "none.tflite")]) == 2
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [f"{small}: nothing found; it may be loaded"]
-    assert [line.split(":")[0] for line in said.err.splitlines()] == [str(bad), str(tmp_path / "none.tflite")]
+    streams = capsys.readouterr()
+    assert streams.out.splitlines() == [f"{small}: nothing found; it may be loaded"]
+    assert [line.split(":")[0] for line in streams.err.splitlines()] == [str(bad), str(tmp_path / "none.tflite")]
 
 
 # ----------------------------------------------------------------------------------- against the generated schema
@@ -192,10 +192,10 @@ def _plain(value):
     if value is None or isinstance(value, (str, bytes)):
         return value.decode() if isinstance(value, bytes) else value
     if isinstance(value, (list, np.ndarray)):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return [_plain(each) for each in value.values()]
-    return [_plain(each) for each in vars(value).values()] if hasattr(value, "__dict__") else value
+        return [_plain(item) for item in value.values()]
+    return [_plain(item) for item in vars(value).values()] if hasattr(value, "__dict__") else value
 
 
 _TOP = (
@@ -228,17 +228,19 @@ def test_options_are_read_as_they_were_written(name):
 def test_a_model_is_read_as_the_generated_classes_read_it(small):
     content = small.read_bytes()
     read = flatbuffer.Reader(content, litert_schema.TABLES).root("Model")
-    known = hostile.unpacked(content)
-    graph, tensors = known.subgraphs[0], read["subgraphs"][0]["tensors"]
+    unpacked = hostile.unpacked(content)
+    graph, tensors = unpacked.subgraphs[0], read["subgraphs"][0]["tensors"]
     for field, attribute in (("shape", "shape"), ("type", "type"), ("buffer", "buffer"), ("name", "name")):
-        assert [_plain(each[field]) for each in tensors] == [_plain(getattr(each, attribute)) for each in graph.tensors]
+        assert [_plain(tensor[field]) for tensor in tensors] == [
+            _plain(getattr(tensor, attribute)) for tensor in graph.tensors
+        ]
     for field in ("inputs", "outputs"):
         assert read["subgraphs"][0][field].tolist() == list(getattr(graph, field))
         listed = zip(read["subgraphs"][0]["operators"], graph.operators, strict=True)
-        assert all(each[field].tolist() == list(getattr(other, field)) for each, other in listed)
-    stored = zip(read["buffers"], known.buffers, strict=True)
-    assert all(_plain(each["data"]) == _plain(other.data) for each, other in stored)
-    assert _plain(read["signature_defs"][0]["outputs"]) == _plain(known.signatureDefs[0].outputs)
+        assert all(operator[field].tolist() == list(getattr(other, field)) for operator, other in listed)
+    stored = zip(read["buffers"], unpacked.buffers, strict=True)
+    assert all(_plain(buffer["data"]) == _plain(other.data) for buffer, other in stored)
+    assert _plain(read["signature_defs"][0]["outputs"]) == _plain(unpacked.signatureDefs[0].outputs)
 
 
 def test_each_operator_of_the_list_has_its_number():

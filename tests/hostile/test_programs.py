@@ -30,19 +30,19 @@ def never_loaded(monkeypatch):
 @pytest.mark.usefixtures("never_loaded")
 @pytest.mark.parametrize("number", range(len(programs.REFUSED_OPERATIONS)))
 def test_operations_that_no_model_needs(export_copy, canary, number):
-    operation, place = programs.REFUSED_OPERATIONS[number], programs.PLACES[number % len(programs.PLACES)]
-    programs.add_operation(export_copy, operation, place)
+    operation, location = programs.REFUSED_OPERATIONS[number], programs.PLACES[number % len(programs.PLACES)]
+    programs.add_operation(export_copy, operation, location)
     finding = scan.scan(export_copy)[0]
     assert repr(operation)[1:-1] in finding.evidence and "'canary'" in finding.evidence
-    assert ("of the graph" in finding.evidence) == (place == "graph")
+    assert ("of the graph" in finding.evidence) == (location == "graph")
     with pytest.raises(InputError) as error:
         predictor.load(str(export_copy))
     assert len(str(error.value)) <= 300 and str(error.value).isprintable()
 
 
-@pytest.mark.parametrize("place", programs.PLACES)
-def test_each_place_is_looked_at(export_copy, place):
-    programs.add_operation(export_copy, "WriteFile", place)
+@pytest.mark.parametrize("location", programs.PLACES)
+def test_each_place_is_looked_at(export_copy, location):
+    programs.add_operation(export_copy, "WriteFile", location)
     assert [finding.verdict for finding in scan.scan(export_copy)] == ["fail"]
 
 
@@ -59,16 +59,16 @@ def test_the_command_refuses(export_copy, not_judged, name):
 
 
 @pytest.mark.parametrize("name", ["huge constant", "link out", "no program"])
-def test_the_tool_for_other_programs(export_copy, whole, capsys, name):
+def test_the_tool_for_other_programs(export_copy, valid, capsys, name):
     programs.CASES[name][0](export_copy)
-    assert scan.main([str(export_copy), str(whole / "export")]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(str(export_copy)) and len(said.err.splitlines()) == 1
-    assert said.out.splitlines() == [f"{whole / 'export'}: nothing found; it may be loaded"]
+    assert scan.main([str(export_copy), str(valid / "export")]) == 2
+    streams = capsys.readouterr()
+    assert streams.err.startswith(str(export_copy)) and len(streams.err.splitlines()) == 1
+    assert streams.out.splitlines() == [f"{valid / 'export'}: nothing found; it may be loaded"]
 
 
-def test_the_tool_s_other_ends(whole, tmp_path, capsys):
-    assert scan.main([str(whole / "export")]) == 0
+def test_the_tool_s_other_ends(valid, tmp_path, capsys):
+    assert scan.main([str(valid / "export")]) == 0
     assert scan.main([]) == scan.main(["--help"]) == scan.main([str(tmp_path / "nowhere")]) == 2
     assert "There is no folder" in capsys.readouterr().err
 
@@ -122,30 +122,30 @@ def test_a_program_too_large_is_not_read(export_copy, monkeypatch):
 
 
 def test_the_list_knows_only_operations_of_tensorflow_and_none_twice():
-    known = set(dir(tf.raw_ops)) | {"_Arg", "_Retval"}
+    operations = set(dir(tf.raw_ops)) | {"_Arg", "_Retval"}
     # TensorFlow 1 had operations by reference, which tf.raw_ops leaves out.
     old = {"Assign", "AssignAdd", "AssignSub", "HashTable", "InitializeTable", "IsVariableInitialized", "Variable"}
     old |= {"LookupTableExport", "LookupTableFind", "LookupTableImport", "LookupTableSize", "VariableV2"}
-    assert (ALLOWED | SAVERS | set(FILE_INPUTS)) - known - old <= {"InitializeTableFromTextFile"}
+    assert (ALLOWED | SAVERS | set(FILE_INPUTS)) - operations - old <= {"InitializeTableFromTextFile"}
     assert not ALLOWED & (SAVERS | set(FILE_INPUTS))
 
 
-def test_parts_are_counted_before_they_are_parsed(whole, export_copy, monkeypatch):
-    content = (whole / "export" / "saved_model.pb").read_bytes()
+def test_parts_are_counted_before_they_are_parsed(valid, export_copy, monkeypatch):
+    content = (valid / "export" / "saved_model.pb").read_bytes()
     program = saved_model_pb2.SavedModel.FromString(content)
-    found, waiting = 0, [program]
+    count, waiting = 0, [program]
     while waiting:
         for field, value in waiting.pop().ListFields():
             if field.message_type is None:
                 continue
             is_map = field.message_type.GetOptions().map_entry
             parts = list(value.values()) if is_map else list(value) if field.is_repeated else [value]
-            found += len(parts) * (2 if is_map and isinstance(parts[0], Message) else 1)
+            count += len(parts) * (2 if is_map and isinstance(parts[0], Message) else 1)
             waiting += [part for part in parts if isinstance(part, Message)]
-    assert program_files.count_messages(content, program.DESCRIPTOR, 10**9) == found
-    monkeypatch.setattr(program_files, "MOST_PARTS", found - 1)
+    assert program_files.count_messages(content, program.DESCRIPTOR, 10**9) == count
+    monkeypatch.setattr(program_files, "MOST_PARTS", count - 1)
     (finding,) = scan.scan(export_copy)
-    assert f"more than {found - 1} parts" in finding.evidence
+    assert f"more than {count - 1} parts" in finding.evidence
 
 
 @pytest.mark.parametrize("end", [b"\xff" * 20, b"\x12\xff", b"\x12\x05ab", b"\x0b\x12\0\x0c", b"\x80", b"\0"])
@@ -207,7 +207,7 @@ def _text_model(tmp_path):
     looked_up = keras.layers.StringLookup(vocabulary=str(tmp_path / "words.txt"))(inputs)
     hashed = keras.layers.Hashing(4)(inputs)
     parts = [keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(9, 3)(vectors(inputs)))]
-    parts += [keras.layers.Embedding(9, 3)(each) for each in (looked_up, hashed)]
+    parts += [keras.layers.Embedding(9, 3)(ids) for ids in (looked_up, hashed)]
     return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Add()(parts)))
 
 
@@ -223,9 +223,9 @@ class _Tables(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="words")])
     def __call__(self, words):
-        found = self.words.lookup(tf.strings.lower(words)) + self.counts.lookup(words)
+        values = self.words.lookup(tf.strings.lower(words)) + self.counts.lookup(words)
         noise = self.random.normal([1])[0] * tf.random.normal([])
-        total = tf.map_fn(lambda one: tf.cast(one, tf.float32) * self.scale, found, fn_output_signature=tf.float32)
+        total = tf.map_fn(lambda value: tf.cast(value, tf.float32) * self.scale, values, fn_output_signature=tf.float32)
         tf.debugging.assert_all_finite(total, "finite")
         return {"logits": tf.stack([total, total + noise], axis=1)}
 
@@ -237,12 +237,12 @@ def _lines(tmp_path):
     return tf.lookup.TextFileInitializer(path, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER)
 
 
-def _tables(tmp_path, place):
+def _tables(tmp_path, target):
     module = _Tables(tmp_path)
-    tf.saved_model.save(module, place, signatures={"serving_default": module.__call__})
+    tf.saved_model.save(module, target, signatures={"serving_default": module.__call__})
 
 
-def _of_tensorflow_1(tmp_path, place):
+def _of_tensorflow_1(tmp_path, target):
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         words = v1.placeholder(tf.string, [None])
@@ -250,7 +250,7 @@ def _of_tensorflow_1(tmp_path, place):
         weights = v1.get_variable("weights", initializer=[[1.0, 2.0]], use_resource=False)
         logits = tf.cast(table.lookup(words), tf.float32)[:, None] @ weights
         session.run([v1.global_variables_initializer(), v1.tables_initializer()])
-        v1.saved_model.simple_save(session, place, {"words": words}, {"logits": logits}, v1.tables_initializer())
+        v1.saved_model.simple_save(session, target, {"words": words}, {"logits": logits}, v1.tables_initializer())
 
 
 @pytest.mark.parametrize("reader", ["words", "same"])
@@ -269,9 +269,9 @@ def test_an_asset_of_its_own_may_be_read_directly_and_by_an_identity(export_copy
 @pytest.mark.parametrize(
     "write",
     [
-        lambda tmp_path, place: _picture_model().export(place, verbose=False),
-        lambda tmp_path, place: tf.saved_model.save(_plain_model(), place),
-        lambda tmp_path, place: _text_model(tmp_path).export(place, verbose=False),
+        lambda tmp_path, target: _picture_model().export(target, verbose=False),
+        lambda tmp_path, target: tf.saved_model.save(_plain_model(), target),
+        lambda tmp_path, target: _text_model(tmp_path).export(target, verbose=False),
         pytest.param(_tables, marks=pytest.mark.first),
         _of_tensorflow_1,
     ],

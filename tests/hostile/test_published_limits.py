@@ -105,6 +105,6 @@ LIMITS = {
 @pytest.mark.parametrize("beginning", LIMITS)
 def test_the_guide_says_what_the_code_does(beginning):
     (row,) = [line for line in GUIDE.splitlines() if line.startswith(f"| {beginning}")]
-    place = row.index("|", 1)
+    position = row.index("|", 1)
     for limit in LIMITS[beginning]:
-        place = row.index(limit, place) + len(limit)
+        position = row.index(limit, position) + len(limit)

@@ -73,14 +73,14 @@ def test_memory_is_given_for_what_lies_on_the_disk(tmp_path):
     assert least + 2**20 < rehearsal.memory_limit(tmp_path) < least + 2**25
 
 
-def test_all_but_what_was_written_here_is_rehearsed(whole, another, tmp_path, monkeypatch):
+def test_all_but_what_was_written_here_is_rehearsed(valid, another, tmp_path, monkeypatch):
     def run(*_):
         raise _Called
 
     monkeypatch.setattr(rehearsal, "run", run)
-    moved = shutil.copytree(whole / "export", tmp_path / "moved")
-    for place in (whole / "export", moved):
-        assert "serving_default" in saved_models.load(place).signatures
+    moved = shutil.copytree(valid / "export", tmp_path / "moved")
+    for directory in (valid / "export", moved):
+        assert "serving_default" in saved_models.load(directory).signatures
     with pytest.raises(_Called):
         saved_models.load(another)
     index = moved / "variables" / "variables.index"
@@ -132,10 +132,10 @@ def test_a_batch_that_takes_too_long_is_made_smaller(monkeypatch):
     assert batches == [1, 2, 10]  # a second for two, five seconds at most
 
 
-def test_a_whole_model_is_loaded_and_asked(whole, monkeypatch):
+def test_a_whole_model_is_loaded_and_asked(valid, monkeypatch):
     asked = []
     monkeypatch.setattr(rehearsal_process, "_run", lambda function, batch, _: asked.append(len(function(batch))))
-    assert rehearsal_process.rehearse(str(whole / "export")) == ["call", ""]
+    assert rehearsal_process.rehearse(str(valid / "export")) == ["call", ""]
     assert asked == [3, 3]
 
 
@@ -170,7 +170,7 @@ class _Endless(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], name="images")])
     def __call__(self, images):
-        turned = tf.while_loop(lambda each: tf.reduce_max(each) < 2.0, lambda each: (each * 0.5,), (images,))
+        turned = tf.while_loop(lambda pixels: tf.reduce_max(pixels) < 2.0, lambda pixels: (pixels * 0.5,), (images,))
         return {"logits": turned[0][:, 0, :3, 0]}
 
 

@@ -49,15 +49,19 @@ def _renamed(program: meta_graph_pb2.MetaGraphDef, chance: random.Random) -> met
     """A copy with one to four new names, of functions, arguments or nodes; sometimes whoever uses one follows."""
     graph = meta_graph_pb2.MetaGraphDef.FromString(program.SerializeToString())
     functions = graph.graph_def.library.function
-    named = [*graph.graph_def.node, *(node for each in functions for node in each.node_def)]
-    parts = [*named, *(each.signature for each in functions), *(a for f in functions for a in f.signature.input_arg)]
+    named = [*graph.graph_def.node, *(node for function in functions for node in function.node_def)]
+    parts = [
+        *named,
+        *(function.signature for function in functions),
+        *(a for f in functions for a in f.signature.input_arg),
+    ]
     for part in chance.sample(parts, min(len(parts), chance.randint(1, 4))):
         old, part.name = part.name, chance.choice(NEW_NAMES)
         for node in named if chance.random() < 0.5 else ():
             node.op = part.name if node.op == old else node.op
             if node.attr["f"].func.name == old:
                 node.attr["f"].func.name = part.name
-            node.input[:] = [each.replace(old, part.name) for each in node.input]
+            node.input[:] = [source.replace(old, part.name) for source in node.input]
         if chance.random() < 0.2:
             functions.add().signature.name = chance.choice(NEW_NAMES)
     return graph
@@ -85,9 +89,9 @@ def test_no_new_name_hides_an_operation():
         # Its functions call later ones alone.
         assert not any("calls itself" in finding.evidence for finding in program_graph.findings(program))
         for graph in (program, renamed):
-            found = program_graph.findings(graph)
-            assert not _harm(graph) or found
-            if not found:
+            findings = program_graph.findings(graph)
+            assert not _harm(graph) or findings
+            if not findings:
                 seen = program_graph.Program(graph).scopes.values()
                 assert collections.Counter(node.op for nodes in seen for node in nodes) == _operations(graph)
                 passed += 1
@@ -103,12 +107,12 @@ def test_the_scan_counts_what_it_sees(monkeypatch):
     for _ in range(PROGRAMS):
         graph = _renamed(_program(chance), chance)
         try:
-            found = program_graph.findings(graph)
+            findings = program_graph.findings(graph)
         except RuntimeError as error:
             assert "The scan saw" in str(error)
             noticed += 1
         else:
-            assert found or not _harm(graph)
+            assert findings or not _harm(graph)
     assert noticed
 
 

@@ -23,10 +23,10 @@ def test_the_command_refuses(tmp_path, refused, name):
 
 
 @pytest.mark.parametrize("name", ["half a report", "no UTF-8", "brackets a hundred thousand deep", "a pickle"])
-def test_inside_an_export(whole, export_copy, refused, name):
+def test_inside_an_export(valid, export_copy, refused, name):
     (export_copy / "assets.extra").mkdir(exist_ok=True)
     (export_copy / "assets.extra" / "robustness_report.json").write_bytes(reports.CASES[name])
-    refused(evaluate.main, f"--model={export_copy}", f"--data={whole / 'data.npz'}", QUICK, "--gin_param=EPSILON=0.1")
+    refused(evaluate.main, f"--model={export_copy}", f"--data={valid / 'data.npz'}", QUICK, "--gin_param=EPSILON=0.1")
 
 
 SOURCES = {
@@ -80,9 +80,9 @@ def test_markup_in_a_report_is_text(tmp_path, text):
     assert compare.main([str(tmp_path / "robustness_report.json"), f"--output={tmp_path / 'page.html'}"]) == 0
     plain = _Tags(renderer.render(Report.from_json(json.dumps(reports.report()))))
     for page in (renderer.render(report), (tmp_path / "page.html").read_text()):
-        found = _Tags(page)
-        assert found.scripts <= plain.scripts and found.handlers == []
-        assert all(link.startswith("data:image/") for link in found.links)
+        tags = _Tags(page)
+        assert tags.scripts <= plain.scripts and tags.handlers == []
+        assert all(link.startswith("data:image/") for link in tags.links)
     # In Markdown a fence longer than any in the text holds what is shown as it was written.
     assert "<script" not in re.sub(r"^(`{3,})\n.*?^\1$", "", markdown.render(report), flags=re.DOTALL | re.MULTILINE)
 
@@ -92,8 +92,8 @@ def test_escape_sequences_in_a_report_do_not_reach_the_terminal(tmp_path, capfd)
     for _ in range(2):
         compare.main([str(tmp_path / "robustness_report.json"), f"--output={tmp_path / 'page.html'}"])
     print(console.console_table(Report.from_json(json.dumps(reports.report(reports.ESCAPE)))))
-    said = capfd.readouterr()
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said.out + said.err)
+    streams = capfd.readouterr()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", streams.out + streams.err)
 
 
 def test_a_pipe_for_a_report_is_not_waited_for(tmp_path, refused):

@@ -13,10 +13,10 @@ from tfrobust.serving.server import development
 
 
 def _tensor(dtype: int, sizes, **values) -> tensor_pb2.TensorProto:
-    found = tensor_pb2.TensorProto(dtype=dtype, **values)
+    tensor = tensor_pb2.TensorProto(dtype=dtype, **values)
     for size in sizes:
-        found.tensor_shape.dim.add(size=size)
-    return found
+        tensor.tensor_shape.dim.add(size=size)
+    return tensor
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,12 @@ BODIES = [
 
 @pytest.mark.parametrize("body", BODIES)
 def test_names_that_are_no_utf8(served, body):
-    content, found = json.dumps(body).encode(), []
+    content, statuses = json.dumps(body).encode(), []
     environ = {"REQUEST_METHOD": "POST", "HTTP_HOST": "localhost", "REQUEST_URI": "/v1/models/model:predict"}
     environ |= {"CONTENT_LENGTH": str(len(content)), "wsgi.input": io.BytesIO(content)}
     answer = development.rest_application(development.Handlers(served))
-    (text,) = answer(environ, lambda status, headers: found.append(status))
-    assert found == ["400 Bad Request"] and json.loads(text)["error"]
+    (text,) = answer(environ, lambda status, headers: statuses.append(status))
+    assert statuses == ["400 Bad Request"] and json.loads(text)["error"]
 
 
 ANSWERS = [

@@ -20,23 +20,23 @@ def _model(folder, content: bytes):
 @pytest.mark.parametrize("name", tables.CASES)
 def test_what_ends_other_readers_is_found(tmp_path, name):
     content, part = tables.CASES[name]
-    (found,) = variable_index.findings(_model(tmp_path, content))
-    assert part in found.evidence and found.evidence.isprintable() and len(found.evidence) < 200
+    (finding,) = variable_index.findings(_model(tmp_path, content))
+    assert part in finding.evidence and finding.evidence.isprintable() and len(finding.evidence) < 200
 
 
 def test_a_whole_table_passes(tmp_path):
-    assert variable_index.findings(_model(tmp_path, tables.WHOLE)) == []
+    assert variable_index.findings(_model(tmp_path, tables.VALID)) == []
     reader = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables"))
     assert reader.get_variable_to_shape_map() == {
         "w": [4, 4]
     }  # the cases differ from what TensorFlow reads by one thing
 
 
-def test_the_same_names_and_shapes_as_tensorflow_reads(whole):
-    folder = whole / "export" / "variables"
-    found, stored = variable_index._read(folder / "variables.index")
+def test_the_same_names_and_shapes_as_tensorflow_reads(valid):
+    folder = valid / "export" / "variables"
+    variables, stored = variable_index._read(folder / "variables.index")
     expected = tf.train.load_checkpoint(str(folder / "variables")).get_variable_to_shape_map()
-    assert {variable.name: variable.shape for variable in found} == expected
+    assert {variable.name: variable.shape for variable in variables} == expected
     assert stored == (folder / "variables.data-00000-of-00001").stat().st_size
 
 
@@ -53,7 +53,7 @@ def test_many_variables_of_all_kinds_pass(tmp_path):
             prefix=parts[-1],
             tensor_names=names[number::2],
             shape_and_slices=[""] * len(names[number::2]),
-            tensors=[tf.convert_to_tensor(each) for each in tensors[number::2]],
+            tensors=[tf.convert_to_tensor(tensor) for tensor in tensors[number::2]],
         )
     halves = [tf.ones((2, 5)), tf.zeros((2, 5))]
     parts.append(str(tmp_path / "slices"))
@@ -65,15 +65,15 @@ def test_many_variables_of_all_kinds_pass(tmp_path):
     )
     assert len(list((tmp_path / "variables").glob("variables.data-*"))) == 3
     assert variable_index.findings(tmp_path) == []
-    found, _ = variable_index._read(tmp_path / "variables" / "variables.index")
+    variables, _ = variable_index._read(tmp_path / "variables" / "variables.index")
     expected = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables")).get_variable_to_shape_map()
-    assert {variable.name: variable.shape for variable in found if variable.name in expected} == expected
+    assert {variable.name: variable.shape for variable in variables if variable.name in expected} == expected
 
 
-def test_spoiled_bytes_never_raise(tmp_path, whole):
+def test_spoiled_bytes_never_raise(tmp_path, valid):
     folder = _model(tmp_path, b"")
     index = folder / "variables" / "variables.index"
-    content = (whole / "export" / "variables" / "variables.index").read_bytes()
+    content = (valid / "export" / "variables" / "variables.index").read_bytes()
     chance = random.Random(0)
     for _ in range(300):
         spoiled = bytearray(content)

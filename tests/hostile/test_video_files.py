@@ -18,9 +18,9 @@ def video(tmp_path_factory):
     return write_video(tmp_path_factory.mktemp("video") / "video.avi", numbered(6), "mpeg4")
 
 
-def _refused(path, said):
+def _refused(path, message):
     for read in (video_files.length, video_files.examine, lambda path: video_files.decoded(path, np.array([0]))):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             read(str(path))
 
 
@@ -50,7 +50,7 @@ def test_a_playlist_behind_the_first_bytes_of_a_video(tmp_path, start):
 
 
 def test_limits(video, monkeypatch):
-    for name, value, said in (
+    for name, value, message in (
         ("LARGEST_FILE", 1000, "videos are read up to 1000"),
         ("LARGEST_FRAME", 95, "cannot be decoded"),
         ("MOST_FRAMES", 5, "more than 5 frames"),
@@ -58,7 +58,7 @@ def test_limits(video, monkeypatch):
     ):
         with monkeypatch.context() as changed:
             changed.setattr(video_files, name, value)
-            with pytest.raises(InputError, match=said):
+            with pytest.raises(InputError, match=message):
                 video_files.examine(str(video))
     assert video_files.examine(str(video)) == video_files.length(str(video)) == 6
 
@@ -76,12 +76,12 @@ def test_sound_alone_and_files_that_are_missing(tmp_path):
 
 
 def test_damage_is_an_error_of_one_sentence_or_a_picture(video, tmp_path):
-    whole, generator, path = video.read_bytes(), np.random.default_rng(0), tmp_path / "damaged.avi"
+    original, generator, path = video.read_bytes(), np.random.default_rng(0), tmp_path / "damaged.avi"
     refused = 0
     for number in range(40):
-        damaged = bytearray(whole if number % 2 else whole[: generator.integers(12, len(whole))])
-        for place in generator.integers(12, len(damaged), 8):
-            damaged[place] = generator.integers(256)
+        damaged = bytearray(original if number % 2 else original[: generator.integers(12, len(original))])
+        for position in generator.integers(12, len(damaged), 8):
+            damaged[position] = generator.integers(256)
         path.write_bytes(damaged)
         try:
             assert video_files.decoded(str(path), np.array([0, 5])).shape[0] == 2

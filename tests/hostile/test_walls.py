@@ -48,12 +48,12 @@ def test_the_hook(tmp_path, name):
     event, arguments, fault = EVENTS[name]
 
     def put(text):
-        for key, place in places.items():
-            text = text.replace(key, str(place))
+        for key, path in places.items():
+            text = text.replace(key, str(path))
         return text
 
     hook = walls.Hook([tmp_path / "model", *walls.installation()], [places["TEMPORARY"]])
-    arguments = tuple(put(each) if isinstance(each, str) else each for each in arguments)
+    arguments = tuple(put(argument) if isinstance(argument, str) else argument for argument in arguments)
     if not fault:
         hook(event, arguments)
         assert hook.refused == []
@@ -107,4 +107,4 @@ def test_the_walls_of_a_process(tmp_path):
     expected = {"read": False, "write": False, "model": True, "temporary": True, "import": True}
     expected |= {"C reads": not kernel, "C reads the model": True, "C writes": not kernel, "C runs": not kernel}
     assert done == expected
-    assert [each.rpartition(" ")[0] for each in refused] == ["it reads", "it writes to"]
+    assert [line.rpartition(" ")[0] for line in refused] == ["it reads", "it writes to"]

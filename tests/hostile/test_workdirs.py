@@ -106,12 +106,12 @@ def test_where_nothing_can_be_written(tmp_path, refused, evaluate_flags, monkeyp
     """Refused before anything is trained or evaluated; of a read-only file system as the kernel answers there."""
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "fixed" not in str(path) and allowed(path, mode))
-    build, place, part = PLACES[name]
+    build, folder, part = PLACES[name]
     build(tmp_path)
     folders = {"--workdir": tmp_path / "run", "--export_dir": tmp_path / "exported"}
     flags = [*FLAGS, *(f"{other}={path}" for other, path in folders.items())]
     flags = evaluate_flags() if flag == "--output" else flags
-    refused(OUTPUTS[flag].main, *flags, f"{flag}={tmp_path / place}", part=part)
+    refused(OUTPUTS[flag].main, *flags, f"{flag}={tmp_path / folder}", part=part)
 
 
 STATES = {
@@ -142,7 +142,7 @@ def _index(name: str):
     return lambda folder: (folder / "variables.index").write_bytes(variable_tables.CASES[name][0])
 
 
-def _kept(text: str):
+def _state_file(text: str):
     return lambda folder: (folder / "state.json").write_text(text)
 
 
@@ -152,12 +152,12 @@ def _objects(change):
 
 # Name -> what spoils a checkpoint, which then gets its checksums.
 SUMMED = {name: _index(name) for name in variable_tables.CASES} | {
-    "no JSON": _kept("{"),
-    "a list": _kept("[]"),
-    "brackets": _kept("[" * 100_000 + "]" * 100_000),
-    "no step": _kept("{}"),
-    "a step that is true": _kept('{"step": true}'),
-    "a step below nothing": _kept('{"step": -1}'),
+    "no JSON": _state_file("{"),
+    "a list": _state_file("[]"),
+    "brackets": _state_file("[" * 100_000 + "]" * 100_000),
+    "no step": _state_file("{}"),
+    "a step that is true": _state_file('{"step": true}'),
+    "a step below nothing": _state_file('{"step": -1}'),
     "an object that is not there": _objects(lambda nodes: nodes[0].children.add(node_id=len(nodes))),
     "an object below nothing": _objects(lambda nodes: nodes[0].children.add(node_id=-1)),
     "an object of no other": _objects(lambda nodes: nodes.add()),
@@ -175,16 +175,16 @@ def _other(folder):
 @pytest.mark.parametrize("name", SUMMED)
 def test_a_checkpoint_of_others_with_checksums(tmp_path, name):
     """Nothing is restored: it is skipped as damaged, or refused; TensorFlow reads no index that would crash it."""
-    kept = tf.Variable([1.0, 2.0])
-    store = checkpoint.CheckpointStore(tmp_path, tf.train.Checkpoint(kept=kept))
+    variable = tf.Variable([1.0, 2.0])
+    store = checkpoint.CheckpointStore(tmp_path, tf.train.Checkpoint(kept=variable))
     folder = store.save(3, {})
     assert store.restore() == {"step": 3}
-    kept.assign([3.0, 4.0])
+    variable.assign([3.0, 4.0])
     SUMMED[name](folder)
     (folder / "SHA256SUMS").write_text(checkpoint._checksums(folder))
     with contextlib.suppress(InputError):
         assert store.restore() is None
-    assert kept.numpy().tolist() == [3.0, 4.0]
+    assert variable.numpy().tolist() == [3.0, 4.0]
 
 
 _STATE = {"history": [], "callbacks": [], "stopped": False, "seconds": 1.0}

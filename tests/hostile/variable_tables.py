@@ -23,10 +23,10 @@ def _checksum(content: bytes) -> int:
 
 def number(value: int) -> bytes:
     """A whole number of variable length."""
-    found = b""
+    encoded = b""
     while value >= 128:
-        found, value = found + bytes([value % 128 + 128]), value // 128
-    return found + bytes([value])
+        encoded, value = encoded + bytes([value % 128 + 128]), value // 128
+    return encoded + bytes([value])
 
 
 def entry(key: bytes, value: bytes, shared: int = 0, length: int | None = None) -> bytes:
@@ -69,8 +69,8 @@ def header(**changes) -> bytes:
 
 def variable(name: str = "w", sizes=(4, 4), **changes) -> bytes:
     """The entry of a variable of the type float32."""
-    given = {"dtype": FLOAT, "offset": 0, "size": 64, **changes}
-    message = tensor_bundle_pb2.BundleEntryProto(**given)
+    fields = {"dtype": FLOAT, "offset": 0, "size": 64, **changes}
+    message = tensor_bundle_pb2.BundleEntryProto(**fields)
     for size in sizes:
         message.shape.dim.add(size=size)
     return entry(name.encode(), message.SerializeToString())
@@ -88,7 +88,7 @@ def sliced(start: int, length: int, stored: int = 0) -> bytes:
     return entry(b"w", message.SerializeToString())
 
 
-WHOLE = _table(variable())
+VALID = _table(variable())
 _LONG = variable("v" * 20)
 _INSIDE = len(header()) + len(_LONG) - 30
 _NO_SHAPE = tensor_bundle_pb2.BundleEntryProto(dtype=FLOAT)
@@ -149,8 +149,8 @@ CASES = {
     "places to begin not in order": (_table(variable(), starts=(0, 0)), "in several ways"),
     "another first place to begin": (_table(variable(), starts=(len(header()),)), "in several ways"),
     "another end": (_table(variable(), end=b"\0" * 8), "does not end like a table"),
-    "no end": (WHOLE[:40], "does not end like a table"),
+    "no end": (VALID[:40], "does not end like a table"),
     "nothing": (b"", "does not end like a table"),
-    "its end alone": (WHOLE[-48:], "after the end of the file"),
+    "its end alone": (VALID[-48:], "after the end of the file"),
     "more than is read": (b"\0" * (2**23 + 1), "more than 8388608 bytes"),
 }
