@@ -41,43 +41,43 @@ def test_clean_accuracy(model):
 def test_an_answer_that_is_no_number_is_not_right(model):
     setting, margins, _ = model
     # argmax calls NaN class 0; the first batch is sound, so that nothing else stops it.
-    (place, *_) = np.flatnonzero((margins > 0) & (setting.labels == 0) & (np.arange(40) > 0))
-    broken = tf.constant(setting.images[place])
+    (position, *_) = np.flatnonzero((margins > 0) & (setting.labels == 0) & (np.arange(40) > 0))
+    broken = tf.constant(setting.images[position])
 
     def predict(images):
-        same = tf.reduce_all(images == broken, axis=[1, 2, 3])
-        return tf.where(same[:, None], np.float32(np.nan), setting.predictor.logits(images))
+        is_broken = tf.reduce_all(images == broken, axis=[1, 2, 3])
+        return tf.where(is_broken[:, None], np.float32(np.nan), setting.predictor.logits(images))
 
     predictor = from_function(predict, image_shape=linear_model.SHAPE)
-    found = dataclasses.replace(setting, predictor=predictor, batch_size=1).clean_correct
-    assert not found[place] and found.sum() == 36
+    correct = dataclasses.replace(setting, predictor=predictor, batch_size=1).clean_correct
+    assert not correct[position] and correct.sum() == 36
 
 
 def test_outcomes_name_each_image_that_stands(model):
     setting, margins, weights = model
     attack, name = FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03.accuracy"
-    for evaluator, identity, right in (
+    for evaluator, identity, correct in (
         (CleanAccuracy(), "accuracy.clean", margins > 0),
         (adversarial.AttackAccuracy(attack=attack), name, margins > 0.03 * np.abs(weights).sum()),
     ):
-        (series,) = [one for one in evaluator.run(setting).series if one.id == f"outcomes.{identity}"]
+        (series,) = [candidate for candidate in evaluator.run(setting).series if candidate.id == f"outcomes.{identity}"]
         (row,) = series.columns["right"]
-        assert [digit == "1" for digit in row] == right.tolist() and 0 < right.sum() < 40
+        assert [digit == "1" for digit in row] == correct.tolist() and 0 < correct.sum() < 40
 
 
 def test_the_first_images_are_those_at_the_beginning_and_are_named(model):
     setting, margins, weights = model
     attack, name = FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03.accuracy"
     outcome = adversarial.AttackAccuracy(attack=attack, first=15).run(setting)
-    (series,) = [one for one in outcome.series if one.id == f"outcomes.{name}"]
-    right = margins[:15] > 0.03 * np.abs(weights).sum()
-    assert [digit == "1" for digit in series.columns["right"][0]] == right.tolist() and 0 < right.sum() < 15
-    (measured,) = [one for one in outcome.measurements if one.id == name]
+    (series,) = [candidate for candidate in outcome.series if candidate.id == f"outcomes.{name}"]
+    correct = margins[:15] > 0.03 * np.abs(weights).sum()
+    assert [digit == "1" for digit in series.columns["right"][0]] == correct.tolist() and 0 < correct.sum() < 15
+    (measured,) = [candidate for candidate in outcome.measurements if candidate.id == name]
     assert measured.n == 15 and measured.settings["sample"] == "first 15"
     (everything,) = [
-        one
-        for one in adversarial.AttackAccuracy(attack=attack, first=10**6).run(setting).measurements
-        if one.id == name
+        measurement
+        for measurement in adversarial.AttackAccuracy(attack=attack, first=10**6).run(setting).measurements
+        if measurement.id == name
     ]
     assert everything.n == 40 and "sample" not in everything.settings
     with pytest.raises(InputError, match="limit and first"):
@@ -89,7 +89,7 @@ def test_each_class_has_its_own_accuracy(model, per_class):
     setting, margins, weights = model
     attack, name = FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03"
     standing = margins > 0.03 * np.abs(weights).sum()
-    for evaluator, right, prefix, usual in (
+    for evaluator, correct, prefix, usual in (
         (CleanAccuracy(per_class=per_class), margins > 0, "accuracy", ["accuracy.clean"]),
         (
             adversarial.AttackAccuracy(attack=attack, per_class=per_class),
@@ -99,18 +99,18 @@ def test_each_class_has_its_own_accuracy(model, per_class):
         ),
     ):
         outcome = evaluator.run(setting)
-        (series,) = [one for one in outcome.series if one.id == f"{prefix}.classes"]
+        (series,) = [candidate for candidate in outcome.series if candidate.id == f"{prefix}.classes"]
         assert series.settings["interval"].endswith("Wilson")
         rows = list(zip(*(series.columns[name] for name in ("label", "n", "accuracy", "low", "high")), strict=True))
         for label, count, value, *ends in rows:
-            own = right[setting.labels == label]
-            assert (count, value) == (len(own), own.mean())
-            assert tuple(ends) == statistics.wilson_interval(int(own.sum()), count)
+            correct_of_class = correct[setting.labels == label]
+            assert (count, value) == (len(correct_of_class), correct_of_class.mean())
+            assert tuple(ends) == statistics.wilson_interval(int(correct_of_class.sum()), count)
         assert [row[0] for row in rows] == [0, 1] and sum(row[1] for row in rows) == 40
         more = [f"{prefix}.class.{label}" for label in (0, 1)] if per_class else []
-        assert [one.id for one in outcome.measurements] == [*usual, *more]
-        for one, row in zip(outcome.measurements[len(usual) :], rows, strict=per_class):
-            assert (one.n, one.value, one.low, one.high) == row[1:]
+        assert [measurement.id for measurement in outcome.measurements] == [*usual, *more]
+        for measurement, row in zip(outcome.measurements[len(usual) :], rows, strict=per_class):
+            assert (measurement.n, measurement.value, measurement.low, measurement.high) == row[1:]
 
 
 @pytest.mark.parametrize(
@@ -171,21 +171,21 @@ def test_chunks_make_no_difference(model, size):
     setting, _, _ = model
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=3)
     positions = np.random.default_rng(0).permutation(40)
-    whole = searching.run(setting, attack, positions)
-    found = searching.search(dataclasses.replace(setting, chunk_size=size), attack, positions)
-    np.testing.assert_array_equal(found.success, whole.success)
-    np.testing.assert_allclose(found.distance, whole.distance, atol=1e-6)
-    assert found.complete and 3 < found.success.sum() < 40
+    expected = searching.run(setting, attack, positions)
+    result = searching.search(dataclasses.replace(setting, chunk_size=size), attack, positions)
+    np.testing.assert_array_equal(result.success, expected.success)
+    np.testing.assert_allclose(result.distance, expected.distance, atol=1e-6)
+    assert result.complete and 3 < result.success.sum() < 40
 
 
 @pytest.mark.parametrize("stop", [1, 3, 7])
 def test_an_interrupted_chunk_resumes_and_ends_the_same(model, tmp_path, monkeypatch, stop):
     """Stopped after some parts, which are stored after every stage here; the rounds of these are not searched again."""
     setting, attack = model[0], PGD(ThreatModel(epsilon=0.03), steps=5, restarts=4)
-    whole, positions = searching.search(setting, attack, np.arange(40)), np.arange(40)
+    expected, positions = searching.search(setting, attack, np.arange(40)), np.arange(40)
     monkeypatch.setattr(engine, "KEEP_SECONDS", 0.0)
     store, steps = chunks.Store(tmp_path, {}), []
-    kept = dataclasses.replace(setting, batch_size=8, progress=lambda task, done, total: steps.append(done))
+    watched = dataclasses.replace(setting, batch_size=8, progress=lambda task, done, total: steps.append(done))
     write, begun = chunks.Store.write_part, []
 
     def interrupted(self, *arguments):
@@ -196,16 +196,16 @@ def test_an_interrupted_chunk_resumes_and_ends_the_same(model, tmp_path, monkeyp
 
     monkeypatch.setattr(chunks.Store, "write_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        searching.search(kept.within(store, ()), attack, positions)
+        searching.search(watched.within(store, ()), attack, positions)
     monkeypatch.setattr(chunks.Store, "write_part", write)
     (part,) = tmp_path.iterdir()
     assert part.name.endswith(".part.npz") and begun[-1].rounds.sum() < 4 * 40
     steps.clear()
-    found = searching.search(kept.within(store, ()), attack, positions)
+    resumed = searching.search(watched.within(store, ()), attack, positions)
     assert steps[1] >= 1000 * (begun[-1].rounds * ~begun[-1].success).sum() // 160
-    np.testing.assert_array_equal(found.success, whole.success)
-    np.testing.assert_allclose(found.distance, whole.distance, atol=1e-6)
-    assert found.complete and [path.name for path in tmp_path.iterdir()] == [part.name.replace(".part", "")]
+    np.testing.assert_array_equal(resumed.success, expected.success)
+    np.testing.assert_allclose(resumed.distance, expected.distance, atol=1e-6)
+    assert resumed.complete and [path.name for path in tmp_path.iterdir()] == [part.name.replace(".part", "")]
 
 
 @pytest.mark.parametrize("ensemble", [False, True])
@@ -215,15 +215,15 @@ def test_progress_is_one_task_that_grows_and_counts_the_images_left(model, ensem
     attack = Ensemble(attacks=(FGSM(threat=attack.threat), attack)) if ensemble else attack
     calls = []
     watched = dataclasses.replace(setting, chunk_size=15, progress=lambda *call: calls.append(call))
-    found = searching.search(
+    result = searching.search(
         watched.within(None, (FGSM(ThreatModel(epsilon=0.2)), attack, FGSM(ThreatModel(epsilon=0.2)))),
         attack,
         np.arange(40),
     )
     tasks, done, total = zip(*calls, strict=True)
     assert list(done) == sorted(done) and done[-1] == total[0] and done[-2] < total[0] and len(set(total)) == 1
-    left = [task.remaining for task in tasks]
-    assert left == sorted(left, reverse=True) and left[-1] == np.sum(~found.success)
+    remaining = [task.remaining for task in tasks]
+    assert remaining == sorted(remaining, reverse=True) and remaining[-1] == np.sum(~result.success)
     assert {(task.images, task.number, task.count) for task in tasks} == {(40, 2, 2)}
     assert {task.member for task in tasks[:-1]} == ({"fgsm", "pgd"} if ensemble else {""})
 
@@ -234,8 +234,8 @@ def test_curve(model):
     (series,) = curve.run(setting).series
     assert series.id == "attack.fgsm_linf.curve" == curve.ids()[0]
     assert series.columns["epsilon"] == [0.0, 0.02, 0.04] and series.columns["n"] == [40] * 3
-    known = [np.mean(margins > epsilon * np.abs(weights).sum()) for epsilon in (0.0, 0.02, 0.04)]
-    assert series.columns["accuracy"] == known
+    expected = [np.mean(margins > epsilon * np.abs(weights).sum()) for epsilon in (0.0, 0.02, 0.04)]
+    assert series.columns["accuracy"] == expected
     assert all(
         low < a < high for low, a, high in zip(*(series.columns[c] for c in ("low", "accuracy", "high")), strict=True)
     )
@@ -244,8 +244,10 @@ def test_curve(model):
 def test_subset_draws_are_those_of_the_whole(model):
     setting, _, _ = model
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=1, step_size=0.001)
-    whole = searching.perturbed(setting, attack, np.arange(40))
-    np.testing.assert_allclose(searching.perturbed(setting, attack, np.array([31, 2, 7])), whole[[31, 2, 7]], atol=1e-6)
+    all_points = searching.perturbed(setting, attack, np.arange(40))
+    np.testing.assert_allclose(
+        searching.perturbed(setting, attack, np.array([31, 2, 7])), all_points[[31, 2, 7]], atol=1e-6
+    )
 
 
 def test_last_points_are_those_of_each_batch(model):
@@ -257,24 +259,24 @@ def test_last_points_are_those_of_each_batch(model):
             return 0.5 * images
 
     setting, positions = dataclasses.replace(model[0], batch_size=2), np.array([31, 2, 7])
-    found = searching.perturbed(setting, Darkening(threat=ThreatModel(epsilon=1.0)), positions)
-    np.testing.assert_array_equal(found, 0.5 * setting.images[positions])
+    points = searching.perturbed(setting, Darkening(threat=ThreatModel(epsilon=1.0)), positions)
+    np.testing.assert_array_equal(points, 0.5 * setting.images[positions])
     assert shapes == [(2, *linear_model.SHAPE)]  # traced once, for images of known size
 
 
 def test_perturbed_moves_also_the_misclassified(model):
     setting, margins, weights = model
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=5)
-    found = searching.perturbed(setting, attack, np.arange(40))
+    points = searching.perturbed(setting, attack, np.arange(40))
     # On a linear model every image ends in the corner of its ball that lowers its margin most.
     sign = (2 * setting.labels - 1)[:, None, None, None] * np.sign(weights).reshape(1, 3, 4, 1)
-    np.testing.assert_allclose(found, setting.images - 0.03 * sign, atol=1e-6)
+    np.testing.assert_allclose(points, setting.images - 0.03 * sign, atol=1e-6)
 
 
 def test_multiples_of_epsilon_stay_within_the_box():
     for norm, expected in (("linf", [0.0, 0.15, 0.3, 0.45, 0.6, 0.9]), ("l2", [0.0, 0.15, 0.3, 0.45, 0.6, 0.9, 1.2])):
-        found = adversarial.curve_epsilons(FGSM(threat=ThreatModel(norm=norm, epsilon=0.6)), None)
-        np.testing.assert_allclose(found, expected)
+        epsilons = adversarial.curve_epsilons(FGSM(threat=ThreatModel(norm=norm, epsilon=0.6)), None)
+        np.testing.assert_allclose(epsilons, expected)
 
 
 @pytest.mark.parametrize("epsilons", [(), (-0.1, 0.2), (0.1, 0.1)])
@@ -298,7 +300,9 @@ def test_an_ensemble_counts_cumulatively_and_starts_from_the_clean_images(model,
     both = Both(weak, strong)
     outcome = adversarial.AttackAccuracy(attack=both).run(setting)
     total, drop, first, second = outcome.measurements
-    assert [one.id for one in outcome.measurements] == list(adversarial.AttackAccuracy(attack=both).ids())
+    assert [measurement.id for measurement in outcome.measurements] == list(
+        adversarial.AttackAccuracy(attack=both).ids()
+    )
     assert first.id == "attack.both_linf_0.04.pgd.accuracy" and second.id == "attack.both_linf_0.04.fgsm.accuracy"
     size = np.abs(weights).sum()
     assert first.value == np.mean(margins > 0.02 * size) > second.value == np.mean(margins > 0.04 * size)
@@ -307,8 +311,8 @@ def test_an_ensemble_counts_cumulatively_and_starts_from_the_clean_images(model,
     # Chunks and what is kept of them change nothing.
     store = chunks.Store(tmp_path, {"model": "linear"})
     for _ in range(2):
-        kept = dataclasses.replace(setting, chunk_size=7, store=store)
-        assert adversarial.AttackAccuracy(attack=both).run(kept) == outcome
+        stored = dataclasses.replace(setting, chunk_size=7, store=store)
+        assert adversarial.AttackAccuracy(attack=both).run(stored) == outcome
 
 
 def test_ensembles_of_other_efforts_are_not_one_protocol(model):
@@ -320,14 +324,14 @@ def test_ensembles_of_other_efforts_are_not_one_protocol(model):
     first = measured(PGD(threat, steps=3, restarts=2), FGSM(threat))
     assert first[0].settings["member_efforts"] == ["pgd (3 steps, 2 restarts)", "fgsm (1 step, 1 restart)"]
     # An accuracy after a member hangs on those before it, not on those behind it.
-    assert [one.settings["member_efforts"] for one in first[2:]] == [
+    assert [measurement.settings["member_efforts"] for measurement in first[2:]] == [
         ["pgd (3 steps, 2 restarts)"],
         ["pgd (3 steps, 2 restarts)", "fgsm (1 step, 1 restart)"],
     ]
     second = measured(PGD(threat, steps=3, restarts=2, step_size=1e-9), FGSM(threat))
-    for one, another in zip((*first[:2], first[3]), (*second[:2], second[3]), strict=True):
-        assert "member_efforts" in protocol.differences(one, another)
-    assert all(protocol.differences(one, one) == [] for one in first)
+    for measurement, another in zip((*first[:2], first[3]), (*second[:2], second[3]), strict=True):
+        assert "member_efforts" in protocol.differences(measurement, another)
+    assert all(protocol.differences(measurement, measurement) == [] for measurement in first)
 
 
 def test_members_say_all_that_they_were_given(model):
@@ -341,16 +345,16 @@ def test_members_say_all_that_they_were_given(model):
         "square (300 steps, 1 restart, initial_share 0.25, accept_ties)",
     ]
     # The version of AutoAttack says what its members are: older reports with nothing else remain its like.
-    found = adversarial.attack_settings(AutoAttack(threat), model[0])
-    assert "member_efforts" not in found and found["version"] == "standard"
+    settings = adversarial.attack_settings(AutoAttack(threat), model[0])
+    assert "member_efforts" not in settings and settings["version"] == "standard"
 
 
 def test_settings_name_a_budget_for_frames_and_the_frames_of_a_window_where_there_are_any(model):
     threat = ThreatModel(norm="l2", epsilon=0.5, per_frame=True, max_frames=2)
     predictor = from_function(lambda clips: clips[:, :2, 0, 0, 0], image_shape=(3, 2, 2, 1))
     clips = Setting(predictor=predictor, images=np.zeros([4, 3, 2, 2, 1], np.float32), labels=np.zeros(4, int))
-    found = adversarial.attack_settings(PGD(threat), clips)
-    assert found["per_frame"] is True and found["max_frames"] == 2
+    settings = adversarial.attack_settings(PGD(threat), clips)
+    assert settings["per_frame"] is True and settings["max_frames"] == 2
     assert not {"per_frame", "max_frames"} & adversarial.attack_settings(PGD(ThreatModel(epsilon=0.2)), model[0]).keys()
     assert (
         adversarial.attack_settings(Square(ThreatModel(epsilon=0.2), window_frames="range"), clips)["window_frames"]
@@ -403,13 +407,15 @@ def test_a_minimal_attack_is_run_once_and_counted_at_every_size(model, monkeypat
     setting, margins, weights = model
     attack = Exact(ThreatModel(epsilon=0.03), weights)
     # Twice the margin, since the logits are (0, score) and the box does not bind.
-    known = np.maximum(margins, 0) / np.abs(weights).sum()
+    distances = np.maximum(margins, 0) / np.abs(weights).sum()
     total, _, middle = adversarial.AttackAccuracy(attack=attack).run(setting).measurements
-    assert total.value == np.mean(known > 0.03)
+    assert total.value == np.mean(distances > 0.03)
     assert middle.id == "attack.exact_linf_0.03.median_distance"
-    assert middle.value == pytest.approx(np.median(known), rel=1e-3) and middle.low < middle.value < middle.high
+    assert middle.value == pytest.approx(np.median(distances), rel=1e-3) and middle.low < middle.value < middle.high
     monkeypatch.delattr(searching.Engine, "run")  # also without a store the curves below search for nothing again
     (curve,) = adversarial.AccuracyCurve(attack=attack, epsilons=(0.0, 0.02, 0.05), limit=None).run(setting).series
-    np.testing.assert_allclose(curve.columns["accuracy"], [np.mean(known > size) for size in (0.0, 0.02, 0.05)])
-    (whole,) = adversarial.AccuracyCurve(attack=attack, limit=None).run(setting).series
-    assert whole.columns["accuracy"][-1] == 0.0 and whole.columns["epsilon"][-1] == pytest.approx(known.max(), rel=1e-3)
+    np.testing.assert_allclose(curve.columns["accuracy"], [np.mean(distances > size) for size in (0.0, 0.02, 0.05)])
+    (series,) = adversarial.AccuracyCurve(attack=attack, limit=None).run(setting).series
+    assert series.columns["accuracy"][-1] == 0.0 and series.columns["epsilon"][-1] == pytest.approx(
+        distances.max(), rel=1e-3
+    )

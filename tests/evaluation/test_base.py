@@ -35,7 +35,9 @@ def _evaluated(predict, *more, count=600, batch_size=128):
     predictor = from_function(predict, image_shape=linear_model.SHAPE)
     setting = Setting(predictor=predictor, images=IMAGES[:count], labels=LABELS[:count], batch_size=batch_size)
     outcome = run_evaluation([CleanAccuracy(), *more], setting)
-    return {one.id: one.value for one in outcome.measurements if one.id != "cost.evaluation"}, outcome.findings
+    return {
+        measurement.id: measurement.value for measurement in outcome.measurements if measurement.id != "cost.evaluation"
+    }, outcome.findings
 
 
 def test_the_kind_of_answers_is_decided_once_from_all_images():
@@ -44,12 +46,12 @@ def test_the_kind_of_answers_is_decided_once_from_all_images():
     values, findings = _evaluated(_sigmoids, ATTACK)
     alone = {"accuracy.clean": values["accuracy.clean"]}
     assert _evaluated(_sigmoids, batch_size=2) == (alone, findings) and _evaluated(_scores) == (alone, [])
-    assert [(one.check, one.verdict) for one in findings] == [("logits", "fail")]
+    assert [(finding.check, finding.verdict) for finding in findings] == [("logits", "fail")]
 
 
 def test_answers_that_may_be_probabilities_are_named_even_where_no_doctor_looks():
     _, findings = _evaluated(_sigmoids, count=20)
-    assert [(one.check, one.verdict) for one in findings] == [("logits", "warn")]
+    assert [(finding.check, finding.verdict) for finding in findings] == [("logits", "warn")]
     assert _evaluated(_scores, count=20)[1] == []
 
 
@@ -58,7 +60,7 @@ def test_logits_that_end_at_0_and_1_are_judged_and_have_a_way_out():
         return tf.clip_by_value(_scores(images) / 6 + 0.5, 0.0, 1.0)
 
     values, findings = _evaluated(hard, ATTACK)
-    assert [(one.check, one.verdict) for one in findings] == [("logits", "fail")]
+    assert [(finding.check, finding.verdict) for finding in findings] == [("logits", "fail")]
     moved, findings = _evaluated(lambda images: hard(images) - 1)
     assert findings == [] and moved["accuracy.clean"] == values["accuracy.clean"]
 

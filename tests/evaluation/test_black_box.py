@@ -129,8 +129,8 @@ def test_only_black_box_attacks_asked_for_is_a_warning():
     outcome = run_evaluation([AttackAccuracy(attack=SQUARE)], setting)
     assert [finding.verdict for finding in outcome.findings if finding.check == "white_box"] == ["warn"]
     black = Ensemble((SQUARE, another("other")))
-    kept, findings = runnable([AttackAccuracy(attack=black)], setting)
-    assert kept == [AttackAccuracy(attack=black)] and findings[0].verdict == "warn"
+    evaluators, findings = runnable([AttackAccuracy(attack=black)], setting)
+    assert evaluators == [AttackAccuracy(attack=black)] and findings[0].verdict == "warn"
 
 
 def another(name):
@@ -140,9 +140,11 @@ def another(name):
 
 def test_what_is_left_of_autoattack_is_not_called_autoattack():
     setting = _setting(_coarse)
-    kept, (finding,) = runnable([AttackAccuracy(attack=AutoAttack(THREAT), seconds=60.0), CleanAccuracy()], setting)
-    assert [type(one) for one in kept] == [AttackAccuracy, CleanAccuracy]
-    assert kept[0].ids()[0] == "attack.square_linf_0.04.accuracy" and kept[0].seconds == 60.0
+    evaluators, (finding,) = runnable(
+        [AttackAccuracy(attack=AutoAttack(THREAT), seconds=60.0), CleanAccuracy()], setting
+    )
+    assert [type(evaluator) for evaluator in evaluators] == [AttackAccuracy, CleanAccuracy]
+    assert evaluators[0].ids()[0] == "attack.square_linf_0.04.accuracy" and evaluators[0].seconds == 60.0
     assert "attack.autoattack_linf_0.04.accuracy" in finding.evidence and finding.verdict == "fail"
     # Asked for by itself too, Square runs once, as it was asked for.
     for order in (1, -1):
@@ -169,9 +171,9 @@ def test_shards_make_the_same_choice(tmp_path):
     setting = _setting(_coarse, weights_sha256="w")
     assert run_shard(evaluators, setting, Shard(1, 1), cache_directory=tmp_path) == 20
     sharded = run_evaluation(evaluators, setting, cache_directory=tmp_path)
-    whole = run_evaluation(evaluators, setting)
+    unsharded = run_evaluation(evaluators, setting)
     assert [m for m in sharded.measurements if "cost" not in m.id] == [
-        m for m in whole.measurements if "cost" not in m.id
+        m for m in unsharded.measurements if "cost" not in m.id
     ]
-    assert sharded.findings == whole.findings
-    assert 0 < whole.measurements[1].value < np.mean(PREDICT(IMAGES).numpy().argmax(-1) == LABELS)
+    assert sharded.findings == unsharded.findings
+    assert 0 < unsharded.measurements[1].value < np.mean(PREDICT(IMAGES).numpy().argmax(-1) == LABELS)

@@ -38,12 +38,12 @@ def test_sigmoids_are_believed_one_by_one():
 
 def test_a_model_of_sigmoids_is_calibrated_by_what_it_says():
     predict, images, labels, _, _ = linear_model.make(60)
-    said = lambda x: tf.sigmoid(20 * predict(x) @ [[0.0, 0.0], [-2.0, 1.0]])  # noqa: E731
-    predictor = from_function(said, image_shape=linear_model.SHAPE)
+    sigmoids = lambda x: tf.sigmoid(20 * predict(x) @ [[0.0, 0.0], [-2.0, 1.0]])  # noqa: E731
+    predictor = from_function(sigmoids, image_shape=linear_model.SHAPE)
     outcome = run_evaluation([calibration.Calibration()], Setting(predictor=predictor, images=images, labels=labels))
-    answers = np.asarray(said(images))
+    answers = np.asarray(sigmoids(images))
     confidence, correct = answers.max(-1), answers.argmax(-1) == labels
-    ece = next(one for one in outcome.measurements if one.id == "calibration.ece")
+    ece = next(measurement for measurement in outcome.measurements if measurement.id == "calibration.ece")
     assert ece.settings["probabilities"] == "one per class"
     assert ece.value == pytest.approx(calibration.expected_calibration_error(confidence, correct), abs=1e-4)
 
@@ -66,8 +66,8 @@ def test_bins_are_open_below_and_closed_above():
 def test_scores_equal_loops(case):
     logits, labels, confidence, correct = case
     for bins in (1, 4, 15):
-        found = calibration.expected_calibration_error(confidence, correct, bins)
-        assert found == pytest.approx(oracle.expected_calibration_error(confidence, correct, bins), abs=1e-12)
+        error = calibration.expected_calibration_error(confidence, correct, bins)
+        assert error == pytest.approx(oracle.expected_calibration_error(confidence, correct, bins), abs=1e-12)
     rows = logits.tolist()
     assert calibration.brier_scores(logits, labels).mean() == pytest.approx(oracle.brier(rows, labels))
     likelihoods = calibration.negative_log_likelihoods(logits, labels)
@@ -89,11 +89,11 @@ def test_scores_closed_form():
 def test_rms_and_aurra_equal_loops(case, size, bins):
     _, _, confidence, correct = case
     if bins == "paper" or 2 * size <= len(confidence):
-        found = calibration.rms_calibration_error(confidence, correct, bin_size=size, bins=bins)
+        score = calibration.rms_calibration_error(confidence, correct, bin_size=size, bins=bins)
         expected = oracle.rms_calibration_error(confidence, correct, size, bins == "paper")
-        assert found == pytest.approx(expected, abs=1e-12)
-    found = calibration.response_accuracy(confidence, correct).mean()
-    assert found == pytest.approx(oracle.aurra(confidence.tolist(), correct), abs=1e-12)
+        assert score == pytest.approx(expected, abs=1e-12)
+    score = calibration.response_accuracy(confidence, correct).mean()
+    assert score == pytest.approx(oracle.aurra(confidence.tolist(), correct), abs=1e-12)
 
 
 def test_rms_closed_form_and_the_bin_that_the_code_drops():
@@ -108,9 +108,9 @@ def test_rms_closed_form_and_the_bin_that_the_code_drops():
 def test_rms_and_aurra_agree_with_scikit_learn(case):
     metrics, calibration_curve = pytest.importorskip("sklearn.metrics"), pytest.importorskip("sklearn.calibration")
     confidence, correct = case[2][:90], case[3][:90]
-    right, sure = calibration_curve.calibration_curve(correct, confidence, n_bins=9, strategy="quantile")
-    found = calibration.rms_calibration_error(confidence, correct, bin_size=10)
-    assert found == pytest.approx(np.sqrt(np.mean((right - sure) ** 2)), abs=1e-12)
+    accuracy, mean_confidence = calibration_curve.calibration_curve(correct, confidence, n_bins=9, strategy="quantile")
+    error = calibration.rms_calibration_error(confidence, correct, bin_size=10)
+    assert error == pytest.approx(np.sqrt(np.mean((accuracy - mean_confidence) ** 2)), abs=1e-12)
     # The accuracy of the most confident is the precision of confidence as a detector of what is right.
     precision = metrics.precision_recall_curve(correct, confidence)[0][:-1]
     np.testing.assert_allclose(np.sort(calibration.response_accuracy(confidence, correct)), np.sort(precision))
@@ -152,9 +152,9 @@ def test_the_order_of_equally_confident_examples_has_no_say():
     ],
 )
 def test_what_cannot_be_summed_is_refused(case, kind, arguments, part):
-    given = case[2:] if kind is calibration.rms_calibration_error else ()
+    positional = case[2:] if kind is calibration.rms_calibration_error else ()
     with pytest.raises(ValueError, match=part):
-        kind(*given, **arguments)
+        kind(*positional, **arguments)
 
 
 def test_an_answer_of_nan_makes_all_scores_unknown(tmp_path):
@@ -184,15 +184,15 @@ def test_an_answer_of_nan_makes_all_scores_unknown(tmp_path):
 def test_under_attack_the_answers_are_those_to_the_last_points(limit, label):
     predict, images, labels, _, _ = linear_model.make(40)
     setting = Setting(predictor=from_function(predict, image_shape=linear_model.SHAPE), images=images, labels=labels)
-    attack, own = PGD(threat=ThreatModel(epsilon=0.03), steps=5), f"{label or 'pgd'}_linf_0.03"
+    attack, attack_id = PGD(threat=ThreatModel(epsilon=0.03), steps=5), f"{label or 'pgd'}_linf_0.03"
     outcome = calibration.Calibration(attack=attack, limit=limit, label=label, bins=4, rms_bin_size=10).run(setting)
     positions = setting.subset(limit)
     logits = predict(searching.perturbed(setting, attack, positions)).numpy().astype(np.float64)
     confidence = np.array([max(oracle.softmax(row)) for row in logits.tolist()])
     correct = logits.argmax(-1) == labels[positions]
     assert 0.1 < correct.mean() < setting.clean_correct.mean()  # an attack, and not on those that stand alone
-    numbers = {one.id: one for one in outcome.measurements}
-    assert list(numbers) == [f"calibration.{own}.{name}" for name in ("ece", "rms", "aurra", "brier", "nll")]
+    numbers = {measurement.id: measurement for measurement in outcome.measurements}
+    assert list(numbers) == [f"calibration.{attack_id}.{name}" for name in ("ece", "rms", "aurra", "brier", "nll")]
     expected = {
         "ece": oracle.expected_calibration_error(confidence, correct, 4),
         "rms": oracle.rms_calibration_error(confidence, correct, 10, True),
@@ -201,14 +201,14 @@ def test_under_attack_the_answers_are_those_to_the_last_points(limit, label):
         "nll": oracle.negative_log_likelihood(logits.tolist(), labels[positions]),
     }
     for name, value in expected.items():
-        found = numbers[f"calibration.{own}.{name}"]
-        assert found.value == pytest.approx(value, abs=1e-6) and found.n == len(positions)
-        assert found.settings["steps"] == 5 and "last points" in found.settings["answers"]
+        measurement = numbers[f"calibration.{attack_id}.{name}"]
+        assert measurement.value == pytest.approx(value, abs=1e-6) and measurement.n == len(positions)
+        assert measurement.settings["steps"] == 5 and "last points" in measurement.settings["answers"]
     diagram, rates = outcome.series
-    assert (diagram.id, rates.id) == (f"calibration.reliability.{own}", f"calibration.response_rate.{own}")
+    assert (diagram.id, rates.id) == (f"calibration.reliability.{attack_id}", f"calibration.response_rate.{attack_id}")
     table = calibration.reliability(confidence, correct, 4)
     np.testing.assert_allclose(diagram.columns["accuracy"], table["accuracy"], atol=1e-6)
     rows = zip(*(diagram.columns[name] for name in ("accuracy", "count", "low", "high")), strict=True)
     for value, count, *ends in rows:
-        wanted = statistics.wilson_interval(round(value * count), count) if count else (None, None)
-        assert tuple(ends) == wanted
+        expected_ends = statistics.wilson_interval(round(value * count), count) if count else (None, None)
+        assert tuple(ends) == expected_ends

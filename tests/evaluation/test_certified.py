@@ -41,10 +41,10 @@ def setting_of(predictor) -> Setting:
 
 def test_a_linear_model_is_certified_where_its_margin_exceeds_twice_epsilon():
     predictor = from_keras(linear())
-    (found,) = CertifiedAccuracy(threat=THREAT).run(setting_of(predictor)).measurements
+    (measurement,) = CertifiedAccuracy(threat=THREAT).run(setting_of(predictor)).measurements
     # A margin of 0.1 is that of a tie at epsilon 0.05: not certified.
-    assert (found.id, found.value, found.n) == ("certified.linf_0.05.accuracy", 0.4, 5)
-    assert found.settings["method"] == "ibp" and "Wilson" in found.settings["interval"]
+    assert (measurement.id, measurement.value, measurement.n) == ("certified.linf_0.05.accuracy", 0.4, 5)
+    assert measurement.settings["method"] == "ibp" and "Wilson" in measurement.settings["interval"]
 
 
 def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
@@ -56,7 +56,7 @@ def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
     assert "From below, 40.0 % are certified within L∞ ε = 0.05" in text
     assert "Certified accuracy, Linf eps = 0.05" in outcome.summary()
     assert "Certified, unknown, attacked" in html.render(outcome.report)
-    (section,) = [one for one in sections.build(outcome.report) if one.anchor == "bracket"]
+    (section,) = [candidate for candidate in sections.build(outcome.report) if candidate.anchor == "bracket"]
     assert section.content[1].rows[0][1] == "IBP" and section.content[1].rows[0][2].value == 0.4
     lines = ("certified.linf_0.05.accuracy >= 0.4", "certified.linf_0.05.accuracy >= 0.5")
     assert Gate(require=lines).failures(outcome.report) == [f"{lines[1]}: it is 0.4"]
@@ -74,9 +74,9 @@ def test_what_a_vacuous_bound_is_worth_is_stated():
     labels = model(images, training=False).numpy().argmax(-1)
     evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=ThreatModel(epsilon=0.5)))
     outcome = evaluate(model, images, labels, epsilon=0.5, evaluators=evaluators)
-    found = outcome["certified.linf_0.5.accuracy"]
-    assert found.value == 0 and 0 < found.settings["certified_up_to"] < 0.5
-    assert np.log2(0.5 / found.settings["certified_up_to"]) % 1 == 0
+    measurement = outcome["certified.linf_0.5.accuracy"]
+    assert measurement.value == 0 and 0 < measurement.settings["certified_up_to"] < 0.5
+    assert np.log2(0.5 / measurement.settings["certified_up_to"]) % 1 == 0
     assert not [finding for finding in outcome.findings if finding.check == "certificates"]
 
 
@@ -100,11 +100,11 @@ def test_where_there_is_no_bound_the_report_gives_the_reason(predictor, threat, 
     predictor = predictor()
     evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=threat))
     outcome = evaluate(predictor, IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
-    (found,) = [one for one in outcome.measurements if one.id.startswith("certified.")]
-    assert found.value is None and reason in found.settings["reason"]
+    (measurement,) = [candidate for candidate in outcome.measurements if candidate.id.startswith("certified.")]
+    assert measurement.value is None and reason in measurement.settings["reason"]
     (line,) = [line for line in outcome.summary().splitlines() if "Certified" in line]
     assert "measured:" in line and reason in line
-    assert any(f"Certified accuracy: {found.settings['reason']}" in line for line in outcome.report.not_measured)
+    assert any(f"Certified accuracy: {measurement.settings['reason']}" in line for line in outcome.report.not_measured)
 
 
 def planted(wrong: int, norm: str = "linf", epsilon: float = 0.05, other: str = "attack.x_linf_0.05.accuracy", first=5):
@@ -112,8 +112,8 @@ def planted(wrong: int, norm: str = "linf", epsilon: float = 0.05, other: str = 
     certified, robust = np.array([True] * 3 + [False] * 2), np.arange(first) >= wrong
     settings = {"norm": norm, "epsilon": epsilon}
     names = {"certified.linf_0.05.accuracy": (certified, {"norm": "linf", "epsilon": 0.05}), other: (robust, settings)}
-    found = [accuracy(name, *parts) for name, parts in names.items()]
-    return Outcome(found, [outcomes(name, row) for name, (row, _) in names.items()])
+    measurements = [accuracy(name, *parts) for name, parts in names.items()]
+    return Outcome(measurements, [outcomes(name, row) for name, (row, _) in names.items()])
 
 
 def test_an_attack_on_a_certified_example_fails_the_doctor():
@@ -136,8 +136,8 @@ def test_bounds_of_another_network_are_refused_and_wrong_ones_contradicted():
     other.layers[-1].set_weights([10 * np.eye(2), np.zeros(2)])
     wrong = dataclasses.replace(from_keras(model), network=from_keras(other).network)
     evaluator = CertifiedAccuracy(threat=THREAT)
-    (found,) = evaluator.run(setting_of(wrong)).measurements
-    assert "does not compute what its layers compute" in found.settings["reason"]
+    (measurement,) = evaluator.run(setting_of(wrong)).measurements
+    assert "does not compute what its layers compute" in measurement.settings["reason"]
     with mock.patch.object(certify, "certified", lambda margins: margins > -0.3):  # an unsound bound
         attack = AttackAccuracy(attack=PGD(threat=THREAT, steps=3))
         outcome = run_evaluation([CleanAccuracy(), attack, evaluator], setting_of(from_keras(model)))

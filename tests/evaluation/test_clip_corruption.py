@@ -24,40 +24,40 @@ def rises(clips):
 
 
 @pytest.fixture(scope="module")
-def found():
+def measurements():
     predictor = from_function(rises, image_shape=SHAPE, name="rises")
     setting = Setting(predictor=predictor, images=CLIPS, labels=LABELS, batch_size=16)
     evaluator = ClipCorruptionAccuracy(names=("frame_drop", "brightness"), severities=(2, 5))
     outcome = run_evaluation([evaluator], setting)
-    assert {one.id for one in outcome.measurements} == {*evaluator.ids(), "cost.evaluation"}
-    return {one.id: one for one in outcome.measurements}
+    assert {measurement.id for measurement in outcome.measurements} == {*evaluator.ids(), "cost.evaluation"}
+    return {measurement.id: measurement for measurement in outcome.measurements}
 
 
-def test_accuracies_are_those_of_the_corrupted_clips(found):
+def test_accuracies_are_those_of_the_corrupted_clips(measurements):
     keys = randomness.example_keys(randomness.make_key(0, "evaluation", "corruption"), tf.range(60))
     for name in ("frame_drop", "brightness"):
         for severity in (2, 5):
             corrupted = corruptions.corrupt_clips(tf.constant(CLIPS), name, severity, keys)
-            right = rises(corrupted).numpy().argmax(axis=1) == LABELS
-            one = found[f"clip_corruption.{name}.{severity}.accuracy"]
-            assert one.value == pytest.approx(right.mean()) and one.n == 60
-            assert one.settings["interval"] == "95 % over clips, Wilson"
+            correct = rises(corrupted).numpy().argmax(axis=1) == LABELS
+            measurement = measurements[f"clip_corruption.{name}.{severity}.accuracy"]
+            assert measurement.value == pytest.approx(correct.mean()) and measurement.n == 60
+            assert measurement.settings["interval"] == "95 % over clips, Wilson"
     # A clip of class 1 is wrong where the third frame is lost; those of class 0 stay right.
-    drop = found["clip_corruption.frame_drop.5.drop"]
+    drop = measurements["clip_corruption.frame_drop.5.drop"]
     assert 0 < drop.value < 0.5 and "clips" in drop.settings["interval"]
-    pair = [found[f"clip_corruption.frame_drop.{severity}.accuracy"].value for severity in (2, 5)]
-    assert found["clip_corruption.mean_temporal.accuracy"].value == pytest.approx(np.mean(pair))
+    pair = [measurements[f"clip_corruption.frame_drop.{severity}.accuracy"].value for severity in (2, 5)]
+    assert measurements["clip_corruption.mean_temporal.accuracy"].value == pytest.approx(np.mean(pair))
 
 
-def test_nobody_takes_them_for_a_benchmark(found):
-    cells = [one for name, one in found.items() if name.startswith("clip_corruption.")]
+def test_nobody_takes_them_for_a_benchmark(measurements):
+    cells = [measurement for name, measurement in measurements.items() if name.startswith("clip_corruption.")]
     assert len(cells) == 10
-    assert all(one.settings["source"] == "tfrobust clip corruptions, no published benchmark" for one in cells)
+    assert all(cell.settings["source"] == "tfrobust clip corruptions, no published benchmark" for cell in cells)
     assert "no published benchmark" in ClipCorruptions.corrupted
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"names": ("drop",)}, "ClipCorruptionAccuracy.names has 'drop'; it is some of gaussian_noise"),
         ({"names": ()}, "names is empty"),
@@ -65,6 +65,6 @@ def test_nobody_takes_them_for_a_benchmark(found):
         ({"limit": 0}, "limit is 0"),
     ],
 )
-def test_arguments_that_are_refused(arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_arguments_that_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
         ClipCorruptionAccuracy(**arguments)

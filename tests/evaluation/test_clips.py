@@ -46,40 +46,43 @@ def setting(clips=CLIPS, labels=LABELS, **more):
 def test_an_attack_on_clips_reaches_the_closed_form():
     """Within L-infinity epsilon, the margin m of a linear model falls by epsilon |w|_1: 2 epsilon here."""
     evaluators = (CleanAccuracy(), AttackAccuracy(attack=ATTACK), Calibration())
-    found = {one.id: one for one in run_evaluation(evaluators, setting()).measurements}
-    assert found["accuracy.clean"].value == 1.0
+    measurements = {measurement.id: measurement for measurement in run_evaluation(evaluators, setting()).measurements}
+    assert measurements["accuracy.clean"].value == 1.0
     robust = np.mean(np.abs(MARGINS) > 2 * ATTACK.threat.epsilon)
-    assert 0 < robust < 1 and found["attack.pgd_linf_0.02.accuracy"].value == pytest.approx(robust)
-    assert found["accuracy.clean"].settings["interval"] == "95 % over clips, Wilson"
-    assert "clips" in found["calibration.nll"].settings["interval"]
+    assert 0 < robust < 1 and measurements["attack.pgd_linf_0.02.accuracy"].value == pytest.approx(robust)
+    assert measurements["accuracy.clean"].settings["interval"] == "95 % over clips, Wilson"
+    assert "clips" in measurements["calibration.nll"].settings["interval"]
 
 
 def test_an_attack_on_some_clips_measures_those_drawn():
     chosen = setting()
     positions = chosen.subset(15)
     outcome = AttackAccuracy(attack=ATTACK, limit=15).run(chosen)
-    found = {one.id: one for one in outcome.measurements}
+    measurements = {measurement.id: measurement for measurement in outcome.measurements}
     robust = np.mean(np.abs(MARGINS[positions]) > 2 * ATTACK.threat.epsilon)
-    measured = found["attack.pgd_linf_0.02.accuracy"]
+    measured = measurements["attack.pgd_linf_0.02.accuracy"]
     assert (measured.n, measured.value) == (15, pytest.approx(robust))
-    assert found["attack.pgd_linf_0.02.drop"].value == pytest.approx(1 - robust)
-    assert [one.id for one in outcome.series] == ["attack.pgd_linf_0.02.classes"]
+    assert measurements["attack.pgd_linf_0.02.drop"].value == pytest.approx(1 - robust)
+    assert [series.id for series in outcome.series] == ["attack.pgd_linf_0.02.classes"]
     assert sum(outcome.series[0].columns["n"]) == 15
 
 
 @pytest.mark.parametrize("count", ["exact", "bernoulli"])
 def test_random_pixels_of_a_clip_of_one_frame_are_those_of_the_image(count):
     images = CLIPS[:, 0]
-    found = [replace_pixels(each, np.random.default_rng(1), count=count) for each in (images, images[:, None])]
-    np.testing.assert_array_equal(found[0], found[1][:, 0])
+    replaced = [replace_pixels(pixels, np.random.default_rng(1), count=count) for pixels in (images, images[:, None])]
+    np.testing.assert_array_equal(replaced[0], replaced[1][:, 0])
 
 
 def test_random_pixels_are_spread_over_all_frames():
     outcome = ReplacedPixels(share=0.25, pictures=2).run(setting(train_images=CLIPS, train_labels=LABELS))
-    assert [one.id for one in outcome.measurements] == ["noise.uniform.accuracy", "noise.non_uniform.accuracy"]
+    assert [measurement.id for measurement in outcome.measurements] == [
+        "noise.uniform.accuracy",
+        "noise.non_uniform.accuracy",
+    ]
     replaced = replace_pixels(CLIPS, np.random.default_rng(1), share=0.25) != CLIPS
     assert replaced.sum(axis=(1, 2, 3, 4)).tolist() == [48] * len(CLIPS) and replaced.any(axis=(0, 2, 3, 4)).all()
-    examples = {one.id: one for one in outcome.series}["noise.examples"].columns
+    examples = {series.id: series for series in outcome.series}["noise.examples"].columns
     assert (examples["height"][0], examples["width"][0]) == (8, 8)
     shown = setting().order("replaced pixels")[0]
     np.testing.assert_allclose(pictures.decode(examples["clean"][0], 8, 8, 1), CLIPS[shown, 1], atol=0.51 / 255)
@@ -91,7 +94,7 @@ def test_the_checks_of_an_evaluation_speak_of_clips():
     outcome = run_evaluation(
         (Doctor(attack=ATTACK),), setting(clips, train_images=CLIPS[5:9], train_labels=LABELS[5:9])
     )
-    findings = {one.check: one for one in outcome.findings}
+    findings = {finding.check: finding for finding in outcome.findings}
     assert findings["gradients"].verdict == findings["ascent"].verdict == findings["repredict"].verdict == "pass"
     assert findings["deterministic"].evidence.startswith("Equal clips")
     assert (
@@ -114,39 +117,39 @@ def test_a_report_shows_strips_of_frames_and_where_in_time_the_perturbation_lies
     """The model does not depend on the middle frame, so that no attack changes it."""
     attack = PGD(threat=ATTACK.threat, steps=5, random_start="none")
     evaluators = (CleanAccuracy(), AttackAccuracy(attack=attack), AdversarialExamples(attack=attack, limit=30))
-    found = evaluate(from_function(rises, image_shape=SHAPE, name="rises"), CLIPS, LABELS, evaluators=evaluators)
-    examples, sizes = (found.report.get_series(f"attack.pgd_linf_0.02.{name}") for name in ("examples", "frames"))
+    outcome = evaluate(from_function(rises, image_shape=SHAPE, name="rises"), CLIPS, LABELS, evaluators=evaluators)
+    examples, sizes = (outcome.report.get_series(f"attack.pgd_linf_0.02.{name}") for name in ("examples", "frames"))
     np.testing.assert_allclose(sizes.columns["size"], [0.02, 0.0, 0.02], rtol=1e-4)
     assert sizes.columns["frame"] == [1, 2, 3] and sizes.settings["interval"] == "95 % over clips, normal"
     row = {name: values[0] for name, values in examples.columns.items()}
     assert (row["height"], row["width"], row["channels"], row["frames"]) == (8, 24, 1, 3)
     strip = np.array(pictures.decode(row["image"], 8, 24, 1))
     np.testing.assert_allclose(strip, np.concatenate(CLIPS[row["position"]], axis=1), atol=0.51 / 255)
-    assert found.report.data["kind"] == "clips"
-    page, text = html.render(found.report), markdown.render(found.report) + console.console_table(found.report)
+    assert outcome.report.data["kind"] == "clips"
+    page, text = html.render(outcome.report), markdown.render(outcome.report) + console.console_table(outcome.report)
     assert "Perturbation in each frame under PGD" in page and "From top to bottom, frames of the clip" in page
     assert "of 40 test clips are classified correctly" in text
-    assert "image" not in found.report.threat + "".join(found.report.not_measured)
+    assert "image" not in outcome.report.threat + "".join(outcome.report.not_measured)
 
 
 def test_long_clips_are_shown_by_frames_evenly_spread():
     assert pictures.frames_shown(3) == [0, 1, 2] and pictures.frames_shown(1) == [0]
     assert pictures.frames_shown(16) == [0, 2, 4, 6, 9, 11, 13, 15]
     clip = GENERATOR.uniform(size=(16, 70, 66, 3))
-    wanted = [pictures.shrunk(clip[place]) for place in pictures.frames_shown(16)]
-    np.testing.assert_allclose(pictures.strip(clip), np.concatenate(wanted, axis=1))
+    frames = [pictures.shrunk(clip[number]) for number in pictures.frames_shown(16)]
+    np.testing.assert_allclose(pictures.strip(clip), np.concatenate(frames, axis=1))
 
 
 @pytest.mark.parametrize(
-    ("clips", "said"),
+    ("clips", "message"),
     [
         (CLIPS[:, 0], r"rises takes clips \[n, t, h, w, c\]; the data are images \[n, h, w, c\]"),
         (CLIPS[:, :2], r"Examples have the shape \(2, 8, 8, 1\), but rises takes \(3, 8, 8, 1\)"),
         (CLIPS * 255, r"pixels must be finite and in \[0, 1\]"),
     ],
 )
-def test_bad_clips(clips, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_clips(clips, message):
+    with pytest.raises(ValueError, match=message):
         setting(clips)
 
 

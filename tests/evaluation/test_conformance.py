@@ -57,46 +57,54 @@ EVALUATORS = (
 _BY_BATCHES = (AttackAccuracy, CorruptionAccuracy, Stability, Sensitivity, Smoothing, PredictionSets, OutOfDistribution)
 
 
-def each(evaluators):
+def for_each(evaluators):
     return pytest.mark.parametrize("evaluator", evaluators, ids=lambda evaluator: type(evaluator).__name__)
 
 
-@each(EVALUATORS)
+@for_each(EVALUATORS)
 def test_configuration_ids_and_outcome_survive(evaluator, setting, tmp_path, monkeypatch):
     again = type(evaluator).from_config(json.loads(json.dumps(evaluator.get_config())))
     assert again.get_config() == evaluator.get_config()
-    kept = dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, weights_sha256="w"))
-    first = run_evaluation([evaluator], kept, cache_directory=tmp_path)
-    produced = [one.id for one in (*first.measurements, *first.series)]
+    identified = dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, weights_sha256="w"))
+    first = run_evaluation([evaluator], identified, cache_directory=tmp_path)
+    produced = [item.id for item in (*first.measurements, *first.series)]
     assert len(produced) == len(set(produced))
     missing = {"noise.non_uniform.accuracy", "noise.replacement"}  # wants training images
     assert set(evaluator.ids()) - set(produced) <= missing
     monkeypatch.delattr(type(evaluator), "run")
-    assert run_evaluation([again], kept, cache_directory=tmp_path) == first
+    assert run_evaluation([again], identified, cache_directory=tmp_path) == first
 
 
-@each([one for one in EVALUATORS if isinstance(one, _BY_BATCHES)])
+@for_each([evaluator for evaluator in EVALUATORS if isinstance(evaluator, _BY_BATCHES)])
 def test_batches_make_no_difference(evaluator, setting):
-    one, other = (evaluator.run(dataclasses.replace(setting, batch_size=size)).measurements for size in (30, 2))
-    assert [m.id for m in one] == [m.id for m in other]
-    for first, second in zip(one, other, strict=True):
+    by_thirty, by_two = (evaluator.run(dataclasses.replace(setting, batch_size=size)).measurements for size in (30, 2))
+    assert [m.id for m in by_thirty] == [m.id for m in by_two]
+    for first, second in zip(by_thirty, by_two, strict=True):
         assert second.n == first.n and second.value == pytest.approx(first.value, rel=1e-4, abs=1e-6)
 
 
-@each([one for one in EVALUATORS if hasattr(one, "limit") and not isinstance(one, AdversarialExamples)])
+@for_each(
+    [
+        evaluator
+        for evaluator in EVALUATORS
+        if hasattr(evaluator, "limit") and not isinstance(evaluator, AdversarialExamples)
+    ]
+)
 def test_a_limit_is_kept(evaluator, setting):
     outcome = dataclasses.replace(evaluator, limit=9).run(setting)
-    counts = [one.n for one in outcome.measurements] + [n for one in outcome.series for n in one.columns.get("n", ())]
+    counts = [item.n for item in outcome.measurements] + [
+        n for item in outcome.series for n in item.columns.get("n", ())
+    ]
     assert counts and max(counts) <= 9
 
 
-@each([one for one in EVALUATORS if one.uses_embedding])
+@for_each([evaluator for evaluator in EVALUATORS if evaluator.uses_embedding])
 def test_without_an_embedding_what_needs_it_is_left_out_and_said(evaluator, setting):
     bare = from_function(setting.predictor.logits, image_shape=linear_model.SHAPE)
     outcome = evaluator.run(dataclasses.replace(setting, predictor=bare))
     assert [m.id for m in outcome.measurements if "utility" not in m.id] == []
-    assert not any("geometry" in one.id or "sensitivity" in one.columns for one in outcome.series)
-    assert [(one.check, one.verdict) for one in outcome.findings] == [("embedding", "warn")]
+    assert not any("geometry" in series.id or "sensitivity" in series.columns for series in outcome.series)
+    assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("embedding", "warn")]
 
 
 def _predictor(scale: float):
@@ -111,17 +119,19 @@ def _predictor(scale: float):
 
 
 def _values(outcome):
-    rows = [(one.id, one.value, one.n) for one in outcome.measurements]
-    return rows, [one.columns for one in outcome.series]
+    rows = [(measurement.id, measurement.value, measurement.n) for measurement in outcome.measurements]
+    return rows, [series.columns for series in outcome.series]
 
 
-@each([one for one in EVALUATORS if not isinstance(one, AdversarialExamples)])
+@for_each([evaluator for evaluator in EVALUATORS if not isinstance(evaluator, AdversarialExamples)])
 def test_the_range_of_the_pixels_makes_no_difference(evaluator, setting):
     # 256 only moves exponents, so that the arithmetic of both is equal to the last bit.
     unit, levels = _predictor(1.0), _predictor(256.0).on_unit_pixels(0.0, 256.0)
-    one, other = (_values(evaluator.run(dataclasses.replace(setting, predictor=each))) for each in (unit, levels))
-    assert one[0] or one[1]
-    np.testing.assert_equal(other, one)
+    of_unit, of_levels = (
+        _values(evaluator.run(dataclasses.replace(setting, predictor=predictor))) for predictor in (unit, levels)
+    )
+    assert of_unit[0] or of_unit[1]
+    np.testing.assert_equal(of_levels, of_unit)
 
 
 @pytest.mark.rest
@@ -131,5 +141,7 @@ def test_the_range_of_the_pixels_makes_no_difference_to_an_attack(row, setting):
     unit, levels = _predictor(1.0), _predictor(256.0).on_unit_pixels(0.0, 256.0)
     epsilon = {"linf": 0.03, "l2": 0.1, "l1": 0.2}[norm]
     evaluator = AttackAccuracy(attack=row.make(ThreatModel(norm=norm, epsilon=epsilon)))
-    one, other = (evaluator.run(dataclasses.replace(setting, predictor=each)) for each in (unit, levels))
-    assert _values(other) == _values(one)
+    of_unit, of_levels = (
+        evaluator.run(dataclasses.replace(setting, predictor=predictor)) for predictor in (unit, levels)
+    )
+    assert _values(of_levels) == _values(of_unit)

@@ -48,34 +48,34 @@ def test_the_numbers_are_those_of_the_images_corrupted_by_hand(setting):
     steps = []
     outcome = FEW.run(dataclasses.replace(setting, progress=lambda *step: steps.append(step)))
     assert [step[1:] for step in steps if step[0] == "corruptions"] == [(n, 8) for n in range(1, 9)]
-    found = {measured.id: measured for measured in outcome.measurements}
-    assert list(found) == list(FEW.ids()) and len(outcome.measurements) == len(found) == 18
+    measurements = {measured.id: measured for measured in outcome.measurements}
+    assert list(measurements) == list(FEW.ids()) and len(outcome.measurements) == len(measurements) == 18
     correct = {(name, severity): by_hand(setting, name, severity) for name in FEW.names for severity in (2, 5)}
-    assert len({tuple(each) for each in correct.values()}) > 4  # they do differ
-    for (name, severity), right in correct.items():
-        measured, drop = (found[f"corruption.{name}.{severity}.{what}"] for what in ("accuracy", "drop"))
-        assert measured.value == pytest.approx(right.mean()) and measured.n == 30
-        assert (measured.low, measured.high) == pytest.approx(statistics.wilson_interval(right.sum(), 30))
-        assert drop.value == pytest.approx(1 - right.mean() / setting.clean_correct.mean())
+    assert len({tuple(row) for row in correct.values()}) > 4  # they do differ
+    for (name, severity), hits in correct.items():
+        measured, drop = (measurements[f"corruption.{name}.{severity}.{kind}"] for kind in ("accuracy", "drop"))
+        assert measured.value == pytest.approx(hits.mean()) and measured.n == 30
+        assert (measured.low, measured.high) == pytest.approx(statistics.wilson_interval(hits.sum(), 30))
+        assert drop.value == pytest.approx(1 - hits.mean() / setting.clean_correct.mean())
         assert drop.settings["interval"] == statistics.PAIRED_DROP
         settings = measured.settings
         assert (settings["source"], settings["corruption"], settings["severity"]) == ("generated", name, severity)
         assert settings["constants_of"] == "32 x 32 pixels" and settings["seed"] == 5
     # The validation corruption is in no mean; a group of which only some were measured has none.
     for identity, names in (("mean", FEW.names[:3]), ("mean_without_noise", FEW.names[1:3])):
-        each = np.mean([correct[name, severity] for name in names for severity in (2, 5)], axis=0)
-        measured = found[f"corruption.{identity}.accuracy"]
-        assert measured.value == pytest.approx(each.mean())
-        assert measured.low == pytest.approx(max(0, statistics.mean_interval(each)[0]))
-    assert not any("mean_noise" in identity or "mce" in identity for identity in found)
+        means = np.mean([correct[name, severity] for name in names for severity in (2, 5)], axis=0)
+        measured = measurements[f"corruption.{identity}.accuracy"]
+        assert measured.value == pytest.approx(means.mean())
+        assert measured.low == pytest.approx(max(0, statistics.mean_interval(means)[0]))
+    assert not any("mean_noise" in identity or "mce" in identity for identity in measurements)
 
 
 def test_groups(setting):
     names = corruptions.GROUPS["noise"]
-    found = {m.id: m.value for m in CorruptionAccuracy(names=names, severities=(5,)).run(setting).measurements}
-    mean = np.mean([found[f"corruption.{name}.5.accuracy"] for name in names])
-    assert found["corruption.mean_noise.accuracy"] == found["corruption.mean.accuracy"] == pytest.approx(mean)
-    assert "corruption.mean_without_noise.accuracy" not in found and "corruption.mean_blur.accuracy" not in found
+    values = {m.id: m.value for m in CorruptionAccuracy(names=names, severities=(5,)).run(setting).measurements}
+    mean = np.mean([values[f"corruption.{name}.5.accuracy"] for name in names])
+    assert values["corruption.mean_noise.accuracy"] == values["corruption.mean.accuracy"] == pytest.approx(mean)
+    assert "corruption.mean_without_noise.accuracy" not in values and "corruption.mean_blur.accuracy" not in values
 
 
 def test_a_mean_over_few_corruptions_says_which():
@@ -84,17 +84,17 @@ def test_a_mean_over_few_corruptions_says_which():
     def settings(names):
         evaluator = CorruptionAccuracy(names=names, severities=(5,))
         correct = {(name, 5): np.array([True, False]) for name in names}
-        found = [evaluator._mean(images, identity, group, correct) for identity, group in evaluator._groups()]
-        return {measured.id: measured.settings for measured in found}
+        measurements = [evaluator._mean(images, identity, group, correct) for identity, group in evaluator._groups()]
+        return {measured.id: measured.settings for measured in measurements}
 
-    noise, others = corruptions.GROUPS["noise"], [n for n in corruptions.NAMES if n not in corruptions.GROUPS["noise"]]
-    found = settings((*reversed(noise), "fog", "speckle_noise"))
-    assert found["corruption.mean.accuracy"]["names"] == sorted((*noise, "fog"))
-    assert found["corruption.mean_without_noise.accuracy"]["names"] == ["fog"]
+    noise, rest = corruptions.GROUPS["noise"], [n for n in corruptions.NAMES if n not in corruptions.GROUPS["noise"]]
+    few = settings((*reversed(noise), "fog", "speckle_noise"))
+    assert few["corruption.mean.accuracy"]["names"] == sorted((*noise, "fog"))
+    assert few["corruption.mean_without_noise.accuracy"]["names"] == ["fog"]
     # Where all are in, count and id say which: so it was in older reports.
-    assert "names" not in found["corruption.mean_noise.accuracy"]
-    assert "names" not in settings(tuple(others))["corruption.mean_without_noise.accuracy"]
-    assert not any("names" in one for one in settings(corruptions.NAMES).values())
+    assert "names" not in few["corruption.mean_noise.accuracy"]
+    assert "names" not in settings(tuple(rest))["corruption.mean_without_noise.accuracy"]
+    assert not any("names" in entry for entry in settings(corruptions.NAMES).values())
 
 
 def test_a_limit_takes_the_drawn_images(setting):
@@ -108,31 +108,34 @@ def test_a_limit_takes_the_drawn_images(setting):
 
 
 def test_errors_relative_to_a_baseline_by_hand():
-    errors = {name: 0.1 + 0.02 * place for place, name in enumerate(corruptions.NAMES)}
-    baseline = {"clean": 0.3, "errors": {name: 0.5 + 0.01 * place for place, name in enumerate(corruptions.NAMES)}}
+    errors = {name: 0.1 + 0.02 * position for position, name in enumerate(corruptions.NAMES)}
+    baseline = {
+        "clean": 0.3,
+        "errors": {name: 0.5 + 0.01 * position for position, name in enumerate(corruptions.NAMES)},
+    }
     mce, relative = corruption.mean_corruption_errors(errors, 0.05, baseline)
     assert mce == pytest.approx(sum((0.1 + 0.02 * p) / (0.5 + 0.01 * p) for p in range(15)) / 15)
     assert relative == pytest.approx(sum((0.05 + 0.02 * p) / (0.2 + 0.01 * p) for p in range(15)) / 15)
     assert corruption.mean_corruption_errors(errors, 0.05, {**baseline, "clean": 0.5})[1] is None
-    same = corruption.mean_corruption_errors(ALEXNET["errors"], ALEXNET["clean"], ALEXNET)
-    assert same == pytest.approx((1, 1))
+    ratios = corruption.mean_corruption_errors(ALEXNET["errors"], ALEXNET["clean"], ALEXNET)
+    assert ratios == pytest.approx((1, 1))
 
 
 def test_two_baselines_of_one_name_are_told_apart():
     images = types.SimpleNamespace(settings={}, clean=np.ones(2))
     correct = {(name, s): np.array([True, False]) for name in corruptions.NAMES for s in corruptions.SEVERITIES}
 
-    def said(**changes):
-        given = {**ALEXNET, **changes} if changes else "alexnet"
-        mce, relative = CorruptionAccuracy(baseline=given)._errors(images, correct)
+    def digest_of(**changes):
+        chosen_baseline = {**ALEXNET, **changes} if changes else "alexnet"
+        mce, relative = CorruptionAccuracy(baseline=chosen_baseline)._errors(images, correct)
         assert mce.settings == relative.settings
         return mce.settings.get("baseline_sha256")
 
-    first = said(name="supervised")
-    assert first == said(name="supervised", errors={**ALEXNET["errors"], "speckle_noise": 0.1})  # not divided by
-    assert len({first, said(clean=0.4), said(errors={**ALEXNET["errors"], "fog": 0.5})}) == 3
+    first = digest_of(name="supervised")
+    assert first == digest_of(name="supervised", errors={**ALEXNET["errors"], "speckle_noise": 0.1})  # not divided by
+    assert len({first, digest_of(clean=0.4), digest_of(errors={**ALEXNET["errors"], "fog": 0.5})}) == 3
     # AlexNet's numbers are known by its name, as in older reports, unless somebody else has taken it.
-    assert said() is None and said(clean=ALEXNET["clean"]) is None and said(clean=0.4) is not None
+    assert digest_of() is None and digest_of(clean=ALEXNET["clean"]) is None and digest_of(clean=0.4) is not None
 
 
 def test_alexnet_s_mean_error_is_the_published_one():
@@ -153,12 +156,12 @@ def test_a_report_as_baseline(setting, tmp_path):
     path.unlink()  # the values are kept
     assert CorruptionAccuracy.from_config(json.loads(json.dumps(against.get_config()))) == against
     assert against.ids()[: len(plain.ids())] == plain.ids()
-    own = against.run(setting)
-    assert own.findings == []
-    found = {m.id: m for m in own.measurements}
-    mce = found["corruption.mce"]
+    against_own = against.run(setting)
+    assert against_own.findings == []
+    measurements = {m.id: m for m in against_own.measurements}
+    mce = measurements["corruption.mce"]
     assert mce.value == pytest.approx(1) and mce.settings["baseline"] == "other"
-    assert found["corruption.relative_mce"].value == pytest.approx(1)
+    assert measurements["corruption.relative_mce"].value == pytest.approx(1)
     groups = {m.id: m.value for m in outcome.measurements if ".mean" in m.id}
     weighted = sum(groups[f"corruption.mean_{g}.accuracy"] * len(n) for g, n in corruptions.GROUPS.items()) / 15
     assert groups["corruption.mean.accuracy"] == pytest.approx(weighted)
@@ -172,29 +175,29 @@ def test_a_baseline_of_other_images_is_warned_of(setting, tmp_path):
         return dataclasses.replace(mean, **changes)
 
     setting = dataclasses.replace(setting, batch_size=30)
-    own = measured(setting)
+    measured_mean = measured(setting)
     path = tmp_path / "robustness_report.json"
 
-    def said(**changes):
-        mean = dataclasses.asdict(dataclasses.replace(own, **changes))
+    def findings_of(**changes):
+        mean = dataclasses.asdict(dataclasses.replace(measured_mean, **changes))
         path.write_text(json.dumps({"model": {"name": "other"}, "measurements": [mean]}))
-        _, _, images = baseline.values_of(str(path), own.id)
-        return baseline.findings({"name": "other", "images": images}, "mCE", own.id, [own])
+        _, _, images = baseline.values_of(str(path), measured_mean.id)
+        return baseline.findings({"name": "other", "images": images}, "mCE", measured_mean.id, [measured_mean])
 
-    assert said() == [] and baseline.findings(ALEXNET, "mCE", own.id, [own]) == []
+    assert findings_of() == [] and baseline.findings(ALEXNET, "mCE", measured_mean.id, [measured_mean]) == []
     other = measured(dataclasses.replace(setting, images=setting.images[::-1], labels=setting.labels[::-1]))
     fewer = dataclasses.replace(FEW, limit=20).run(setting).measurements[-2]
-    settings = {**own.settings, "source": "published: CIFAR-10-C"}
+    settings = {**measured_mean.settings, "source": "published: CIFAR-10-C"}
     for changes, words in (
         ({"settings": other.settings}, ["images"]),
         ({"settings": fewer.settings, "n": 20}, ["images"]),
         ({"settings": settings}, ["source"]),
         ({"settings": {}}, ["images", "source", "constants of"]),
     ):
-        (finding,) = said(**changes)
+        (finding,) = findings_of(**changes)
         assert finding.verdict == "warn" and finding.evidence.endswith(f"differs in or lacks: {', '.join(words)}.")
     path.write_text(json.dumps({"model": {"name": "other"}, "measurements": []}))
-    assert baseline.values_of(str(path), own.id) == ("other", {}, {})
+    assert baseline.values_of(str(path), measured_mean.id) == ("other", {}, {})
 
 
 # ------------------------------------------------------------------------------------------------ the rest
@@ -216,22 +219,22 @@ def test_nan_is_no_right_answer(setting):
 
     predictor = from_function(broken, image_shape=SHAPE, differentiable=False)
     labels = np.zeros(30, int)
-    found = CorruptionAccuracy(names=("brightness",), severities=(5,)).run(
+    outcome = CorruptionAccuracy(names=("brightness",), severities=(5,)).run(
         dataclasses.replace(setting, predictor=predictor, labels=labels)
     )
     # Means of 0.5 become 0.63 or so.
-    assert found.measurements[0].value < 0.2 and found.measurements[1].value > 0.8
+    assert outcome.measurements[0].value < 0.2 and outcome.measurements[1].value > 0.8
 
 
 def test_pictures_of_frost(setting, tmp_path):
     for number in range(2):
         PIL.Image.fromarray(np.full([200, 240, 3], 250 - 9 * number, np.uint8)).save(tmp_path / f"{number}.png")
-    found = [
+    measurements = [
         CorruptionAccuracy(names=("frost",), severities=(5,), frost_pictures=folder).run(setting).measurements[0]
         for folder in ("", str(tmp_path))
     ]
-    assert [one.settings["frost"] for one in found] == ["textures of tfrobust", "pictures"]
-    assert [reading.frost_word(one) for one in found] == ["generated", ""]
+    assert [measurement.settings["frost"] for measurement in measurements] == ["textures of tfrobust", "pictures"]
+    assert [reading.frost_word(measurement) for measurement in measurements] == ["generated", ""]
     # A kept result does not outlive its pictures.
     evaluator = CorruptionAccuracy(names=("frost",), severities=(5,), frost_pictures=str(tmp_path))
     before = evaluator.files_read()

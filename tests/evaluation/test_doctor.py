@@ -66,7 +66,7 @@ def test_without_gradients_what_needs_them_is_left_out_and_said():
 
 
 @pytest.mark.parametrize(
-    ("predict", "said"),
+    ("predict", "message"),
     [
         (lambda x: PREDICT(tf.round(x * 50) / 50), "no input gradients"),
         (lambda x: PREDICT(tf.sigmoid(2e4 * x - 8e3)), "gradient of exactly 0"),
@@ -82,9 +82,9 @@ def test_without_gradients_what_needs_them_is_left_out_and_said():
     ],
     ids=["rounded input", "steps", "infinite slope", "steep slope", "flat"],
 )
-def test_gradients_that_cannot_be_followed(predict, said):
+def test_gradients_that_cannot_be_followed(predict, message):
     finding = doctor_model.check_gradients(_setting(predict))
-    assert finding.verdict == "fail" and said in finding.evidence
+    assert finding.verdict == "fail" and message in finding.evidence
 
 
 def test_the_gradient_is_the_one_that_attacks_climb_and_asked_for_once():
@@ -92,13 +92,13 @@ def test_the_gradient_is_the_one_that_attacks_climb_and_asked_for_once():
     setting = _setting(lambda x: calls.append(1) or PREDICT(x))
     positions = np.flatnonzero(setting.clean_correct)[:16]
     calls.clear()
-    found = doctor_model.gradients(setting)
-    assert found is doctor_model.gradients(setting) and len(calls) == 2
+    gradients = doctor_model.gradients(setting)
+    assert gradients is doctor_model.gradients(setting) and len(calls) == 2
     images = tf.constant(IMAGES[positions])
     with tf.GradientTape() as tape:
         tape.watch(images)
         loss = objectives.cross_entropy(PREDICT, tf.constant(LABELS[positions]))(images)
-    np.testing.assert_allclose(found.rows, tf.reshape(tape.gradient(loss, images), [16, 12]), rtol=1e-6)
+    np.testing.assert_allclose(gradients.rows, tf.reshape(tape.gradient(loss, images), [16, 12]), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("norm", "epsilon"), [("linf", 0.02), ("l2", 0.05), ("l1", 0.2)])
@@ -121,15 +121,15 @@ def test_no_ascent_without_a_gradient():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"factors": (1.0,)}, "factors"),
         ({"attack": ProxLogBarrier(threat=ATTACK.threat)}, "minimal-norm attack without epsilon"),
         ({"limit": 0}, "limit"),
     ],
 )
-def test_bad_arguments(changes, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_arguments(changes, message):
+    with pytest.raises(ValueError, match=message):
         doctor.Doctor(**{"attack": ATTACK} | changes)
 
 
@@ -184,7 +184,7 @@ def test_saved_images_are_predicted_again(monkeypatch, lie):
 
 @pytest.mark.parametrize("moved", [0.0, 0.3])
 def test_rounding_counts_whom_the_attack_made_wrong(monkeypatch, moved):
-    right = FEW_PREDICT(FEW_IMAGES).numpy().argmax(-1) == FEW_LABELS
+    correct = FEW_PREDICT(FEW_IMAGES).numpy().argmax(-1) == FEW_LABELS
 
     def moving(attack, predict, images, labels, **_):
         towards = -np.sign(WEIGHTS).reshape(1, 3, 4, 1) * (2 * np.asarray(labels) - 1)[:, None, None, None]
@@ -193,8 +193,8 @@ def test_rounding_counts_whom_the_attack_made_wrong(monkeypatch, moved):
 
     _attack_by(monkeypatch, moving)
     finding = doctor.check_rounding(_few(), SHORT, 1000)
-    said = f"Of {right.sum()} adversarial images, 100.0% are still" if moved else "caused no misclassification"
-    assert finding.verdict == "pass" and said in finding.evidence
+    sentence = f"Of {correct.sum()} adversarial images, 100.0% are still" if moved else "caused no misclassification"
+    assert finding.verdict == "pass" and sentence in finding.evidence
 
 
 def test_rounding_finds_a_model_that_fails_between_gray_levels(monkeypatch):
@@ -221,7 +221,7 @@ def _pgd(steps, epsilon=0.02, norm="linf"):
 
 
 @pytest.mark.parametrize(
-    ("trained", "attacks", "verdict", "said"),
+    ("trained", "attacks", "verdict", "words"),
     [
         (None, (_pgd(100), FGSM(threat=ThreatModel(epsilon=0.02))), "pass", "100 steps"),
         (None, (_pgd(3),), "warn", "3 steps"),
@@ -234,11 +234,11 @@ def _pgd(steps, epsilon=0.02, norm="linf"):
         (("linf", 0.02, 1), (_pgd(3),), "warn", "up to 3 steps"),
     ],
 )
-def test_strength(trained, attacks, verdict, said):
-    known = trained and dict(zip(("norm", "epsilon", "steps"), trained, strict=True))
-    setting = _few(training_attack=known, evaluation_attacks=attacks)
+def test_strength(trained, attacks, verdict, words):
+    training_attack = trained and dict(zip(("norm", "epsilon", "steps"), trained, strict=True))
+    setting = _few(training_attack=training_attack, evaluation_attacks=attacks)
     finding = doctor.check_strength(setting, SHORT)
-    assert finding.verdict == verdict and said in finding.evidence
+    assert finding.verdict == verdict and words in finding.evidence
     assert bool(finding.remedy) == (verdict != "pass")
 
 
@@ -266,7 +266,7 @@ def test_the_recipe_says_so():
     setting = _few(training_attack={"norm": "linf", "epsilon": 0.04, "steps": 3}, evaluation_attacks=(_pgd(20),))
     silent = doctor.Doctor(attack=_pgd(1), factors=(0.5, 1.0), limit=4)
     for checks, words in ((silent, "different"), (dataclasses.replace(silent, other_threat=True), "at most 0.02")):
-        (finding,) = (one for one in checks.run(setting).findings if one.check == "attack_strength")
+        (finding,) = (candidate for candidate in checks.run(setting).findings if candidate.check == "attack_strength")
         assert words in finding.evidence
 
 
@@ -381,15 +381,15 @@ def test_duplicates_of_a_first_stage_count_too(taken, verdict, monkeypatch):
     first = generator.integers(0, 256, (300, 3, 4, 1), np.uint8)
     first[290 - taken : 290], first[290:291] = images[:taken], images[39] + 1
     train = generator.uniform(0, 1, (500, 3, 4, 1)).astype(np.float32)
-    given = {"images": images / np.float32(255), "pretraining_examples": _seen_first(first)}
-    finding = doctor.check_duplicates(_few(**given, train_images=train))
-    said = (
+    arguments = {"images": images / np.float32(255), "pretraining_examples": _seen_first(first)}
+    finding = doctor.check_duplicates(_few(**arguments, train_images=train))
+    beginning = (
         f"Of 40 test images {taken} ({taken / 40:.1%}) are among 500 training images and 300 images of the first stage"
     )
-    assert finding.evidence.startswith(f"{said}, and 1 (")
+    assert finding.evidence.startswith(f"{beginning}, and 1 (")
     assert finding.verdict == verdict
-    alone = doctor.check_duplicates(_few(**given))
-    assert alone.evidence.startswith(said.replace("500 training images and ", "")) and "split_seed" in alone.remedy
+    alone = doctor.check_duplicates(_few(**arguments))
+    assert alone.evidence.startswith(beginning.replace("500 training images and ", "")) and "split_seed" in alone.remedy
 
 
 def test_of_a_large_first_stage_some_images_are_looked_at(monkeypatch):
@@ -416,7 +416,7 @@ def test_averaging_never_parts_images():
 
 
 @pytest.mark.parametrize(
-    ("labels", "counts", "said"),
+    ("labels", "counts", "evidence"),
     [
         ([0, 1, 2], None, ""),
         ([0, 1, 2], [4, 1, 1], ""),
@@ -424,12 +424,12 @@ def test_averaging_never_parts_images():
         ([0, 1, 2], [4, 0, 0], "Of 3 classes, training images: 2 of them without examples: bee, cow."),
     ],
 )
-def test_classes_without_images_are_named(labels, counts, said):
+def test_classes_without_images_are_named(labels, counts, evidence):
     predictor = types.SimpleNamespace(class_count=3)
     names = ("ant", "bee", "cow")
     facts = {"labels": np.array(labels), "train_counts": counts, "class_names": names, "examples": "images"}
     finding = doctor.check_classes(types.SimpleNamespace(predictor=predictor, **facts))
-    assert (finding.evidence if finding else "") == said and (not finding or finding.verdict == "warn")
+    assert (finding.evidence if finding else "") == evidence and (not finding or finding.verdict == "warn")
 
 
 def test_without_training_images_nothing_is_said_of_duplicates():

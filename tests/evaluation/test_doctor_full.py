@@ -83,10 +83,10 @@ def test_gains_are_over_all_white_box_attacks_together(monkeypatch):
     """The longer search succeeds on the last ten images; the others succeed on these alone, or on none."""
     wrong = ~_setting().clean_correct
     last = wrong | (np.arange(40) >= 30)
-    found = {"pgd 5 0.02": wrong, "pgd 10 0.02": last, "square 20 0.02": last}
-    found["pgd 5 0.5"] = np.ones(40, bool)
+    successes = {"pgd 5 0.02": wrong, "pgd 10 0.02": last, "square 20 0.02": last}
+    successes["pgd 5 0.5"] = np.ones(40, bool)
     search = lambda _, attack, positions: types.SimpleNamespace(  # noqa: E731
-        success=found[f"{attack.name} {attack.steps} {attack.threat.epsilon}"][positions]
+        success=successes[f"{attack.name} {attack.steps} {attack.threat.epsilon}"][positions]
     )
     monkeypatch.setattr(doctor_full, "search", search)
     monkeypatch.setattr(doctor_full, "train_surrogate", lambda setting, steps: setting)
@@ -115,7 +115,7 @@ def test_without_gradients_only_the_black_box_runs():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"limit": 0}, "limit"),
         ({"more": 1}, "more"),
@@ -124,6 +124,6 @@ def test_without_gradients_only_the_black_box_runs():
         ({"attack": ProxLogBarrier(threat=THREAT)}, "one epsilon"),
     ],
 )
-def test_bad_arguments(changes, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_arguments(changes, message):
+    with pytest.raises(ValueError, match=message):
         doctor_full.FullDoctor(**{"attack": WHITE, "black_box": BLACK} | changes)

@@ -26,7 +26,7 @@ IMAGES = np.round(IMAGES * 64) / np.float32(64)
 SINGLE = {"norm": "linf", "epsilon": 0.03, "steps": 1}
 
 
-def found(predict, **trained):
+def finding_of(predict, **trained):
     predictor = from_function(predict, image_shape=linear_model.SHAPE)
     setting = Setting(
         predictor=predictor, images=IMAGES, labels=LABELS, batch_size=100, training_attack=trained or None
@@ -35,7 +35,7 @@ def found(predict, **trained):
 
 
 def test_a_linear_model_has_not_overfitted_and_a_shielded_one_has():
-    healthy, flawed = found(PREDICT, **SINGLE), found(lambda x: PREDICT(linear_model.shielded(x)), **SINGLE)
+    healthy, flawed = finding_of(PREDICT, **SINGLE), finding_of(lambda x: PREDICT(linear_model.shielded(x)), **SINGLE)
     assert healthy.verdict == "pass" and "within the ball is 1.00" in healthy.evidence and not healthy.remedy
     assert flawed.verdict == "fail" and "within the ball is -1.00" in flawed.evidence and "GradAlign" in flawed.remedy
     assert "linf 0.03" in flawed.evidence and "of 256 images" in flawed.evidence
@@ -47,19 +47,19 @@ def test_both_attacks_have_the_epsilon_of_the_training(several, verdict, monkeyp
 
     def search(setting, attack, positions):
         attacks.append(attack)
-        left = 100 if attack.name == "fgsm" else several
-        return types.SimpleNamespace(success=np.arange(len(positions)) >= left * len(positions) / 100)
+        standing = 100 if attack.name == "fgsm" else several
+        return types.SimpleNamespace(success=np.arange(len(positions)) >= standing * len(positions) / 100)
 
     monkeypatch.setattr(module, "search", search)
     monkeypatch.setattr(module, "_mean_cosine", lambda setting, threat, positions: 1.0)
-    assert found(PREDICT, norm="l2", epsilon=0.5, steps=1).verdict == verdict
+    assert finding_of(PREDICT, norm="l2", epsilon=0.5, steps=1).verdict == verdict
     assert [(attack.name, attack.steps) for attack in attacks] == [("fgsm", 1), ("pgd", 10)]
     assert {(attack.threat.norm, attack.threat.epsilon) for attack in attacks} == {("l2", 0.5)}
 
 
 def test_it_is_asked_of_models_that_were_trained_by_single_steps():
-    assert found(PREDICT) is None
-    assert found(PREDICT, **{**SINGLE, "steps": 10}) is None
+    assert finding_of(PREDICT) is None
+    assert finding_of(PREDICT, **{**SINGLE, "steps": 10}) is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_limits(single, several, cosine, count):
 
 @pytest.mark.rest
 def test_a_model_without_any_gradient_has_no_cosine_to_judge():
-    flat = found(lambda x: PREDICT(tf.round(x * 0.0 + 0.5)) + 0.0 * PREDICT(x), **SINGLE)
+    flat = finding_of(lambda x: PREDICT(tf.round(x * 0.0 + 0.5)) + 0.0 * PREDICT(x), **SINGLE)
     assert flat.verdict == "pass" and "within the ball is 1.00" in flat.evidence
 
 

@@ -26,7 +26,7 @@ def large(setting, attack):
 
 def effort(setting, attack):
     attacks = [attack, stronger(attack, 4)]
-    return doctor_full.check_effort(attacks, *(standing(setting, one) for one in attacks))
+    return doctor_full.check_effort(attacks, *(standing(setting, variant) for variant in attacks))
 
 
 def black_box(setting, attack):
@@ -91,4 +91,4 @@ def test_nor_does_it_under_the_full_doctor(name):
     doctor = FullDoctor(attack=attack, black_box=square, limit=LIMIT, surrogate_steps=100)
     findings = doctor.run(setting).findings
     assert {finding.check for finding in findings} == {"large_epsilon", "more_effort", "black_box", "transfer"}
-    assert not [found for found in described(findings) if found[1] == "fail"]
+    assert not [description for description in described(findings) if description[1] == "fail"]

@@ -28,23 +28,25 @@ def drawn(count=13, classes=3, seed=0):
 def test_ratio_and_its_interval_are_the_loops(distance, block, monkeypatch):
     monkeypatch.setattr(embedding, "_BLOCK_ELEMENTS", block)
     features, labels = drawn()
-    found = inter_intra_ratio(features, labels, distance=distance)
+    ratios = inter_intra_ratio(features, labels, distance=distance)
     expected = oracle.inter_intra(features, labels, distance)
-    for place, name in enumerate(("inter_intra_ratio", "inter", "intra")):
-        value, low, high = found[name]
-        half = oracle.jackknife(lambda rows, p=place: oracle.inter_intra(features[rows], labels[rows], distance)[p], 13)
-        np.testing.assert_allclose((value, high - value, value - low), (expected[place], half, half), rtol=1e-9)
+    for number, name in enumerate(("inter_intra_ratio", "inter", "intra")):
+        value, low, high = ratios[name]
+        half = oracle.jackknife(
+            lambda rows, p=number: oracle.inter_intra(features[rows], labels[rows], distance)[p], 13
+        )
+        np.testing.assert_allclose((value, high - value, value - low), (expected[number], half, half), rtol=1e-9)
 
 
 def test_ratio_is_scipy_s():
     features, labels = drawn(200, 7, seed=1)
-    distances, same = squareform(pdist(on_sphere(features))), labels[:, None] == labels
-    expected = distances[~same].mean() / distances[same & ~np.eye(200, dtype=bool)].mean()
+    distances, same_label = squareform(pdist(on_sphere(features))), labels[:, None] == labels
+    expected = distances[~same_label].mean() / distances[same_label & ~np.eye(200, dtype=bool)].mean()
     assert inter_intra_ratio(features, labels)["inter_intra_ratio"][0] == pytest.approx(expected, rel=1e-6)
     cosine = cdist(features, features, "cosine")
-    expected = cosine[~same].mean() / cosine[same & ~np.eye(200, dtype=bool)].mean()
-    found = inter_intra_ratio(features, labels, distance="cosine")["inter_intra_ratio"][0]
-    assert found == pytest.approx(expected, rel=1e-6)
+    expected = cosine[~same_label].mean() / cosine[same_label & ~np.eye(200, dtype=bool)].mean()
+    ratio = inter_intra_ratio(features, labels, distance="cosine")["inter_intra_ratio"][0]
+    assert ratio == pytest.approx(expected, rel=1e-6)
 
 
 def test_closed_forms():
@@ -53,8 +55,8 @@ def test_closed_forms():
     features = 3 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     chord = lambda degrees: 2 * np.sin(np.deg2rad(degrees) / 2)  # noqa: E731
     inter = (chord(90) + chord(150) + chord(30) + chord(90)) / 4
-    found = inter_intra_ratio(features, [0, 0, 1, 1])
-    assert found["intra"][0] == pytest.approx(1) and found["inter_intra_ratio"][0] == pytest.approx(inter)
+    ratios = inter_intra_ratio(features, [0, 0, 1, 1])
+    assert ratios["intra"][0] == pytest.approx(1) and ratios["inter_intra_ratio"][0] == pytest.approx(inter)
     # Two points at opposite ends; all in one place.
     assert uniformity([[1.0, 0], [-1.0, 0]], sharpness=2.0)[0] == pytest.approx(-8)
     assert uniformity(np.ones([4, 3]))[0] == pytest.approx(0)
@@ -83,11 +85,11 @@ def test_no_pairs_no_number():
 def test_neither_scale_nor_order_shows():
     features, labels = drawn(20)
     order = np.random.default_rng(1).permutation(20)
-    for one, other in (
+    for value, value_of_changed in (
         (inter_intra_ratio(features, labels)["inter"], inter_intra_ratio(7 * features[order], labels[order])["inter"]),
         (uniformity(features), uniformity(0.1 * features[order])),
     ):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+        np.testing.assert_allclose(value, value_of_changed, rtol=1e-6)
 
 
 def test_intervals_cover():
@@ -105,17 +107,19 @@ def test_intervals_cover():
 def test_evaluator(setting):
     evaluator = EmbeddingGeometry(views=AddGaussian(deviation=0.1), sharpness=1.5)
     outcome = evaluator.run(setting)
-    found = {m.id.removeprefix("geometry."): m for m in outcome.measurements}
+    measurements = {m.id.removeprefix("geometry."): m for m in outcome.measurements}
     assert tuple(m.id for m in outcome.measurements) == evaluator.ids()
     features = np.asarray(setting.predictor.embedding(setting.images))
     ratio, inter, intra = oracle.inter_intra(features + 1e-12, setting.labels)
-    values = [found[name].value for name in ("inter_intra_ratio", "inter_class_distance", "intra_class_distance")]
+    values = [
+        measurements[name].value for name in ("inter_intra_ratio", "inter_class_distance", "intra_class_distance")
+    ]
     np.testing.assert_allclose(values, (ratio, inter, intra), rtol=1e-5)
-    assert found["uniformity"].value == pytest.approx(oracle.uniformity(features + 1e-12, 1.5), rel=1e-5)
+    assert measurements["uniformity"].value == pytest.approx(oracle.uniformity(features + 1e-12, 1.5), rel=1e-5)
     assert all(m.low < m.value < m.high and m.n == 30 for m in outcome.measurements)
-    assert found["alignment"].settings["views"] == "AddGaussian"
+    assert measurements["alignment"].settings["views"] == "AddGaussian"
     again = {m.id: m.value for m in evaluator.run(setting).measurements}
-    assert again["geometry.alignment"] == found["alignment"].value
+    assert again["geometry.alignment"] == measurements["alignment"].value
 
 
 def test_alignment_compares_two_draws_of_each_image(setting):

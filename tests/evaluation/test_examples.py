@@ -52,9 +52,9 @@ def test_the_seed_draws_and_little_is_shown_whole(setting):
     every = [row["position"] for row in rows(evaluator.run(setting).series[0])]
     brought_down = setting.clean_correct & searching.search(setting, ATTACK, np.arange(30)).success
     assert sorted(every) == np.flatnonzero(brought_down).tolist()
-    one = dataclasses.replace(evaluator, misclassified=1)
-    drawn = {rows(one.run(dataclasses.replace(setting, seed=seed)).series[0])[0]["position"] for seed in range(3)}
-    assert len(drawn) > 1 and one.run(setting) == one.run(setting)
+    single = dataclasses.replace(evaluator, misclassified=1)
+    drawn = {rows(single.run(dataclasses.replace(setting, seed=seed)).series[0])[0]["position"] for seed in range(3)}
+    assert len(drawn) > 1 and single.run(setting) == single.run(setting)
     nobody = dataclasses.replace(setting, labels=1 - setting.labels, images=setting.images)
     assert (
         AdversarialExamples(attack=ATTACK).run(dataclasses.replace(nobody, labels=1 - _answers(setting))).series == []
@@ -79,9 +79,9 @@ def test_the_factor_uses_the_whole_range(largest, factor):
 
 
 def test_who_needs_last_points_shares_one_attack(setting, monkeypatch):
-    made = []
+    attacks = []
     real = searching.perturbed
-    monkeypatch.setattr(searching, "perturbed", lambda *given: made.append(given[1]) or real(*given))
+    monkeypatch.setattr(searching, "perturbed", lambda *arguments: attacks.append(arguments[1]) or real(*arguments))
     fresh = dataclasses.replace(setting)
     evaluators = (
         Divergence(attack=ATTACK, epsilons=(0.03,)),
@@ -89,11 +89,11 @@ def test_who_needs_last_points_shares_one_attack(setting, monkeypatch):
         AdversarialExamples(attack=ATTACK),
     )
     together = run_evaluation(evaluators, fresh)
-    assert made == [ATTACK]
-    alone = [one.run(dataclasses.replace(setting)) for one in evaluators]
-    assert len(made) == 4
-    assert together.series == [series for one in alone for series in one.series]
-    assert together.measurements[:-1] == [measured for one in alone for measured in one.measurements]
+    assert attacks == [ATTACK]
+    alone = [evaluator.run(dataclasses.replace(setting)) for evaluator in evaluators]
+    assert len(attacks) == 4
+    assert together.series == [series for outcome in alone for series in outcome.series]
+    assert together.measurements[:-1] == [measured for outcome in alone for measured in outcome.measurements]
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def test_divergences_equal_the_loop(count, classes):
     if classes == 1:
         assert all(np.isnan(divergences(clean, adversarial, labels)[:3]))
         return
-    found = divergences(clean, adversarial, labels)
-    np.testing.assert_allclose(found, oracle.divergences(clean, adversarial, labels), rtol=1e-5)
+    values = divergences(clean, adversarial, labels)
+    np.testing.assert_allclose(values, oracle.divergences(clean, adversarial, labels), rtol=1e-5)
 
 
 def test_divergences_closed_form():
@@ -44,8 +44,8 @@ def test_divergences_do_not_see_scale_or_order():
     clean, adversarial, labels = _case(24, 4)
     order = np.random.default_rng(1).permutation(24)
     expected = divergences(clean, adversarial, labels)
-    found = divergences(7 * clean[order], 3 * adversarial[order], labels[order])
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    values = divergences(7 * clean[order], 3 * adversarial[order], labels[order])
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
 
 
 def test_divergences_in_a_graph_with_constant_features():
@@ -60,9 +60,9 @@ def test_batches_are_averaged_by_their_anchors():
         oracle.divergences(clean[s], adversarial[s], labels[s]) for s in (slice(0, 20), slice(20, 40), slice(40, 50))
     ]
     expected = np.average([part[:3] for part in parts], axis=0, weights=[part[3] for part in parts])
-    found = batched_divergences(clean, adversarial, labels, 20)
-    np.testing.assert_allclose(found[:3], expected, rtol=1e-5)
-    assert found.anchors == sum(part[3] for part in parts)
+    values = batched_divergences(clean, adversarial, labels, 20)
+    np.testing.assert_allclose(values[:3], expected, rtol=1e-5)
+    assert values.anchors == sum(part[3] for part in parts)
 
 
 ATTACK = PGD(threat=ThreatModel(norm="linf", epsilon=0.1), steps=3)

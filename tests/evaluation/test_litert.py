@@ -59,14 +59,14 @@ def gradient(function, images, weights):
 
 @pytest.mark.parametrize(("kind", "steps"), [("float32", 0), ("float16", 0), ("int8", 6), ("int8_io", 6)])
 def test_outputs_are_those_of_the_network_within_the_precision_of_the_file(loaded, kind, steps):
-    found, expected = loaded(kind=kind), network(IMAGES).numpy()
-    assert (found.image_shape, found.class_count, found.name) == (SHAPE, 4, "model.tflite")
-    assert found.differentiable and found.parameters >= _KERNEL.size + _DENSE.size
+    model, expected = loaded(kind=kind), network(IMAGES).numpy()
+    assert (model.image_shape, model.class_count, model.name) == (SHAPE, 4, "model.tflite")
+    assert model.differentiable and model.parameters >= _KERNEL.size + _DENSE.size
     step = expected.std() / 30
-    np.testing.assert_allclose(found.compiled_logits(IMAGES), expected, atol=2e-2 + steps * step)
-    assert found.grid == pytest.approx(1 / 255, rel=0.02) if kind == "int8_io" else found.grid == 0
-    batches = predictor.in_batches(found.compiled_logits, IMAGES, 7)
-    np.testing.assert_allclose(batches, found.compiled_logits(IMAGES), atol=1e-4)
+    np.testing.assert_allclose(model.compiled_logits(IMAGES), expected, atol=2e-2 + steps * step)
+    assert model.grid == pytest.approx(1 / 255, rel=0.02) if kind == "int8_io" else model.grid == 0
+    batches = predictor.in_batches(model.compiled_logits, IMAGES, 7)
+    np.testing.assert_allclose(batches, model.compiled_logits(IMAGES), atol=1e-4)
 
 
 def test_gradients_are_those_of_the_network_and_reach_through_the_rounding(loaded):
@@ -74,20 +74,21 @@ def test_gradients_are_those_of_the_network_and_reach_through_the_rounding(loade
     expected = gradient(network, IMAGES, weights)
     np.testing.assert_allclose(gradient(loaded(kind="float32").logits, IMAGES, weights), expected, rtol=1e-3, atol=1e-4)
     file = loaded(kind="int8")
-    found = gradient(file.logits, IMAGES, weights)
+    slopes = gradient(file.logits, IMAGES, weights)
     directions = [
-        each.reshape(40, -1) / np.linalg.norm(each.reshape(40, -1), axis=1)[:, None] for each in (found, expected)
+        gradients.reshape(40, -1) / np.linalg.norm(gradients.reshape(40, -1), axis=1)[:, None]
+        for gradients in (slopes, expected)
     ]
     assert np.sum(directions[0] * directions[1], axis=1).mean() > 0.98
     compiled = tf.function(lambda images: tape_gradient(file.logits, images, weights), autograph=False)
-    np.testing.assert_allclose(compiled(tf.constant(IMAGES)), found, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(compiled(tf.constant(IMAGES)), slopes, rtol=1e-4, atol=1e-4)
 
 
 def test_the_surrogate_of_a_file_is_its_copy_without_rounding(loaded):
-    found = loaded(kind="int8")
-    outputs, expected = found.surrogate.logits(tf.constant(IMAGES)).numpy(), network(IMAGES).numpy()
-    assert np.abs(outputs - expected).mean() < np.abs(found.logits(tf.constant(IMAGES)) - expected).mean()
-    assert not np.array_equal(outputs, found.logits(tf.constant(IMAGES)))
+    model = loaded(kind="int8")
+    outputs, expected = model.surrogate.logits(tf.constant(IMAGES)).numpy(), network(IMAGES).numpy()
+    assert np.abs(outputs - expected).mean() < np.abs(model.logits(tf.constant(IMAGES)) - expected).mean()
+    assert not np.array_equal(outputs, model.logits(tf.constant(IMAGES)))
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8_io"])
@@ -100,9 +101,9 @@ def test_a_file_of_one_image_without_names_takes_any_number(loaded, kind):
 
 @pytest.mark.parametrize("kind", ["float32", "int8_io"])
 def test_a_softmax_is_converted_and_has_the_gradient_before_it(loaded, kind):
-    found = loaded(kind=kind, output="probabilities", function=probabilities)
-    assert found.outputs_probabilities and not found.one_per_class
-    logits = found.logits(tf.constant(IMAGES)).numpy()
+    model = loaded(kind=kind, output="probabilities", function=probabilities)
+    assert model.outputs_probabilities and not model.one_per_class
+    logits = model.logits(tf.constant(IMAGES)).numpy()
     expected = tf.nn.log_softmax(network(IMAGES)).numpy()
     likely = expected > -3
     np.testing.assert_allclose(logits[likely], expected[likely], atol=0.01 if kind == "float32" else 0.6)
@@ -110,42 +111,42 @@ def test_a_softmax_is_converted_and_has_the_gradient_before_it(loaded, kind):
     # A probability that is rounded to 0 still has a gradient.
     weights = np.zeros([40, 4], np.float32)
     weights[np.arange(40), expected.argmin(axis=1)] = 1.0
-    assert np.all(np.abs(gradient(found.logits, IMAGES, weights)).max(axis=(1, 2, 3)) > 0)
+    assert np.all(np.abs(gradient(model.logits, IMAGES, weights)).max(axis=(1, 2, 3)) > 0)
 
 
 def test_an_operator_without_a_copy_leaves_a_predictor_without_gradients(loaded, monkeypatch):
     monkeypatch.delitem(OPERATORS, "CONV_2D")
-    found = loaded().as_logits(IMAGES)
-    assert not found.differentiable and found.surrogate is None
-    assert found.no_gradient == "its differentiable copy does not cover CONV_2D"
-    assert found.compiled_logits(IMAGES).shape == (40, 4)
+    model = loaded().as_logits(IMAGES)
+    assert not model.differentiable and model.surrogate is None
+    assert model.no_gradient == "its differentiable copy does not cover CONV_2D"
+    assert model.compiled_logits(IMAGES).shape == (40, 4)
 
 
 def test_a_copy_that_differs_from_the_file_is_not_used(loaded, monkeypatch):
     monkeypatch.setitem(
         OPERATORS, "CONV_2D", lambda op, value, kernel, bias=None: value[:, ::2, ::2, :1] * tf.ones([8])
     )
-    found = loaded()
-    assert not found.differentiable
-    assert found.no_gradient.startswith("its differentiable copy differs by ")
+    model = loaded()
+    assert not model.differentiable
+    assert model.no_gradient.startswith("its differentiable copy differs by ")
 
 
 def test_threads_share_a_file():
     file = litert.File(content(), "shared")
-    (place,) = file.graph.outputs.values()
+    (position,) = file.graph.outputs.values()
     batches = [IMAGES[: 1 + number % 5] for number in range(40)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda batch: file.run(batch, place), batches))
-    expected = file.run(IMAGES[:5], place)
-    for batch, outputs in zip(batches, found, strict=True):
+        results = list(pool.map(lambda batch: file.run(batch, position), batches))
+    expected = file.run(IMAGES[:5], position)
+    for batch, outputs in zip(batches, results, strict=True):
         np.testing.assert_allclose(outputs, expected[: len(batch)], atol=1e-6)
 
 
 def test_few_interpreters_are_kept():
     file = litert.File(content(), "many sizes")
-    (place,) = file.graph.outputs.values()
+    (position,) = file.graph.outputs.values()
     for size in range(1, 30):
-        assert file.run(IMAGES[:size], place).shape == (size, 4)
+        assert file.run(IMAGES[:size], position).shape == (size, 4)
     assert len(file._interpreters) == 16
 
 
@@ -153,9 +154,9 @@ def test_the_newest_version_of_an_export_is_loaded(tmp_path):
     for version in ("9", "10"):
         (tmp_path / "net-int8" / version).mkdir(parents=True)
         (tmp_path / "net-int8" / version / "model.tflite").write_bytes(content())
-    found = predictor.load(str(tmp_path / "net-int8"))
-    assert found.name == "net-int8/10"
-    assert found.weights_sha256 == predictor.load(str(tmp_path / "net-int8" / "9" / "model.tflite")).weights_sha256
+    model = predictor.load(str(tmp_path / "net-int8"))
+    assert model.name == "net-int8/10"
+    assert model.weights_sha256 == predictor.load(str(tmp_path / "net-int8" / "9" / "model.tflite")).weights_sha256
 
 
 @pytest.mark.parametrize(

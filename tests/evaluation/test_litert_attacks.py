@@ -36,10 +36,10 @@ def setting(tmp_path):
     def make(function, kind="int8", surrogate=True):
         path = tmp_path / f"{kind}.tflite"
         path.write_bytes(_content(function, kind))
-        found = predictor.load(str(path))
+        model = predictor.load(str(path))
         if surrogate:
-            found = found.with_surrogate(predictor.from_function(function, image_shape=(8, 8, 1), name="float model"))
-        return flawed_models.setting(predictor=found)
+            model = model.with_surrogate(predictor.from_function(function, image_shape=(8, 8, 1), name="float model"))
+        return flawed_models.setting(predictor=model)
 
     return make
 
@@ -58,8 +58,12 @@ def test_the_doctor_finds_a_file_that_only_looks_robust_to_transfer(setting):
     name = f"attack.union_linf_{ATTACK.threat.epsilon:g}"
     assert values[f"{name}.transfer_pgd.accuracy"] > 0.9 > 0.7 > values[f"{name}.pgd.accuracy"]
     assert values[f"{name}.accuracy"] <= values[f"{name}.pgd.accuracy"]
-    (found,) = [finding for finding in outcome.findings if finding.check == "surrogate"]
-    assert found.verdict == "fail" and "float model" in found.evidence and "all attacks together" in found.remedy
+    (surrogate_finding,) = [finding for finding in outcome.findings if finding.check == "surrogate"]
+    assert (
+        surrogate_finding.verdict == "fail"
+        and "float model" in surrogate_finding.evidence
+        and "all attacks together" in surrogate_finding.remedy
+    )
 
 
 @pytest.mark.parametrize("function", [flawed_models.sound, flawed_models.robust], ids=["plain", "robust"])
@@ -73,19 +77,20 @@ def test_the_doctor_says_nothing_about_a_sound_file(setting, function):
 def test_a_file_falls_like_the_network_it_was_converted_from(setting):
     file, live = setting(flawed_models.robust), flawed_models.setting(flawed_models.robust)
     attack = AttackAccuracy(attack=PGD(ATTACK.threat, steps=20))
-    found, expected = (_values(attack.run(each))[attack.ids()[0]] for each in (file, live))
-    assert abs(found - expected) <= 0.04
+    accuracy, expected = (_values(attack.run(variant))[attack.ids()[0]] for variant in (file, live))
+    assert abs(accuracy - expected) <= 0.04
 
 
 def test_integer_inputs_are_attacked_on_their_own_values(setting):
-    found = setting(flawed_models.sound, "int8_io", surrogate=False)
-    grid = found.predictor.grid
-    np.testing.assert_allclose(found.images / grid, np.round(found.images / grid), atol=1e-3)
-    findings = Doctor(attack=ATTACK, factors=(1.0, 2.0), limit=LIMIT).run(found).findings
+    integers = setting(flawed_models.sound, "int8_io", surrogate=False)
+    grid = integers.predictor.grid
+    np.testing.assert_allclose(integers.images / grid, np.round(integers.images / grid), atol=1e-3)
+    findings = Doctor(attack=ATTACK, factors=(1.0, 2.0), limit=LIMIT).run(integers).findings
     verdicts = {finding.check: finding.verdict for finding in findings}
     assert verdicts["repredict"] == verdicts["monotone"] == verdicts["rounding"] == "pass"
     assert (
-        _values(AttackAccuracy(attack=ATTACK).run(found))[f"attack.pgd_linf_{ATTACK.threat.epsilon:g}.accuracy"] < 0.7
+        _values(AttackAccuracy(attack=ATTACK).run(integers))[f"attack.pgd_linf_{ATTACK.threat.epsilon:g}.accuracy"]
+        < 0.7
     )
 
 
@@ -104,7 +109,7 @@ def test_a_file_of_pixels_in_another_range_is_attacked_as_one_of_unit_pixels(tmp
         stored = (setting.images * (top - bottom) + bottom) / (file.grid * (top - bottom) or 1e-9)
         inner = (setting.images > 0) & (setting.images < 1)
         assert np.abs(stored - np.rint(stored))[inner].max() < 0.01
-        values.append([_values(AttackAccuracy(attack=one).run(setting)) for one in (ATTACK, Transfer(ATTACK))])
+        values.append([_values(AttackAccuracy(attack=attack).run(setting)) for attack in (ATTACK, Transfer(ATTACK))])
     for unit, other in zip(*values, strict=True):
         assert list(other.values()) == pytest.approx(list(unit.values()), abs=0.04) and min(unit.values()) < 0.7
 
@@ -118,10 +123,10 @@ def test_without_a_copy_the_attacks_that_need_none_remain_and_the_report_says_wh
     name = f"attack.union_without_gradients_linf_{ATTACK.threat.epsilon:g}"
     assert {f"{name}.accuracy", f"{name}.transfer_pgd.accuracy", f"{name}.square.accuracy"} <= values.keys()
     assert values[f"{name}.accuracy"] < 0.7
-    (found,) = [finding for finding in outcome.findings if finding.check == "white_box"]
-    assert found.verdict == "fail"
-    assert "its differentiable copy does not cover FULLY_CONNECTED" in found.evidence
-    assert f"attack.union_linf_{ATTACK.threat.epsilon:g}.accuracy" in found.evidence
+    (white_box,) = [finding for finding in outcome.findings if finding.check == "white_box"]
+    assert white_box.verdict == "fail"
+    assert "its differentiable copy does not cover FULLY_CONNECTED" in white_box.evidence
+    assert f"attack.union_linf_{ATTACK.threat.epsilon:g}.accuracy" in white_box.evidence
     with pytest.raises(InputError, match="needs a surrogate of .* name one with --surrogate"):
         run_evaluation([AttackAccuracy(attack=UNION)], setting(flawed_models.sound, surrogate=False))
 
@@ -149,11 +154,15 @@ def test_the_command_evaluates_a_file_with_its_surrogate(tmp_path, capfd):
     assert evaluate.main([*flags, f"--surrogate={tmp_path / 'float32.tflite'}"]) == 0
     assert "union" in capfd.readouterr().out
     report = json.loads((tmp_path / "out" / "robustness_report.json").read_text())
-    found = {one["id"]: one for one in report["measurements"]}
+    measurements = {row["id"]: row for row in report["measurements"]}
     members = ["transfer_pgd", "transfer_apgd_ce", "transfer_multi_targeted_pgd", "apgd_ce", "apgd_t", "square"]
-    accuracies = [found[f"attack.union_linf_0.1.{member}.accuracy"]["value"] for member in members]
+    accuracies = [measurements[f"attack.union_linf_0.1.{member}.accuracy"]["value"] for member in members]
     assert sorted(accuracies, reverse=True) == accuracies
-    assert found["attack.union_linf_0.1.accuracy"]["value"] == accuracies[-1] < found["accuracy.clean"]["value"]
-    carried = found["attack.union_linf_0.1.transfer_pgd.accuracy"]["settings"]
+    assert (
+        measurements["attack.union_linf_0.1.accuracy"]["value"]
+        == accuracies[-1]
+        < measurements["accuracy.clean"]["value"]
+    )
+    carried = measurements["attack.union_linf_0.1.transfer_pgd.accuracy"]["settings"]
     assert (carried["attack"], carried["surrogate"], carried["steps"]) == ("transfer_pgd", "float32.tflite", 100)
     assert "transfer_pgd (100 steps, 1 restart)" in carried["member_efforts"]

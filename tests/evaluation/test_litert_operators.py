@@ -135,16 +135,16 @@ def _file_with(name: str) -> litert.File:
     return litert.File(litert_files.changed(content, litert_files.with_last_operator(name, *options)), name)
 
 
-def _step(graph: Graph, place: int) -> float:
+def _step(graph: Graph, position: int) -> float:
     """Return the largest quantization step on the way to a tensor; 0 if nothing is quantized."""
-    outputs = [graph.tensors[output] for operator in graph.needed(place) for output in operator.outputs]
+    outputs = [graph.tensors[output] for operator in graph.needed(position) for output in operator.outputs]
     return max([float(tensor.scale.max()) for tensor in outputs if tensor.quantized], default=0.0)
 
 
 def _compare(file: litert.File, name: str) -> None:
-    place, images = file.graph.outputs[name], _images(5, 100)
-    expected, step = file.run(images, place), _step(file.graph, place)
-    copied = Copy(file.graph, place)(tf.constant(images)).numpy()
+    position, images = file.graph.outputs[name], _images(5, 100)
+    expected, step = file.run(images, position), _step(file.graph, position)
+    copied = Copy(file.graph, position)(tf.constant(images)).numpy()
     assert copied.shape == expected.shape
     assert np.abs(expected).max() > 0
     gap = np.abs(copied - expected)
@@ -156,7 +156,7 @@ def _compare(file: litert.File, name: str) -> None:
 def test_the_copy_of_each_operator_equals_the_interpreter_within_two_steps(kind):
     outputs = _file(kind).graph.outputs
     assert outputs.keys() == (_QUANTIZED if kind == "int8" else _QUANTIZED | _FLOAT).keys()
-    quantized = [name for name, place in outputs.items() if _step(_file(kind).graph, place)]
+    quantized = [name for name, position in outputs.items() if _step(_file(kind).graph, position)]
     # The converter leaves a change of shape in float32 if nothing else happens to the input.
     assert len(quantized) >= 45 if kind == "int8" else not quantized
     for name in outputs:
@@ -190,10 +190,10 @@ def test_gradients_of_the_copy_are_those_of_the_functions_that_were_converted():
     images, graph = tf.constant(_images(3, 7)), _file("float32").graph
     for name, function in {**_QUANTIZED, **_FLOAT, **_DIFFERENTIABLE}.items():
         gradients = []
-        for each in (function, Copy(graph, graph.outputs[name])):
+        for variant in (function, Copy(graph, graph.outputs[name])):
             with tf.GradientTape() as tape:
                 tape.watch(images)
-                outputs = each(images)
+                outputs = variant(images)
                 weights = np.random.default_rng(0).normal(size=outputs.shape).astype("float32")
                 total = tf.reduce_sum(weights * outputs)
             gradients.append(tape.gradient(total, images))
@@ -205,8 +205,10 @@ def test_gradients_of_the_copy_are_those_of_the_functions_that_were_converted():
 
 def test_quantized_values_are_differentiated_as_the_identity_also_beyond_their_limits():
     graph = _file("int8").graph
-    (place,) = graph.inputs.values()
-    maker = next(operator for operator in graph.operators if operator.name == "QUANTIZE" and place in operator.inputs)
+    (position,) = graph.inputs.values()
+    maker = next(
+        operator for operator in graph.operators if operator.name == "QUANTIZE" and position in operator.inputs
+    )
     tensor = graph.tensors[maker.outputs[0]]
     scale, zero_point = float(tensor.scale[0]), int(tensor.zero_point[0])
     values = tf.constant([0.3, -0.7, 5.0, -5.0])

@@ -29,8 +29,8 @@ class DarkImages(Source):
 
     def load(self) -> Dataset:
         images = np.random.default_rng(9).uniform(0.0, 0.3, (self.count, *self.shape)).astype(np.float32)
-        one = ArrayExamples(images, np.zeros(self.count, int))
-        return Dataset("dark", ("a", "b"), one.take([]), one.take([]), one)
+        examples = ArrayExamples(images, np.zeros(self.count, int))
+        return Dataset("dark", ("a", "b"), examples.take([]), examples.take([]), examples)
 
 
 def drawn(levels, seed=0):
@@ -45,8 +45,8 @@ def test_auroc_and_false_positives_equal_counts_of_pairs(levels):
     inner, outer = detection.placements(inside, outside)
     expected = oracle.auroc(inside.tolist(), outside.tolist())
     assert inner.mean() == pytest.approx(expected, abs=1e-12) and outer.mean() == pytest.approx(expected, abs=1e-12)
-    found = detection.false_positives(inside, outside).mean()
-    assert found == oracle.false_positive_rate(inside.tolist(), outside.tolist())
+    rates = detection.false_positives(inside, outside).mean()
+    assert rates == oracle.false_positive_rate(inside.tolist(), outside.tolist())
 
 
 def test_auroc_and_false_positives_agree_with_scikit_learn():
@@ -90,7 +90,7 @@ def test_complete_separation_has_no_interval():
 
 
 def numbers(outcome):
-    return {one.id: one for one in outcome.measurements}
+    return {measurement.id: measurement for measurement in outcome.measurements}
 
 
 def test_corruptions_count_equally(setting):
@@ -100,28 +100,32 @@ def test_corruptions_count_equally(setting):
     images, inside = Generated(setting, positions), setting.clean_logits[positions].astype(float)
     confidence = lambda z: np.log(np.exp(z).max(-1) / np.exp(z).sum(-1))  # noqa: E731
     energy = lambda z: np.log(np.exp(z).sum(-1))  # noqa: E731
-    found = numbers(outcome)
+    measurements = numbers(outcome)
     for name, score in (("max_softmax", confidence), ("energy", energy)):
-        own = score(inside).round(9).tolist()
-        others = [score(images.logits(each, 5).astype(float)).round(9).tolist() for each in names]
-        each = [oracle.auroc(own, other) for other in others]
-        assert found[f"ood.corruptions_5.{name}.auroc"].value == pytest.approx(np.mean(each), abs=1e-9)
-        np.testing.assert_allclose(outcome.series[0].columns[f"{name}_auroc"], each, atol=1e-9)
-        rates = [oracle.false_positive_rate(own, other) for other in others]
-        assert found[f"ood.corruptions_5.{name}.fpr95"].value == pytest.approx(np.mean(rates), abs=1e-9)
-    assert {one.n for one in found.values()} == {20}
-    assert found["ood.corruptions_5.energy.auroc"].settings["names"] == sorted(names)
+        scores = score(inside).round(9).tolist()
+        scores_by_name = [score(images.logits(corrupted, 5).astype(float)).round(9).tolist() for corrupted in names]
+        areas = [oracle.auroc(scores, other) for other in scores_by_name]
+        assert measurements[f"ood.corruptions_5.{name}.auroc"].value == pytest.approx(np.mean(areas), abs=1e-9)
+        np.testing.assert_allclose(outcome.series[0].columns[f"{name}_auroc"], areas, atol=1e-9)
+        rates = [oracle.false_positive_rate(scores, other) for other in scores_by_name]
+        assert measurements[f"ood.corruptions_5.{name}.fpr95"].value == pytest.approx(np.mean(rates), abs=1e-9)
+    assert {measurement.n for measurement in measurements.values()} == {20}
+    assert measurements["ood.corruptions_5.energy.auroc"].settings["names"] == sorted(names)
 
 
 def test_another_data_set(setting):
     evaluator = OutOfDistribution(source=DarkImages())
-    found = numbers(run_evaluation([evaluator], setting))
+    measurements = numbers(run_evaluation([evaluator], setting))
     logits = setting.predict(DarkImages().load().test.arrays()[0])
     spread = lambda z: np.abs(z[:, 1] - z[:, 0]).tolist()  # noqa: E731  (the order of confidence for two classes)
     expected = oracle.auroc(spread(setting.clean_logits), spread(logits))
-    one = found["ood.dark_images.max_softmax.auroc"]
-    assert one.value == pytest.approx(expected, abs=1e-6) and one.n == 25 and one.settings["test_images"] == 30
-    assert "Wilson" in found["ood.dark_images.energy.fpr95"].settings["interval"]
+    measurement = measurements["ood.dark_images.max_softmax.auroc"]
+    assert (
+        measurement.value == pytest.approx(expected, abs=1e-6)
+        and measurement.n == 25
+        and measurement.settings["test_images"] == 30
+    )
+    assert "Wilson" in measurements["ood.dark_images.energy.fpr95"].settings["interval"]
     keys = {cache_key(OutOfDistribution(source=DarkImages(count=count)), setting, {}) for count in (25, 26)}
     assert len(keys) == 2 and evaluator.files_read() != OutOfDistribution(source=DarkImages(count=26)).files_read()
     with pytest.raises(ValueError, match=r"shape \(2, 2, 1\)"):
@@ -138,7 +142,7 @@ def test_energy_needs_logits_and_numbers_need_outputs(setting):
     broken = dataclasses.replace(setting)
     object.__setattr__(broken, "clean_logits", np.full_like(setting.clean_logits, np.nan))
     outcome = OutOfDistribution(names=("fog",)).run(broken)
-    assert {one.value for one in outcome.measurements} == {None}
+    assert {measurement.value for measurement in outcome.measurements} == {None}
     assert outcome.series[0].columns["energy_auroc"] == [None]
 
 

@@ -34,15 +34,15 @@ FUNCTION = with_gradient(in_numpy, gradient)
 
 
 def test_gradients_are_those_of_tensorflow():
-    found = []
+    gradients = []
     for function in (FUNCTION, in_tensorflow, tf.function(FUNCTION)):
         with tf.GradientTape() as tape:
             images = tf.constant(IMAGES)
             tape.watch(images)
             loss = tf.reduce_sum(tf.square(function(images)))
-        found.append(tape.gradient(loss, images))
-    for other in found[1:]:
-        np.testing.assert_allclose(found[0], other, rtol=1e-4, atol=1e-5)
+        gradients.append(tape.gradient(loss, images))
+    for other in gradients[1:]:
+        np.testing.assert_allclose(gradients[0], other, rtol=1e-4, atol=1e-5)
 
 
 def test_it_is_attacked_and_evaluated_as_the_same_model():
@@ -50,29 +50,29 @@ def test_it_is_attacked_and_evaluated_as_the_same_model():
     np.testing.assert_array_equal(results[0].success, results[1].success)
     assert 0 < results[0].success.mean() < 1
     outcome = evaluate(FUNCTION, IMAGES, LABELS, threat=THREAT, steps=5)
-    assert {one.check: one.verdict for one in outcome.findings}["gradients"] == "pass"
+    assert {finding.check: finding.verdict for finding in outcome.findings}["gradients"] == "pass"
     assert outcome["pgd"].value == evaluate(in_tensorflow, IMAGES, LABELS, threat=THREAT, steps=5)["pgd"].value
 
 
 @pytest.mark.parametrize(
-    ("logits", "of_images", "said"),
+    ("logits", "of_images", "message"),
     [
         (lambda images: in_numpy(images)[0], gradient, r"returns the shape \(3,\) for 1 images"),
         (in_numpy, lambda images, upstream: images[:, 0], "gradient returns the shape"),
     ],
 )
-def test_other_shapes_are_refused(logits, of_images, said):
-    with pytest.raises((InputError, tf.errors.InvalidArgumentError, tf.errors.UnknownError), match=said):
+def test_other_shapes_are_refused(logits, of_images, message):
+    with pytest.raises((InputError, tf.errors.InvalidArgumentError, tf.errors.UnknownError), match=message):
         run_attack(PGD(THREAT, steps=2), with_gradient(logits, of_images), IMAGES, LABELS)
 
 
 @pytest.mark.parametrize("function", [in_numpy, lambda images: in_numpy(images.numpy())])
 def test_a_function_of_numpy_is_a_black_box(function, caplog):
     square = Square(THREAT, steps=20)
-    results = [run_attack(square, one, IMAGES, LABELS) for one in (function, in_tensorflow)]
+    results = [run_attack(square, variant, IMAGES, LABELS) for variant in (function, in_tensorflow)]
     np.testing.assert_array_equal(results[0].success, results[1].success)
     outcome = evaluate(function, IMAGES, LABELS, threat=THREAT, steps=1)
-    attacks = {one.id for one in outcome.measurements if one.id.startswith("attack")}
+    attacks = {measurement.id for measurement in outcome.measurements if measurement.id.startswith("attack")}
     assert attacks == {"attack.square_linf_0.05.accuracy", "attack.square_linf_0.05.drop"}
     assert "black box, without gradients" in caplog.text
     with pytest.raises(InputError, match="differentiable operations"):

@@ -51,8 +51,8 @@ def test_a_clear_case_is_refused(name, code):
     assert code in str(caught.value) and len(str(caught.value)) < 400
 
 
-def _coded(given, other, count=200):
-    """A model that is right for the first images: a share `given` of them in [0, 1] and `other` in [-1, 1]."""
+def _coded(unit_share, centered_share, count=200):
+    """A model that is right for the first images: `unit_share` of them in [0, 1], `centered_share` in [-1, 1]."""
     labels = np.arange(count) % 10
     images = np.zeros((count, 2, 2, 1), np.float32)
     images[:, 0, 0, 0], images[:, 1, 1, 0] = (np.arange(count) + 0.5) / count, 1
@@ -60,7 +60,7 @@ def _coded(given, other, count=200):
     def logits(pixels):
         lowest, first = tf.reduce_min(pixels, axis=[1, 2, 3]), pixels[:, 0, 0, 0]
         unit = tf.where(lowest < 0, (first + 1) / 2, first)
-        share = tf.where(lowest < 0, other, given)
+        share = tf.where(lowest < 0, centered_share, unit_share)
         usual = (tf.reduce_max(pixels, axis=[1, 2, 3]) == 1) & ((lowest == 0) | (lowest == -1))
         label = tf.gather(labels, tf.cast(unit * count, tf.int32) % count)
         return tf.one_hot(tf.where(usual & (unit < share), label, (label + 1) % 10), 10, 5.0, -5.0)
@@ -69,7 +69,7 @@ def _coded(given, other, count=200):
 
 
 @pytest.mark.parametrize(
-    ("given", "other", "verdict"),
+    ("unit_share", "centered_share", "verdict"),
     [
         (0.5, 0.5, "pass"),
         (0.5, 0.56, "pass"),
@@ -80,12 +80,12 @@ def _coded(given, other, count=200):
         (0.97, 1.0, "pass"),
     ],
 )
-def test_how_much_a_range_must_gain(given, other, verdict):
-    setting = _coded(given, other)
-    finding, text = check_pixel_range(setting), f"{given:.1%} are correctly classified in [0, 1]"
+def test_how_much_a_range_must_gain(unit_share, centered_share, verdict):
+    setting = _coded(unit_share, centered_share)
+    finding, text = check_pixel_range(setting), f"{unit_share:.1%} are correctly classified in [0, 1]"
     assert finding.verdict == verdict and text in finding.evidence
-    assert (f"{other:.1%} in [-1, 1]" in finding.evidence) == (given < 0.9)
-    if other - given < 0.3:
+    assert (f"{centered_share:.1%} in [-1, 1]" in finding.evidence) == (unit_share < 0.9)
+    if centered_share - unit_share < 0.3:
         refuse_other_range(setting)
 
 

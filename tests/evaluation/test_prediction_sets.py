@@ -25,8 +25,8 @@ from tfrobust.evaluation.summary import evaluate
 @pytest.mark.parametrize("per_mille", [100, 550, 700, 900, 950])
 def test_thresholds_equal_counts(count, per_mille):
     scores = np.random.default_rng(count).permutation(np.r_[np.arange(count // 2), np.arange(count - count // 2)])
-    found = prediction_sets.conformal_threshold(scores, per_mille / 1000)
-    assert found == oracle.threshold(scores.tolist(), per_mille)
+    threshold = prediction_sets.conformal_threshold(scores, per_mille / 1000)
+    assert threshold == oracle.threshold(scores.tolist(), per_mille)
 
 
 def test_unknown_scores_count_as_the_largest():
@@ -43,9 +43,11 @@ def test_coverage_is_exact_over_all_orders(score, level):
     for count in (9, 20, 33):
         logits, labels = 2 * generator.normal(size=(count + 1, 4)), generator.integers(0, 4, count + 1)
         values = prediction_sets._FUNCTIONS[score](logits, generator.uniform(size=count + 1))
-        own = values[np.arange(count + 1), labels]
-        others = [np.delete(own, place) for place in range(count + 1)]
-        covered = [own[i] <= prediction_sets.conformal_threshold(rest, level) for i, rest in enumerate(others)]
+        label_scores = values[np.arange(count + 1), labels]
+        remaining = [np.delete(label_scores, row) for row in range(count + 1)]
+        covered = [
+            label_scores[i] <= prediction_sets.conformal_threshold(rest, level) for i, rest in enumerate(remaining)
+        ]
         assert sum(covered) == math.ceil(round((count + 1) * level, 9))
 
 
@@ -83,15 +85,15 @@ def test_sets_equal_those_built_class_by_class():
 
 
 def numbers(outcome):
-    return {one.id: one for one in outcome.measurements}
+    return {measurement.id: measurement for measurement in outcome.measurements}
 
 
 @pytest.mark.parametrize("limit", [None, 12])
 def test_measured_sets_equal_literal_ones_clean_and_under_attack(setting, limit):
     attack = PGD(threat=ThreatModel(epsilon=0.03), steps=5)
-    found = numbers(PredictionSets(level=0.7, scores=("lac",)).run(setting))
+    measurements = numbers(PredictionSets(level=0.7, scores=("lac",)).run(setting))
     attacked = PredictionSets(level=0.7, scores=("lac",), attack=attack, label="pgd{steps}", limit=limit)
-    found |= numbers(attacked.run(setting))
+    measurements |= numbers(attacked.run(setting))
     calibrated = setting.predictor.logits(setting.validation_images).numpy().astype(float).tolist()
     scores = [
         1 - softmax_oracle.softmax(row)[label] for row, label in zip(calibrated, setting.validation_labels, strict=True)
@@ -105,25 +107,33 @@ def test_measured_sets_equal_literal_ones_clean_and_under_attack(setting, limit)
     ):
         logits = setting.predictor.logits(images).numpy().astype(float).tolist()
         sets = [oracle.least_ambiguous(softmax_oracle.softmax(row), cut) for row in logits]
-        assert found[f"{prefix}.coverage"].value == np.mean([y in own for y, own in zip(labels, sets, strict=True)])
-        assert found[f"{prefix}.size"].value == pytest.approx(np.mean(list(map(len, sets))))
-        assert found[f"{prefix}.empty"].value == np.mean([not own for own in sets])
-        assert {one.n for name, one in found.items() if name.startswith(prefix)} == {len(labels)}
-        assert found[f"{prefix}.coverage"].settings["calibration_images"] == 20
-    assert found["conformal.pgd5_linf_0.03.lac_0.7.coverage"].value < found["conformal.lac_0.7.coverage"].value
+        assert measurements[f"{prefix}.coverage"].value == np.mean(
+            [y in members for y, members in zip(labels, sets, strict=True)]
+        )
+        assert measurements[f"{prefix}.size"].value == pytest.approx(np.mean(list(map(len, sets))))
+        assert measurements[f"{prefix}.empty"].value == np.mean([not members for members in sets])
+        assert {measurement.n for name, measurement in measurements.items() if name.startswith(prefix)} == {len(labels)}
+        assert measurements[f"{prefix}.coverage"].settings["calibration_images"] == 20
+    assert (
+        measurements["conformal.pgd5_linf_0.03.lac_0.7.coverage"].value
+        < measurements["conformal.lac_0.7.coverage"].value
+    )
 
 
 def test_a_split_too_small_for_the_level_gives_sets_of_all_classes(setting):
-    found = numbers(PredictionSets(level=0.99).run(setting))
-    assert found["conformal.lac_0.99.coverage"].value == 1.0 and found["conformal.aps_0.99.size"].value == 2.0
-    assert found["conformal.lac_0.99.size"].settings["threshold"] is None
+    measurements = numbers(PredictionSets(level=0.99).run(setting))
+    assert (
+        measurements["conformal.lac_0.99.coverage"].value == 1.0
+        and measurements["conformal.aps_0.99.size"].value == 2.0
+    )
+    assert measurements["conformal.lac_0.99.size"].settings["threshold"] is None
 
 
 def test_without_a_validation_split_or_with_a_used_one_a_finding_says_so(setting):
     bare = dataclasses.replace(setting, validation_images=None, validation_labels=None)
     outcome = run_evaluation([CleanAccuracy(), PredictionSets()], bare)
-    assert not [one for one in outcome.measurements if one.id.startswith("conformal.")]
-    (finding,) = [one for one in outcome.findings if one.check == "prediction_sets"]
+    assert not [measurement for measurement in outcome.measurements if measurement.id.startswith("conformal.")]
+    (finding,) = [candidate for candidate in outcome.findings if candidate.check == "prediction_sets"]
     assert finding.verdict == "warn" and "no validation split" in finding.evidence
     (finding,) = PredictionSets().run(dataclasses.replace(setting, selected_on="validation")).findings
     assert "selected on the validation split" in finding.evidence
@@ -132,20 +142,20 @@ def test_without_a_validation_split_or_with_a_used_one_a_finding_says_so(setting
 
 def test_the_cache_depends_on_the_validation_split(setting):
     other = dataclasses.replace(setting, validation_images=setting.validation_images[::-1].copy())
-    keys = {cache_key(PredictionSets(), one, {}) for one in (setting, other)}
+    keys = {cache_key(PredictionSets(), variant, {}) for variant in (setting, other)}
     assert len(keys) == 2
-    assert len({cache_key(CleanAccuracy(), one, {}) for one in (setting, other)}) == 1
+    assert len({cache_key(CleanAccuracy(), variant, {}) for variant in (setting, other)}) == 1
 
 
 def test_a_user_gives_the_validation_split_in_the_pixels_of_the_model():
     predict, images, labels, _, _ = linear_model.make(60)
     split = {"validation": (images[40:], labels[40:]), "evaluators": (PredictionSets(),), "epsilon": 0.1}
-    found = evaluate(predict, images[:40], labels[:40], **split)
+    outcome = evaluate(predict, images[:40], labels[:40], **split)
     name = "conformal.lac_0.9.coverage"
-    assert found[name].n == 40 and found.report.data["validation_size"] == 20
+    assert outcome[name].n == 40 and outcome.report.data["validation_size"] == 20
     split |= {"validation": (255 * images[40:], labels[40:]), "epsilon": 25.5, "bounds": (0, 255)}
     scaled = evaluate(lambda x: predict(x / 255), 255 * images[:40], labels[:40], **split)
-    assert scaled[name].value == found[name].value
+    assert scaled[name].value == outcome[name].value
     with pytest.raises(ValueError, match="A label is 8"):
         evaluate(predict, images, labels, epsilon=0.1, validation=(images, labels + 7))
 
@@ -171,5 +181,7 @@ def test_outputs_of_nan_are_not_covered(setting):
     logits[0] = np.nan
     broken = dataclasses.replace(setting, predictor=from_function(setting.predictor.logits, image_shape=(3, 4, 1)))
     object.__setattr__(broken, "clean_logits", logits)
-    found = numbers(PredictionSets(level=0.8).run(broken))
-    assert found["conformal.lac_0.8.empty"].value >= 1 / 30 and found["conformal.aps_0.8.coverage"].value < 1
+    measurements = numbers(PredictionSets(level=0.8).run(broken))
+    assert (
+        measurements["conformal.lac_0.8.empty"].value >= 1 / 30 and measurements["conformal.aps_0.8.coverage"].value < 1
+    )

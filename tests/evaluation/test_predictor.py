@@ -55,13 +55,13 @@ def served(model, tmp_path_factory):
 
 
 def test_from_keras(model):
-    found = predictor.from_keras(model)
-    assert (found.image_shape, found.class_count, found.name) == ((4, 4, 1), 3, "small")
-    assert found.parameters == model.count_params()
-    np.testing.assert_allclose(found.compiled_logits(IMAGES), model.predict(IMAGES, verbose=0), atol=1e-6)
+    loaded = predictor.from_keras(model)
+    assert (loaded.image_shape, loaded.class_count, loaded.name) == ((4, 4, 1), 3, "small")
+    assert loaded.parameters == model.count_params()
+    np.testing.assert_allclose(loaded.compiled_logits(IMAGES), model.predict(IMAGES, verbose=0), atol=1e-6)
     np.testing.assert_allclose(
-        keras.ops.matmul(found.compiled_embedding(IMAGES), model.layers[-1].kernel) + model.layers[-1].bias,
-        found.compiled_logits(IMAGES),
+        keras.ops.matmul(loaded.compiled_embedding(IMAGES), model.layers[-1].kernel) + model.layers[-1].bias,
+        loaded.compiled_logits(IMAGES),
         atol=1e-6,
     )
 
@@ -74,11 +74,11 @@ def test_saved_model_is_the_live_model(model, served):
     assert (served.weights_sha256, served.parameters) == (live.weights_sha256, live.parameters)
     assert live.weights_sha256 == fingerprint.weights_sha256(model.variables)
     gradients = []
-    for each in (live, served):
+    for variant in (live, served):
         with tf.GradientTape() as tape:
             images = tf.constant(IMAGES)
             tape.watch(images)
-            value = tf.reduce_sum(each.logits(images)[:, 0])
+            value = tf.reduce_sum(variant.logits(images)[:, 0])
         gradients.append(tape.gradient(value, images).numpy())
     np.testing.assert_array_equal(*gradients)
 
@@ -106,22 +106,22 @@ def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
     hidden, scores = model.layers[-1].input, model.layers[-1].output
     keras.Model(model.inputs, {"scores": scores, "embedding": hidden}).save(tmp_path / "dict.keras")
     names = [f"{name}_of_two" for name in ("embedding", "logits")]
-    relay = [keras.layers.Identity(name=name)(each) for name, each in zip(names, (hidden, scores), strict=True)]
+    relay = [keras.layers.Identity(name=name)(output) for name, output in zip(names, (hidden, scores), strict=True)]
     keras.Model(model.inputs, relay).save(tmp_path / "list.keras")
     model.save(tmp_path / "one.keras")
     expected = model.predict(IMAGES, verbose=0)
     for file, name in (("dict", "scores"), ("list", names[1]), ("one", None)):
-        found = predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
-        np.testing.assert_allclose(found.compiled_logits(IMAGES), expected, atol=1e-6)
-    assert found.weights_sha256 == predictor.from_keras(model).weights_sha256
+        loaded = predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
+        np.testing.assert_allclose(loaded.compiled_logits(IMAGES), expected, atol=1e-6)
+    assert loaded.weights_sha256 == predictor.from_keras(model).weights_sha256
     assert predictor.load(str(tmp_path / "dict.keras"), "scores").compiled_embedding(IMAGES).shape == (5, 6)
-    for file, name, said in (
+    for file, name, message in (
         ("dict", None, "--logits_output"),
         ("list", None, "--logits_output"),
         ("dict", "logitz", "no output 'logitz'"),
         ("one", "logits", "no output 'logits'"),
     ):
-        with pytest.raises(ValueError, match=said) as caught:
+        with pytest.raises(ValueError, match=message) as caught:
             predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
         assert len(str(caught.value)) <= 300
 
@@ -129,11 +129,11 @@ def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
 def test_probabilities_become_log_probabilities(model):
     soft = keras.Sequential([model, keras.layers.Softmax()], name="soft")
     raw = predictor.from_keras(soft)
-    found = raw.as_logits(IMAGES)
-    assert found.outputs_probabilities and not raw.outputs_probabilities
+    converted = raw.as_logits(IMAGES)
+    assert converted.outputs_probabilities and not raw.outputs_probabilities
     expected = tf.nn.log_softmax(model(IMAGES, training=False))
-    np.testing.assert_allclose(found.compiled_logits(IMAGES), expected, atol=1e-5)
-    assert found.as_logits(IMAGES) is found
+    np.testing.assert_allclose(converted.compiled_logits(IMAGES), expected, atol=1e-5)
+    assert converted.as_logits(IMAGES) is converted
     plain = predictor.from_keras(model)
     assert plain.as_logits(IMAGES) is plain
 
@@ -144,10 +144,10 @@ def test_sigmoids_become_their_logits():
     images = generator.uniform(size=(64, 4, 4, 1)).astype(np.float32)
     scores = lambda images: 4 * tf.reshape(images - 0.5, [-1, 16]) @ kernel  # noqa: E731
     raw = predictor.from_function(lambda images: tf.sigmoid(scores(images)), image_shape=(4, 4, 1))
-    found = raw.as_logits(images)
-    assert found.outputs_probabilities and found.one_per_class and not raw.one_per_class
-    np.testing.assert_allclose(found.compiled_logits(images), scores(images), rtol=0.1, atol=1e-3)
-    assert found.as_logits(images) is found
+    converted = raw.as_logits(images)
+    assert converted.outputs_probabilities and converted.one_per_class and not raw.one_per_class
+    np.testing.assert_allclose(converted.compiled_logits(images), scores(images), rtol=0.1, atol=1e-3)
+    assert converted.as_logits(images) is converted
 
 
 def test_batches_are_padded_to_one_shape():
@@ -157,8 +157,8 @@ def test_batches_are_padded_to_one_shape():
         shapes.add(tuple(images.shape))
         return tf.reduce_sum(images, axis=(1, 2, 3))
 
-    found = predictor.in_batches(function, IMAGES, 2, progress=lambda done, total: calls.append((done, total)))
-    np.testing.assert_allclose(found, IMAGES.sum(axis=(1, 2, 3)), rtol=1e-6)
+    sums = predictor.in_batches(function, IMAGES, 2, progress=lambda done, total: calls.append((done, total)))
+    np.testing.assert_allclose(sums, IMAGES.sum(axis=(1, 2, 3)), rtol=1e-6)
     assert shapes == {(2, 4, 4, 1)} and calls == [(2, 5), (4, 5), (5, 5)]
 
 
@@ -167,13 +167,13 @@ def test_what_load_refuses(tmp_path):
     (tmp_path / "notes.txt").write_bytes(b"x")
     (tmp_path / "broken.keras").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
-    for name, said in (
+    for name, message in (
         ("old.h5", "HDF5"),
         ("notes.txt", "neither"),
         ("broken.keras", "cannot"),
         ("empty", "saved_model.pb"),
     ):
-        with pytest.raises(ValueError, match=said) as caught:
+        with pytest.raises(ValueError, match=message) as caught:
             predictor.load(str(tmp_path / name))
         assert len(str(caught.value)) < 300 + len(str(tmp_path)) and "\n" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="no model"):
@@ -224,8 +224,8 @@ def test_a_saved_model_may_have_complex_weights_but_no_complex_logits(tmp_path, 
     signature = tf.function(predict).get_concrete_function(tf.TensorSpec([None, 4, 4, 1], name="images"))
     tf.saved_model.save(module, str(tmp_path), signatures=signature)
     if is_real:
-        found = predictor.from_saved_model(str(tmp_path)).compiled_logits(IMAGES)
-        return np.testing.assert_allclose(found, np.abs(IMAGES.reshape(-1, 16) @ module.weights.numpy()), rtol=1e-5)
+        outputs = predictor.from_saved_model(str(tmp_path)).compiled_logits(IMAGES)
+        return np.testing.assert_allclose(outputs, np.abs(IMAGES.reshape(-1, 16) @ module.weights.numpy()), rtol=1e-5)
     with pytest.raises(InputError, match="returns complex128; logits are real numbers"):
         predictor.from_saved_model(str(tmp_path))
 

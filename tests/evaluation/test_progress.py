@@ -25,7 +25,7 @@ def lines_of(monkeypatch, capsys):
 
 
 def test_one_line_per_attack(lines_of):
-    begun, ended = (AttackTask(PGD, 120, left, 3, 9) for left in (120, 62))
+    begun, ended = (AttackTask(PGD, 120, images_left, 3, 9) for images_left in (120, 62))
     calls = [("clean predictions", 9, 9), (begun, 0, 50), (ended, 50, 50), (ended, 1, 1), ("evaluation", 1, 3)]
     line = "attack 3 of 9  PGD-100  Linf 0.2  62 of 120 images left  12 s"
     assert lines_of(1, *calls) == [line], "once, though two evaluators use the search"

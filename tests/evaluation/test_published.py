@@ -68,14 +68,14 @@ def values(outcome):
 
 def test_the_numbers_are_those_of_the_files(folder):
     setting, judged = make(), judge(folder)
-    found = values(judged.run(setting))
-    assert tuple(found) == judged.ids()
+    measurements = values(judged.run(setting))
+    assert tuple(measurements) == judged.ids()
     for name in NAMES:
         for severity in (2, 5):
-            right, clean = by_hand(name, severity), setting.clean_correct
-            accuracy, drop = (found[f"corruption.{name}.{severity}.{what}"] for what in ("accuracy", "drop"))
-            assert accuracy.value == right.mean() and accuracy.n == COUNT and 0.3 < accuracy.value < 1
-            assert (drop.value, drop.low, drop.high) == statistics.relative_drop(clean, right)
+            correct, clean = by_hand(name, severity), setting.clean_correct
+            accuracy, drop = (measurements[f"corruption.{name}.{severity}.{kind}"] for kind in ("accuracy", "drop"))
+            assert accuracy.value == correct.mean() and accuracy.n == COUNT and 0.3 < accuracy.value < 1
+            assert (drop.value, drop.low, drop.high) == statistics.relative_drop(clean, correct)
             assert drop.settings["interval"] == statistics.PAIRED_DROP
             assert accuracy.settings == {
                 "source": "published: CIFAR-10-C, an excerpt or a variant",
@@ -86,8 +86,8 @@ def test_the_numbers_are_those_of_the_files(folder):
                 "interval": "95 % over images, Wilson",
             }
     mean = np.mean([by_hand(name, severity) for name in NAMES[:2] for severity in (2, 5)])
-    assert found["corruption.mean.accuracy"].value == pytest.approx(mean)
-    assert found["corruption.mean.accuracy"].settings["source"].startswith("published: CIFAR-10-C")
+    assert measurements["corruption.mean.accuracy"].value == pytest.approx(mean)
+    assert measurements["corruption.mean.accuracy"].settings["source"].startswith("published: CIFAR-10-C")
 
 
 def test_our_own_corruptions_written_to_files_give_the_same_numbers(tmp_path):
@@ -101,36 +101,42 @@ def test_our_own_corruptions_written_to_files_give_the_same_numbers(tmp_path):
     generated = CorruptionAccuracy(names=names, severities=(1, 4)).run(setting).measurements
     read = judge(folder, names=names, severities=(1, 4)).run(setting).measurements
     assert len(read) == len(generated) > 8
-    for one, other in zip(read, generated, strict=True):
-        assert (one.id, one.value, one.low, one.high, one.n) == (other.id, other.value, other.low, other.high, other.n)
+    for file_measurement, own_measurement in zip(read, generated, strict=True):
+        assert (
+            file_measurement.id,
+            file_measurement.value,
+            file_measurement.low,
+            file_measurement.high,
+            file_measurement.n,
+        ) == (own_measurement.id, own_measurement.value, own_measurement.low, own_measurement.high, own_measurement.n)
 
 
 def test_batches_and_a_limit(folder):
-    whole = values(judge(folder).run(make()))
+    all_at_once = values(judge(folder).run(make()))
     for size in (COUNT, 7, 1):
-        found = values(judge(folder).run(make(batch_size=size)))
-        assert [m.value for m in found.values()] == [m.value for m in whole.values()]
+        measurements = values(judge(folder).run(make(batch_size=size)))
+        assert [m.value for m in measurements.values()] == [m.value for m in all_at_once.values()]
     setting = make()
     some = values(judge(folder, limit=11).run(setting))
-    kept = setting.subset(11)
-    right = by_hand("fog", 5)[kept]
-    assert some["corruption.fog.5.accuracy"].value == right.mean() and some["corruption.fog.5.accuracy"].n == 11
-    expected = statistics.relative_drop(setting.clean_correct[kept], right)
+    positions = setting.subset(11)
+    correct = by_hand("fog", 5)[positions]
+    assert some["corruption.fog.5.accuracy"].value == correct.mean() and some["corruption.fog.5.accuracy"].n == 11
+    expected = statistics.relative_drop(setting.clean_correct[positions], correct)
     assert some["corruption.fog.5.drop"].value == expected[0]
 
 
 @pytest.mark.parametrize("clean", [np.arange(COUNT)[::-1], np.arange(20)])
 def test_other_clean_images_are_compared_as_a_whole(folder, clean):
     setting = make(IMAGES[clean], LABELS[clean])
-    found = values(judge(folder).run(setting))
-    accuracy, drop = found["corruption.fog.5.accuracy"], found["corruption.fog.5.drop"]
-    right = by_hand("fog", 5)
-    assert accuracy.value == right.mean() and accuracy.n == COUNT
-    assert (drop.value, drop.low, drop.high) == statistics.independent_drop(setting.clean_correct, right)
+    measurements = values(judge(folder).run(setting))
+    accuracy, drop = measurements["corruption.fog.5.accuracy"], measurements["corruption.fog.5.drop"]
+    correct = by_hand("fog", 5)
+    assert accuracy.value == correct.mean() and accuracy.n == COUNT
+    assert (drop.value, drop.low, drop.high) == statistics.independent_drop(setting.clean_correct, correct)
     assert drop.settings["interval"] == statistics.INDEPENDENT_DROP
     assert accuracy.settings["compared_with_clean_images"].startswith("as a whole")
     some = values(judge(folder, limit=11).run(setting))["corruption.fog.5.accuracy"]
-    assert some.n == 11 and some.value == right[setting.subset(11, COUNT)].mean()
+    assert some.n == 11 and some.value == correct[setting.subset(11, COUNT)].mean()
 
 
 def test_mean_corruption_error(tmp_path):
@@ -139,11 +145,11 @@ def test_mean_corruption_error(tmp_path):
     baseline = {"name": "b", "clean": 0.1, "errors": dict.fromkeys(corruptions.NAMES, 0.4)}
     judged = judge(folder, names=corruptions.NAMES, severities=(1, 2, 3, 4, 5), baseline=baseline)
     setting = make()
-    found = values(judged.run(setting))
+    measurements = values(judged.run(setting))
     errors = {name: 1 - (guesses(blocks[name]) == np.tile(LABELS, 5)).mean() for name in corruptions.NAMES}
     expected = mean_corruption_errors(errors, 1 - setting.clean_correct.mean(), baseline)
     for name, value in zip(("mce", "relative_mce"), expected, strict=True):
-        measured = found[f"corruption.{name}"]
+        measured = measurements[f"corruption.{name}"]
         assert measured.value == pytest.approx(value) and measured.n == COUNT
         assert measured.settings["baseline"] == "b" and measured.settings["source"].startswith("published")
     assert judged.from_config(json.loads(json.dumps(judged.get_config()))) == judged
@@ -175,7 +181,7 @@ CLEAN = np.tile(IMAGES, (5, 1, 1, 1))
 
 
 @pytest.mark.parametrize(
-    ("block", "order", "limit", "said"),
+    ("block", "order", "limit", "share"),
     [
         (CLEAN, 1, None, "30 of 30"),
         (nearly(CLEAN), 1, None, "30 of 30"),
@@ -185,8 +191,8 @@ CLEAN = np.tile(IMAGES, (5, 1, 1, 1))
         (CLEAN, 1, 11, "11 of 11"),
     ],
 )
-def test_the_clean_set_is_refused_in_any_order_and_by_a_part_of_it(tmp_path, block, order, limit, said):
-    with pytest.raises(ValueError, match=rf"looks like the clean set: {said} images of fog at severity 2 \(publ"):
+def test_the_clean_set_is_refused_in_any_order_and_by_a_part_of_it(tmp_path, block, order, limit, share):
+    with pytest.raises(ValueError, match=rf"looks like the clean set: {share} images of fog at severity 2 \(publ"):
         judge(spoilt(tmp_path, block), limit=limit).run(make(IMAGES[::order], LABELS[::order]))
 
 
@@ -211,12 +217,12 @@ def test_the_mildest_corruptions_are_not_the_clean_set():
 
 
 def test_labels_of_another_test_split_are_refused(folder):
-    others = LABELS.copy()
-    others[7] = (others[7] + 1) % 3
+    changed = LABELS.copy()
+    changed[7] = (changed[7] + 1) % 3
     with pytest.raises(
         ValueError, match=r"do not repeat those of the clean test images: class \d occurs \d+ times"
     ) as e:
-        judge(folder).run(make(labels=others))
+        judge(folder).run(make(labels=changed))
     assert len(str(e.value)) <= 300
 
 
@@ -241,20 +247,20 @@ def stable(folder, **changes):
 @pytest.mark.parametrize(("size", "limit"), [(8, None), (70, None), (128, 13)])
 def test_published_sequences(tmp_path, size, limit):
     setting, judged = make(IMAGES[:20], LABELS[:20], batch_size=size), stable(tmp_path, limit=limit)
-    found = values(judged.run(setting))
-    assert tuple(found) == judged.ids()
-    kept = setting.subset(limit, COUNT)
-    answers = guesses(FILMS.reshape(-1, *SHAPE)).reshape(COUNT, 6)[kept]
+    measurements = values(judged.run(setting))
+    assert tuple(measurements) == judged.ids()
+    positions = setting.subset(limit, COUNT)
+    answers = guesses(FILMS.reshape(-1, *SHAPE)).reshape(COUNT, 6)[positions]
     expected = {
         "rotate": flip_probabilities(answers[:, :4], noise=False).mean(),
         "gaussian_noise": flip_probabilities(answers, noise=True).mean(),
     }
     for name, value in expected.items():
-        measured = found[f"stability.{name}.flip_probability"]
-        assert 0.1 < value < 1 and measured.value == pytest.approx(value) and measured.n == len(kept)
+        measured = measurements[f"stability.{name}.flip_probability"]
+        assert 0.1 < value < 1 and measured.value == pytest.approx(value) and measured.n == len(positions)
         assert measured.settings["source"] == "published: CIFAR-P, an excerpt or a variant"
         assert "seed" not in measured.settings
-    assert found["stability.mean.flip_probability"].value == pytest.approx(np.mean(list(expected.values())))
+    assert measurements["stability.mean.flip_probability"].value == pytest.approx(np.mean(list(expected.values())))
     assert judged.from_config(json.loads(json.dumps(judged.get_config()))) == judged
 
 
@@ -287,13 +293,13 @@ def test_missing_files_are_said_before_anything_runs(folder):
 
 
 def test_kept_results_follow_the_files(folder, tmp_path, monkeypatch):
-    judged, setting, kept = judge(folder), make(), tmp_path / "kept"
-    first = run_evaluation([CleanAccuracy(), judged], setting, cache_directory=kept)
+    judged, setting, cache = judge(folder), make(), tmp_path / "kept"
+    first = run_evaluation([CleanAccuracy(), judged], setting, cache_directory=cache)
     ran = []
     monkeypatch.setattr(CorruptionAccuracy, "run", lambda self, setting: ran.append(1) or Outcome())
-    assert run_evaluation([CleanAccuracy(), judged], make(), cache_directory=kept) == first and not ran
+    assert run_evaluation([CleanAccuracy(), judged], make(), cache_directory=cache) == first and not ran
     os.utime(folder / "fog.npy", ns=(1, 1))
-    run_evaluation([CleanAccuracy(), judged], make(), cache_directory=kept)
+    run_evaluation([CleanAccuracy(), judged], make(), cache_directory=cache)
     assert ran
 
 
@@ -304,10 +310,10 @@ def test_only_batches_are_held(tmp_path):
     predictor = from_function(lambda x: tf.reduce_mean(x, axis=[1, 2])[:, :2], image_shape=(16, 16, 3))
     clean = images / np.float32(255)
     setting = Setting(predictor=predictor, images=clean, labels=np.zeros(8000, int), batch_size=64)
-    one = judge(folder, names=("fog",), severities=(5,))
-    assert setting.clean_correct.all() == 0 and one.check(setting) is None  # kept, as in a run
+    evaluator = judge(folder, names=("fog",), severities=(5,))
+    assert setting.clean_correct.all() == 0 and evaluator.check(setting) is None  # kept, as in a run
     tracemalloc.start()
-    measured = one.run(setting).measurements[0]
+    measured = evaluator.run(setting).measurements[0]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert measured.n == 8000 and peak < 5e6

@@ -98,8 +98,8 @@ def _setting(train):
     def logits(images):
         import tensorflow as tf
 
-        same = tf.cast(tf.abs(images[:, 0, 0, 0] - 0.5) < 1e-6, tf.float32)
-        return tf.stack([same, 1 - same], axis=-1)
+        unchanged = tf.cast(tf.abs(images[:, 0, 0, 0] - 0.5) < 1e-6, tf.float32)
+        return tf.stack([unchanged, 1 - unchanged], axis=-1)
 
     images = np.full((300, 4, 4, 1), 0.5, np.float32)
     judged = predictor.from_function(logits, class_count=2, image_shape=(4, 4, 1), name="first pixel")
@@ -110,7 +110,7 @@ def test_both_sets_are_measured():
     train = np.random.default_rng(5).uniform(size=(50, 4, 4, 1)).astype(np.float32)
     train[:, 0, 0] = 0.5  # constant in training: replaced nearly always
     outcome = ReplacedPixels().run(_setting(train))
-    values = {one.id: one.value for one in outcome.measurements}
+    values = {measurement.id: measurement.value for measurement in outcome.measurements}
     assert values["noise.uniform.accuracy"] == pytest.approx(1 - 2 / 16, abs=0.06)
     assert values["noise.non_uniform.accuracy"] < 0.05
     assert (*values, *(series.id for series in outcome.series)) == ReplacedPixels().ids() and not outcome.findings
@@ -140,10 +140,10 @@ def test_the_pictures_are_of_the_images_judged():
 
 def test_without_training_images_there_is_no_non_uniform_set():
     outcome = ReplacedPixels().run(_setting(None))
-    assert [one.id for one in outcome.measurements] == ["noise.uniform.accuracy"]
+    assert [measurement.id for measurement in outcome.measurements] == ["noise.uniform.accuracy"]
     (examples,) = outcome.series
     assert "uniform" in examples.columns and "non_uniform" not in examples.columns
-    assert [(one.check, one.verdict) for one in outcome.findings] == [("training_images", "warn")]
+    assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("training_images", "warn")]
 
 
 @pytest.mark.parametrize(

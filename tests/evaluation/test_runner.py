@@ -197,8 +197,8 @@ def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     (path,) = tmp_path.iterdir()
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING, logger="tfrobust"):
-        found = run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
-    assert _without_cost(found) == expected and RUNS == ["a", "a"]
+        outcome = run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
+    assert _without_cost(outcome) == expected and RUNS == ["a", "a"]
     assert "cannot be read" in caplog.text and json.loads(path.read_text())["format"] == 2
 
 
@@ -206,10 +206,12 @@ def test_an_outcome_of_an_earlier_version_is_read(setting, tmp_path):
     expected = _without_cost(run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path))
     (path,) = tmp_path.iterdir()
     record = json.loads(path.read_text())
-    record["outcome"]["measurements"] = [{**one, "name": ""} for one in record["outcome"]["measurements"]]
+    record["outcome"]["measurements"] = [
+        {**measurement, "name": ""} for measurement in record["outcome"]["measurements"]
+    ]
     path.write_text(json.dumps(record))
-    found = run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
-    assert _without_cost(found) == expected and RUNS == ["a"]
+    outcome = run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
+    assert _without_cost(outcome) == expected and RUNS == ["a"]
 
 
 ATTACKS = [
@@ -256,9 +258,9 @@ def test_a_killed_attack_goes_on_with_the_chunks_that_are_missing(searched, tmp_
     assert searched == [*chunked[2:], chunked[0]]
     searched.clear()
     searched.stop_after = -1
-    found = run_evaluation(ATTACKS, _setting(chunk_size=6), cache_directory=tmp_path)
+    outcome = run_evaluation(ATTACKS, _setting(chunk_size=6), cache_directory=tmp_path)
     # Size 0.02 of the curve is the very attack of the first evaluator.
-    assert searched == chunked[1:] and _without_cost(found) == expected
+    assert searched == chunked[1:] and _without_cost(outcome) == expected
 
 
 def test_shards_share_the_work_and_a_run_without_one_joins_them(searched, tmp_path):
@@ -276,11 +278,11 @@ def test_shards_share_the_work_and_a_run_without_one_joins_them(searched, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("weights", "shard", "said"),
+    ("weights", "shard", "message"),
     [("w", Shard(3, 2), "no shard 3 of 2"), ("w", Shard(0, 2), "0"), (None, Shard(1, 1), "are unknown")],
 )
-def test_shards_that_cannot_be(weights, shard, said, tmp_path):
-    with pytest.raises(ValueError, match=said):
+def test_shards_that_cannot_be(weights, shard, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         run_shard(ATTACKS, _setting(weights=weights), shard, cache_directory=tmp_path)
 
 
@@ -330,11 +332,11 @@ def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog):
         searched.clear()
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="tfrobust"):
-            found = run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path)
-        assert _without_cost(found) == expected and searched == [list(range(6, 12))]
+            outcome = run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path)
+        assert _without_cost(outcome) == expected and searched == [list(range(6, 12))]
         assert "cannot be read" in caplog.text
-        for kept in tmp_path.glob("*.json"):
-            kept.unlink()
+        for stored in tmp_path.glob("*.json"):
+            stored.unlink()
 
 
 def test_an_attack_without_gradients_to_climb_is_refused_before_any_work(tmp_path):
@@ -369,7 +371,7 @@ def test_progress_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"labels": LABELS + 1}, "label is 2"),
         ({"labels": LABELS - 1}, "label -1 of example 0 .* whole numbers from 0"),
@@ -389,17 +391,17 @@ def test_progress_is_shown():
         ({"chunk_size": 0}, "chunk_size"),
     ],
 )
-def test_bad_data_is_one_sentence(changes, said):
-    with pytest.raises(ValueError, match=said) as caught:
+def test_bad_data_is_one_sentence(changes, message):
+    with pytest.raises(ValueError, match=message) as caught:
         _setting(**changes)
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
 
 
 def test_one_hot_labels_are_ids(setting):
     for labels in (np.eye(2)[LABELS], np.eye(2, dtype=bool)[LABELS], LABELS[:, None], LABELS.astype(float)):
-        found = _setting(labels=labels).labels
-        np.testing.assert_array_equal(found, LABELS)
-        assert found.dtype == np.int32
+        ids = _setting(labels=labels).labels
+        np.testing.assert_array_equal(ids, LABELS)
+        assert ids.dtype == np.int32
 
 
 def test_pixels_outside_of_0_to_1_are_no_evaluation(setting):

@@ -45,8 +45,8 @@ def _by_hand(setting):
 def test_the_numbers_are_means_over_all_images(setting):
     steps = []
     outcome = Sensitivity().run(dataclasses.replace(setting, progress=lambda *step: steps.append(step)))
-    own = [step[1:] for step in steps if step[0] == "utility and sensitivity"]
-    assert own == sorted(own) and own[-1] == (4 * (1 + WIDTH), 4 * (1 + WIDTH))
+    calls = [step[1:] for step in steps if step[0] == "utility and sensitivity"]
+    assert calls == sorted(calls) and calls[-1] == (4 * (1 + WIDTH), 4 * (1 + WIDTH))
     utility, sensitivity = _by_hand(setting)
     agreement = [
         scipy.stats.spearmanr(a.ravel(), b.ravel()).statistic for a, b in zip(utility, sensitivity, strict=True)
@@ -81,12 +81,12 @@ def test_pictures_show_the_maps(setting):
     assert list(columns) == ["picture", "label", "row", "column", "channel_0", "utility", "sensitivity"]
     utility, sensitivity = _by_hand(setting)
     for number in (0, 1):
-        own = {name: values[columns["picture"] == number] for name, values in columns.items()}
-        (which,) = np.flatnonzero(np.abs(setting.images.reshape(30, -1) - own["channel_0"]).max(axis=1) < 1e-3)
-        assert set(own["label"]) == {setting.labels[which]}
-        np.testing.assert_array_equal(own["row"] * 4 + own["column"], np.arange(12))
-        np.testing.assert_allclose(own["utility"], utility[which].ravel(), rtol=6e-3)
-        np.testing.assert_allclose(own["sensitivity"], sensitivity[which].ravel(), rtol=6e-3)
+        picture = {name: values[columns["picture"] == number] for name, values in columns.items()}
+        (which,) = np.flatnonzero(np.abs(setting.images.reshape(30, -1) - picture["channel_0"]).max(axis=1) < 1e-3)
+        assert set(picture["label"]) == {setting.labels[which]}
+        np.testing.assert_array_equal(picture["row"] * 4 + picture["column"], np.arange(12))
+        np.testing.assert_allclose(picture["utility"], utility[which].ravel(), rtol=6e-3)
+        np.testing.assert_allclose(picture["sensitivity"], sensitivity[which].ravel(), rtol=6e-3)
     assert Sensitivity(pictures=0, classes=0).run(setting).series == []
 
 
@@ -96,13 +96,17 @@ def test_classes_are_means_over_their_images(setting):
     assert series.id == "sensitivity.classes" and series.columns["label"] == [0, 1]
     assert series.title == "Utility averaged over the images of each class"
     for row in (0, 1):
-        own, one = setting.labels == row, {name: values[row] for name, values in series.columns.items()}
-        assert one["images"] == own.sum() and (one["height"], one["width"], one["channels"]) == (3, 4, 1)
-        means = utility[own].mean(axis=0)
-        assert one["largest_utility"] == pytest.approx(means.max(), rel=1e-5)
-        image = pictures.decode(one["image"], 3, 4, 1)
-        np.testing.assert_allclose(image, setting.images[own].mean(axis=0), atol=0.51 / 255)
-        np.testing.assert_allclose(pictures.decode(one["utility"], 3, 4, 1), means / means.max(), atol=0.51 / 255)
+        of_class, columns = setting.labels == row, {name: values[row] for name, values in series.columns.items()}
+        assert columns["images"] == of_class.sum() and (columns["height"], columns["width"], columns["channels"]) == (
+            3,
+            4,
+            1,
+        )
+        means = utility[of_class].mean(axis=0)
+        assert columns["largest_utility"] == pytest.approx(means.max(), rel=1e-5)
+        image = pictures.decode(columns["image"], 3, 4, 1)
+        np.testing.assert_allclose(image, setting.images[of_class].mean(axis=0), atol=0.51 / 255)
+        np.testing.assert_allclose(pictures.decode(columns["utility"], 3, 4, 1), means / means.max(), atol=0.51 / 255)
 
 
 def test_many_classes_are_cut_and_many_pixels_stay_small():
@@ -123,9 +127,9 @@ def test_an_image_without_a_finite_utility_is_no_part_of_a_mean(setting):
     broken = lambda x: predict(x) * tf.where(tf.reduce_any(x[:, :1, 0, 0] == bad, 1, True), np.nan, 1.0)  # noqa: E731
     predictor = from_function(broken, image_shape=linear_model.SHAPE)
     (series,) = Sensitivity(pictures=0).run(dataclasses.replace(setting, predictor=predictor)).series
-    kept = np.delete(setting.labels, np.s_[10:15])
+    labels = np.delete(setting.labels, np.s_[10:15])
     assert (
-        series.columns["images"] == [int((kept == label).sum()) for label in (0, 1)]
+        series.columns["images"] == [int((labels == label).sum()) for label in (0, 1)]
         and np.isfinite(series.columns["largest_utility"]).all()
     )
 
@@ -156,8 +160,8 @@ def test_vanished_gradients_are_counted_not_averaged(setting):
     sure = lambda x: predict(x) * tf.where(x[:, :1, 0, 0] > 0.5, 1e6, 1.0)  # noqa: E731
     predictor = from_function(sure, image_shape=linear_model.SHAPE, embedding=embed)
     measured = Sensitivity().run(dataclasses.replace(setting, predictor=predictor)).measurements
-    left = measured[0].settings["images_with_constant_maps"]
-    assert 0 < left < 30 and measured[0].n == measured[2].n == 30 - left and measured[1].n == 30
+    constant_count = measured[0].settings["images_with_constant_maps"]
+    assert 0 < constant_count < 30 and measured[0].n == measured[2].n == 30 - constant_count and measured[1].n == 30
     constant = from_function(lambda x: 0.0 * predict(x), image_shape=linear_model.SHAPE, embedding=embed)
     (first, *_) = Sensitivity().run(dataclasses.replace(setting, predictor=constant)).measurements
     assert (first.value, first.low, first.n) == (None, None, 0)

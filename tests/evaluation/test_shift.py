@@ -15,7 +15,7 @@ from tfrobust.evaluation.engine.statistics import wilson_interval
 from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
 
 CLASSES, PER_CLASS = ("n1", "n3", "n4"), 8  # of six, n0 to n5
-NAMES = tuple(f"n{place}" for place in range(6))
+NAMES = tuple(f"n{number}" for number in range(6))
 KERNEL = np.random.default_rng(3).normal(size=(3, 6)).astype(np.float32) * 9
 KERNEL[:, [0, 2, 5]] += 20  # what is no class of the set always wins over all
 
@@ -48,49 +48,49 @@ def judge(folder, kind=ImageNetR, **changes):
 
 def by_hand(folder):
     """The softmax over three of the six, image by image, and which are right."""
-    confidence, right = [], []
-    for place, wnid in enumerate(CLASSES):
+    confidence, correct = [], []
+    for number, wnid in enumerate(CLASSES):
         for copy in range(PER_CLASS):
             pixels = tf.io.decode_png((folder / wnid / f"{copy}.png").read_bytes()).numpy() / 255
             logits = (pixels.mean(axis=(0, 1)) @ KERNEL.astype(np.float64))[[1, 3, 4]]
             shares = np.exp(logits - logits.max())
             shares /= shares.sum()
             confidence.append(shares.max())
-            right.append(shares.argmax() == place)
-    return np.array(confidence), np.array(right)
+            correct.append(shares.argmax() == number)
+    return np.array(confidence), np.array(correct)
 
 
 def test_only_the_classes_of_the_set_count(folder, setting):
-    found = {m.id: m for m in judge(folder).run(setting).measurements}
-    confidence, right = by_hand(folder)
+    measurements = {m.id: m for m in judge(folder).run(setting).measurements}
+    confidence, correct = by_hand(folder)
     assert (
-        tuple(found)
+        tuple(measurements)
         == judge(folder).ids()
         == tuple(f"shift.imagenet_r.{w}" for w in ("accuracy", "ece", "rms", "aurra"))
     )
-    accuracy = found["shift.imagenet_r.accuracy"]
-    assert 0.1 < right.mean() < 0.9 and accuracy.value == right.mean() and accuracy.n == 24
-    assert (accuracy.low, accuracy.high) == wilson_interval(int(right.sum()), 24)
+    accuracy = measurements["shift.imagenet_r.accuracy"]
+    assert 0.1 < correct.mean() < 0.9 and accuracy.value == correct.mean() and accuracy.n == 24
+    assert (accuracy.low, accuracy.high) == wilson_interval(int(correct.sum()), 24)
     assert accuracy.settings["classes"] == "3 of 6" and accuracy.settings["source"].startswith("published: ImageNet-R")
     assert accuracy.settings["images"] == "shorter side 9, centre 8 x 8"
     order = np.argsort(-confidence)
-    running = np.cumsum(right[order]) / np.arange(1, 25)
-    assert found["shift.imagenet_r.aurra"].value == pytest.approx(running.mean())
+    running = np.cumsum(correct[order]) / np.arange(1, 25)
+    assert measurements["shift.imagenet_r.aurra"].value == pytest.approx(running.mean())
     bins = np.split(order[::-1], 4)
-    rms = np.sqrt(sum(len(b) / 24 * (confidence[b].mean() - right[b].mean()) ** 2 for b in bins))
-    assert found["shift.imagenet_r.rms"].value == pytest.approx(rms, rel=1e-5)
-    place = np.ceil(confidence * 15)
-    ece = sum(abs(confidence[place == b].sum() - right[place == b].sum()) for b in range(1, 16)) / 24
-    assert found["shift.imagenet_r.ece"].value == pytest.approx(ece, rel=1e-5)
+    rms = np.sqrt(sum(len(b) / 24 * (confidence[b].mean() - correct[b].mean()) ** 2 for b in bins))
+    assert measurements["shift.imagenet_r.rms"].value == pytest.approx(rms, rel=1e-5)
+    cell = np.ceil(confidence * 15)
+    ece = sum(abs(confidence[cell == b].sum() - correct[cell == b].sum()) for b in range(1, 16)) / 24
+    assert measurements["shift.imagenet_r.ece"].value == pytest.approx(ece, rel=1e-5)
 
 
 def test_a_limit_progress_and_the_other_set(folder, setting):
     steps = []
     watched = dataclasses.replace(setting, progress=lambda *step: steps.append(step))
     judged = judge(folder, ImageNetA, limit=13)
-    found = judged.run(watched).measurements
-    assert [m.id for m in found] == list(judged.ids()) and found[0].id == "shift.imagenet_a.accuracy"
-    assert found[0].n == 13 and found[0].value == by_hand(folder)[1][setting.subset(13, 24)].mean()
+    measurements = judged.run(watched).measurements
+    assert [m.id for m in measurements] == list(judged.ids()) and measurements[0].id == "shift.imagenet_a.accuracy"
+    assert measurements[0].n == 13 and measurements[0].value == by_hand(folder)[1][setting.subset(13, 24)].mean()
     for limit in (3, 5, 8, 24, 99):
         (accuracy, *_) = judge(folder, limit=limit).run(setting).measurements
         assert accuracy.value == by_hand(folder)[1][setting.subset(limit, 24)].mean()

@@ -40,22 +40,22 @@ def by_id(outcome) -> dict:
 
 
 def test_the_measurements_are_those_of_the_certificates():
-    found = by_id(EVALUATOR.run(setting()))
+    measurements = by_id(EVALUATOR.run(setting()))
     certificates = smoothing.smoothed_certificates(linear(), IMAGES, sigma=0.25, selection=50, draws=2000)
     correct = certificates.classes == LABELS
     # Distances from the boundary: 0.5, 0.2, 0.3, 0.5, 0 and (wrong) 0.4.
     assert correct.tolist() == [True, True, True, True, False, False] and certificates.classes[4] == -1
-    assert found["smoothing.sigma_0.25.l2_0.accuracy"].value == pytest.approx(4 / 6)
-    assert found["smoothing.sigma_0.25.l2_0.25.accuracy"].value == pytest.approx(3 / 6)
-    assert found["smoothing.sigma_0.25.l2_0.4.accuracy"].value == pytest.approx(2 / 6)
-    mean = found["smoothing.sigma_0.25.acr"]
+    assert measurements["smoothing.sigma_0.25.l2_0.accuracy"].value == pytest.approx(4 / 6)
+    assert measurements["smoothing.sigma_0.25.l2_0.25.accuracy"].value == pytest.approx(3 / 6)
+    assert measurements["smoothing.sigma_0.25.l2_0.4.accuracy"].value == pytest.approx(2 / 6)
+    mean = measurements["smoothing.sigma_0.25.acr"]
     assert mean.value == pytest.approx(np.mean(certificates.radii * correct)) and mean.low < mean.value < mean.high
-    assert found["smoothing.sigma_0.25.abstention"].value == pytest.approx(1 / 6)
-    settings = found["smoothing.sigma_0.25.l2_0.25.accuracy"].settings
+    assert measurements["smoothing.sigma_0.25.abstention"].value == pytest.approx(1 / 6)
+    settings = measurements["smoothing.sigma_0.25.l2_0.25.accuracy"].settings
     expected = {"n0": 50, "n": 2000, "alpha": 0.001, "confidence": 0.999, "seed": 0, "radius": 0.25, "norm": "l2"}
     assert expected.items() <= settings.items() and "Wilson" in settings["interval"]
     assert settings["arithmetic"] == "sound: image and noise are multiples of 1/16384"
-    (curve,) = [one for one in EVALUATOR.run(setting()).series if one.id == "smoothing.sigma_0.25.curve"]
+    (curve,) = [series for series in EVALUATOR.run(setting()).series if series.id == "smoothing.sigma_0.25.curve"]
     accuracies = curve.columns["accuracy"]
     assert accuracies == sorted(accuracies, reverse=True) and accuracies[0] == pytest.approx(4 / 6)
     # The last radius is that of a unanimous vote.
@@ -69,10 +69,10 @@ def test_uniform_noise_certifies_in_l1():
 
 
 def test_batches_and_chunks_change_nothing():
-    whole = EVALUATOR.run(setting())
-    assert EVALUATOR.run(setting(batch_size=1, chunk_size=1)) == whole
+    expected = EVALUATOR.run(setting())
+    assert EVALUATOR.run(setting(batch_size=1, chunk_size=1)) == expected
     other = by_id(EVALUATOR.run(setting(seed=1)))
-    assert other["smoothing.sigma_0.25.acr"].value != by_id(whole)["smoothing.sigma_0.25.acr"].value
+    assert other["smoothing.sigma_0.25.acr"].value != by_id(expected)["smoothing.sigma_0.25.acr"].value
 
 
 def test_an_interrupted_evaluation_continues_with_the_same_result(tmp_path):
@@ -90,8 +90,8 @@ def test_an_interrupted_evaluation_continues_with_the_same_result(tmp_path):
         if "votes" in str(task):
             done.append(number)
 
-    found = run_evaluation([EVALUATOR], setting(chunk_size=2, progress=note), cache_directory=tmp_path)
-    assert done == [3, 4, 5, 6] and by_id(found) == by_id(expected) and found.series == expected.series
+    outcome = run_evaluation([EVALUATOR], setting(chunk_size=2, progress=note), cache_directory=tmp_path)
+    assert done == [3, 4, 5, 6] and by_id(outcome) == by_id(expected) and outcome.series == expected.series
 
 
 def test_shards_share_the_votes(tmp_path):
@@ -101,8 +101,8 @@ def test_shards_share_the_votes(tmp_path):
     ]
     assert counts == [4, 2]
     with mock.patch.object(smoothing.Voting, "both", side_effect=AssertionError("votes are stored")):
-        found = run_evaluation([EVALUATOR], setting(chunk_size=2), cache_directory=tmp_path)
-    assert by_id(found) == by_id(EVALUATOR.run(setting()))
+        outcome = run_evaluation([EVALUATOR], setting(chunk_size=2), cache_directory=tmp_path)
+    assert by_id(outcome) == by_id(EVALUATOR.run(setting()))
     # Other draws, another model or a damaged file: counted again.
     path = next((tmp_path / "chunks").iterdir())
     path.write_bytes(path.read_bytes()[:50])
@@ -122,7 +122,7 @@ def test_the_report_separates_the_smoothed_classifier_from_the_served_one():
     )
     assert "not the one behind serving_default" in report.threat
     assert any(line.startswith("Certified accuracy") for line in report.not_measured)  # of the served one
-    (section,) = [one for one in sections.build(report) if one.anchor == "smoothing"]
+    (section,) = [candidate for candidate in sections.build(report) if candidate.anchor == "smoothing"]
     curve, grid = section.content
     assert [row[1] for row in grid.rows] == [
         "L2 0",

@@ -42,9 +42,9 @@ def found_by(evaluator, setting):
 @pytest.mark.parametrize("noise", [False, True])
 def test_flip_probabilities_are_the_benchmark_s(noise):
     answers = np.random.default_rng(0).integers(0, 3, (7, 12))
-    found = stability.flip_probabilities(answers, noise=noise)
-    assert found.mean() == pytest.approx(oracle.flip_probability(answers, noise))
-    assert found[2] == pytest.approx(oracle.flip_probability(answers[2:3], noise))
+    flips = stability.flip_probabilities(answers, noise=noise)
+    assert flips.mean() == pytest.approx(oracle.flip_probability(answers, noise))
+    assert flips[2] == pytest.approx(oracle.flip_probability(answers[2:3], noise))
 
 
 def test_in_closed_form():
@@ -73,14 +73,14 @@ def test_the_numbers_are_those_of_films_judged_by_hand():
     setting = setting_of(predict, progress=lambda *step: steps.append(step))
     baseline = {"name": "other", "flip_probabilities": {"gaussian_noise": 0.5, "rotate": 0.25, "translate": 0.0}}
     evaluator = dataclasses.replace(FEW, baseline=baseline)
-    found = found_by(evaluator, setting)
-    assert tuple(found) == evaluator.ids() and len(found) == 7
+    measurements = found_by(evaluator, setting)
+    assert tuple(measurements) == evaluator.ids() and len(measurements) == 7
     done = [step[1:] for step in steps if step[0] == "perturbation sequences"]
     assert done[:6] == [(2, 33), (4, 33), (6, 33), (8, 33), (10, 33), (11, 33)] and done[-1] == (33, 33)
-    each = {name: by_hand(setting, name) for name in FEW.names}
-    assert all(0 < values.mean() < 1 for values in each.values())
-    for name, values in each.items():
-        measured, rate = (found[f"stability.{name}.{what}"] for what in ("flip_probability", "flip_rate"))
+    flips = {name: by_hand(setting, name) for name in FEW.names}
+    assert all(0 < values.mean() < 1 for values in flips.values())
+    for name, values in flips.items():
+        measured, rate = (measurements[f"stability.{name}.{kind}"] for kind in ("flip_probability", "flip_rate"))
         assert measured.value == pytest.approx(values.mean()) and measured.n == 11
         low, high = statistics.mean_interval(values)
         assert (measured.low, measured.high) == pytest.approx((max(0, low), min(1, high)))
@@ -90,13 +90,13 @@ def test_the_numbers_are_those_of_films_judged_by_hand():
         else:
             assert (rate.value, rate.low, rate.high) == (None, None, None)
         assert rate.settings["baseline"] == "other" and measured.settings["sequence"] == name
-    mean = found["stability.mean.flip_probability"]
-    assert mean.value == pytest.approx(np.mean(list(each.values())))
-    assert mean.low == pytest.approx(max(0, statistics.mean_interval(np.mean(list(each.values()), axis=0))[0]))
-    settings = found["stability.translate.flip_probability"].settings
+    mean = measurements["stability.mean.flip_probability"]
+    assert mean.value == pytest.approx(np.mean(list(flips.values())))
+    assert mean.low == pytest.approx(max(0, statistics.mean_interval(np.mean(list(flips.values()), axis=0))[0]))
+    settings = measurements["stability.translate.flip_probability"].settings
     assert (settings["frames"], settings["reference"], settings["level"]) == (16, "previous frame", 1)
     assert settings["constants_of"] == "32 x 32 pixels" and settings["source"] == "generated"
-    assert found["stability.gaussian_noise.flip_probability"].settings["reference"] == "first frame"
+    assert measurements["stability.gaussian_noise.flip_probability"].settings["reference"] == "first frame"
 
 
 def test_memory_is_bounded_by_the_batch():
@@ -124,8 +124,8 @@ def test_a_constant_model_never_flips_and_an_alternating_one_always():
     ramp = Stability(names=("brightness",))
     levels = np.floor(np.round(128 + 255 * 0.015 * (np.arange(31) - 15), 6)).astype(int)
     (expected,) = stability.flip_probabilities(levels[None] % 2, noise=False)
-    found = found_by(ramp, setting_of(alternating, images=images))["stability.brightness.flip_probability"]
-    assert found.value == pytest.approx(expected) and 0.1 < expected < 0.9
+    measurement = found_by(ramp, setting_of(alternating, images=images))["stability.brightness.flip_probability"]
+    assert measurement.value == pytest.approx(expected) and 0.1 < expected < 0.9
     # A line of light on its way to the right: every frame has it elsewhere, by one pixel.
     images = np.zeros([11, 32, 32, 1], np.float32)
     images[:, :, 16] = 1.0
@@ -135,8 +135,8 @@ def test_a_constant_model_never_flips_and_an_alternating_one_always():
         differentiable=False,
     )
     setting = dataclasses.replace(setting_of(predict), predictor=stripes, images=images)
-    found = found_by(Stability(names=("translate",)), setting)["stability.translate.flip_probability"]
-    assert found.value == found.high == 1 and found.low == statistics.wilson_interval(11, 11)[0]
+    measurement = found_by(Stability(names=("translate",)), setting)["stability.translate.flip_probability"]
+    assert measurement.value == measurement.high == 1 and measurement.low == statistics.wilson_interval(11, 11)[0]
 
 
 def test_nan_is_no_stability():
@@ -144,9 +144,9 @@ def test_nan_is_no_stability():
         return tf.where(tf.reduce_mean(pixels, axis=[1, 2, 3])[:, None] > 0.6, np.nan, tf.constant([[1.0, 0.0]]))
 
     images = np.full([11, *SHAPE], 0.55, np.float32)
-    found = found_by(Stability(names=("brightness",)), setting_of(broken, images=images))
+    measurements = found_by(Stability(names=("brightness",)), setting_of(broken, images=images))
     # From frame 19 on, mean 0.6 + 0.06: every step from there, and the one into it.
-    assert found["stability.brightness.flip_probability"].value == pytest.approx(12 / 30)
+    assert measurements["stability.brightness.flip_probability"].value == pytest.approx(12 / 30)
 
 
 # ------------------------------------------------------------------------------------- baselines, and the rest
@@ -156,15 +156,15 @@ def test_against_alexnet_and_against_a_report(tmp_path):
     images = setting_of(predict).images[:6]
     setting = setting_of(predict, images=images, labels=np.zeros(6, int), batch_size=200)
     against = Stability(names=(*corruptions.SEQUENCES, "shear"), baseline="alexnet")
-    found = found_by(against, setting)
-    assert tuple(found) == against.ids()
-    flips = {name: found[f"stability.{name}.flip_probability"].value for name in against.names}
+    measurements = found_by(against, setting)
+    assert tuple(measurements) == against.ids()
+    flips = {name: measurements[f"stability.{name}.flip_probability"].value for name in against.names}
     rates = [flips[name] / ALEXNET["flip_probabilities"][name] for name in corruptions.SEQUENCES]
-    assert found["stability.mfr"].value == pytest.approx(np.mean(rates))
-    assert found["stability.mfr"].low < found["stability.mfr"].value < found["stability.mfr"].high
-    assert found["stability.mean.flip_probability"].value == pytest.approx(np.mean(list(flips.values())))
+    assert measurements["stability.mfr"].value == pytest.approx(np.mean(rates))
+    assert measurements["stability.mfr"].low < measurements["stability.mfr"].value < measurements["stability.mfr"].high
+    assert measurements["stability.mean.flip_probability"].value == pytest.approx(np.mean(list(flips.values())))
     # A model is itself the measure, but for what it never flips along.
-    values = [{"id": identity, "value": measured.value or 0.5} for identity, measured in found.items()]
+    values = [{"id": identity, "value": measured.value or 0.5} for identity, measured in measurements.items()]
     path = tmp_path / "robustness_report.json"
     path.write_text(json.dumps({"model": {"name": "itself"}, "measurements": values}))
     against = Stability(names=against.names, baseline=str(path))
@@ -178,7 +178,7 @@ def test_against_alexnet_and_against_a_report(tmp_path):
 def test_a_baseline_of_other_images_is_warned_of(tmp_path):
     setting = setting_of(predict, batch_size=350)
     path = tmp_path / "robustness_report.json"
-    values = [dataclasses.asdict(one) for one in FEW.run(setting).measurements]
+    values = [dataclasses.asdict(measurement) for measurement in FEW.run(setting).measurements]
     path.write_text(json.dumps({"model": {"name": "other"}, "measurements": values}))
     against = dataclasses.replace(FEW, baseline=str(path))
     assert against.run(setting).findings == []
@@ -187,29 +187,33 @@ def test_a_baseline_of_other_images_is_warned_of(tmp_path):
 
 
 def test_two_baselines_of_one_name_are_told_apart():
-    def said(names, given="alexnet"):
-        _, settings, _ = Stability(baseline=given)._rates(names, {})
+    def digest_of(names, baseline="alexnet"):
+        _, settings, _ = Stability(baseline=baseline)._rates(names, {})
         return settings.get("baseline_sha256")
 
     flips = ALEXNET["flip_probabilities"]
     first, second = ({"name": "a", "flip_probabilities": {**flips, "tilt": tilt}} for tilt in (0.1, 0.2))
-    assert said(["tilt"], first) != said(["tilt"], second) and said(["snow"], first) == said(["snow"], second)
-    assert said(corruptions.SEQUENCES, first) != said(corruptions.SEQUENCES, second)
-    assert said(["tilt"]) is None  # as in older reports
+    assert digest_of(["tilt"], first) != digest_of(["tilt"], second) and digest_of(["snow"], first) == digest_of(
+        ["snow"], second
+    )
+    assert digest_of(corruptions.SEQUENCES, first) != digest_of(corruptions.SEQUENCES, second)
+    assert digest_of(["tilt"]) is None  # as in older reports
 
 
 def test_alexnet_s_values_are_the_sheet_s():
     """Mean over ImageNet-P's ten, from the percentages that the authors' sheet is quoted with."""
     quoted = [23.65, 30.06, 9.30, 5.94, 11.93, 4.89, 11.01, 13.10, 7.05, 23.53]
-    known = [100 * ALEXNET["flip_probabilities"][name] for name in corruptions.SEQUENCES]
-    np.testing.assert_allclose(known, quoted, atol=0.0051)
+    percentages = [100 * ALEXNET["flip_probabilities"][name] for name in corruptions.SEQUENCES]
+    np.testing.assert_allclose(percentages, quoted, atol=0.0051)
     assert set(ALEXNET["flip_probabilities"]) == {*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES}
 
 
 def test_a_limit_takes_the_drawn_images():
     setting = setting_of(predict)
-    found = found_by(Stability(names=("rotate",), limit=4), setting)["stability.rotate.flip_probability"]
-    assert found.n == 4 and found.value == pytest.approx(by_hand(setting, "rotate")[setting.subset(4)].mean())
+    measurement = found_by(Stability(names=("rotate",), limit=4), setting)["stability.rotate.flip_probability"]
+    assert measurement.n == 4 and measurement.value == pytest.approx(
+        by_hand(setting, "rotate")[setting.subset(4)].mean()
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tfrobust.evaluation.engine import statistics
     ],
 )
 def test_wilson_published(successes, count, low, high):
-    found = statistics.wilson_interval(successes, count)
-    np.testing.assert_allclose(found, (low, high), atol=5e-5)
+    interval = statistics.wilson_interval(successes, count)
+    np.testing.assert_allclose(interval, (low, high), atol=5e-5)
 
 
 def test_wilson_ends_solve_the_score_equation():
@@ -37,9 +37,9 @@ def test_wilson_refuses(successes, count):
 
 def test_paired_difference_by_hand():
     # Differences 1, 0, 0, 1: mean 1/2, sample deviation sqrt(1/3), error sqrt(1/12).
-    found = statistics.paired_difference(np.array([1, 1, 0, 1]), np.array([0, 1, 0, 0]))
+    interval = statistics.paired_difference(np.array([1, 1, 0, 1]), np.array([0, 1, 0, 0]))
     half = 1.959963984540054 / np.sqrt(12)
-    np.testing.assert_allclose(found, (0.5, 0.5 - half, 0.5 + half), rtol=1e-12)
+    np.testing.assert_allclose(interval, (0.5, 0.5 - half, 0.5 + half), rtol=1e-12)
     with pytest.raises(ValueError, match="equal length"):
         statistics.paired_difference(np.ones(3), np.ones(4))
 
@@ -116,8 +116,8 @@ def test_the_drop_between_other_images_by_its_definition():
     top, bottom = 48 / 90, 170 / 200
     assert drop == pytest.approx(1 - top / bottom) and low < drop < high
     (low_top, high_top), (low_bottom, high_bottom) = (statistics.wilson_interval(*n) for n in ((48, 90), (170, 200)))
-    for ratio, one, other in ((1 - high, low_top, high_bottom), (1 - low, high_top, low_bottom)):
-        reach = (top - one) ** 2 + ratio**2 * (other - bottom) ** 2
+    for ratio, numerator, denominator in ((1 - high, low_top, high_bottom), (1 - low, high_top, low_bottom)):
+        reach = (top - numerator) ** 2 + ratio**2 * (denominator - bottom) ** 2
         assert (top - ratio * bottom) ** 2 == pytest.approx(reach, rel=1e-9)
 
 
@@ -126,8 +126,8 @@ def test_the_drop_between_other_images_covers_the_truth():
     for top, bottom in ((0.5, 0.8), (0.03, 0.9), (0.85, 0.88)):
         inside = 0
         for _ in range(600):
-            found = statistics.independent_drop(generator.random(300) < bottom, generator.random(120) < top)
-            inside += found[1] <= 1 - top / bottom <= found[2]
+            interval = statistics.independent_drop(generator.random(300) < bottom, generator.random(120) < top)
+            inside += interval[1] <= 1 - top / bottom <= interval[2]
         assert 0.92 < inside / 600 < 0.99
 
 

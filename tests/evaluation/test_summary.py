@@ -81,20 +81,20 @@ def test_pixels_of_other_bounds(outcome):
 
 
 def test_the_radius_is_in_the_same_pixels(monkeypatch):
-    found = []
+    threats = []
     monkeypatch.setattr(
-        "tfrobust.evaluation.summary._evaluators", lambda threat, *_: found.append(threat) or (CleanAccuracy(),)
+        "tfrobust.evaluation.summary._evaluators", lambda threat, *_: threats.append(threat) or (CleanAccuracy(),)
     )
     levels = np.float32(255) * IMAGES
-    for given in (
+    for arguments in (
         {"epsilon": 51, "bounds": (0, 255)},
         {"threat": ThreatModel(epsilon=51, bounds=(0, 255))},
         {"threat": ThreatModel(epsilon=0.5, norm="l2"), "bounds": (0, 255)},
         {"threat": ThreatModel(epsilon=3, norm="l0"), "bounds": (0, 255)},
     ):
-        evaluate(gray_levels, levels, LABELS, **given)
-    assert found[:2] == [ThreatModel(epsilon=0.2)] * 2
-    assert found[2:] == [ThreatModel(epsilon=0.5 / 255, norm="l2"), ThreatModel(epsilon=3, norm="l0")]
+        evaluate(gray_levels, levels, LABELS, **arguments)
+    assert threats[:2] == [ThreatModel(epsilon=0.2)] * 2
+    assert threats[2:] == [ThreatModel(epsilon=0.5 / 255, norm="l2"), ThreatModel(epsilon=3, norm="l0")]
     with pytest.raises(ValueError, match="epsilon has no default: usual in Linf"):
         evaluate(halves, IMAGES, LABELS)
     with pytest.raises(ValueError, match="either threat, or epsilon and norm"):
@@ -125,10 +125,10 @@ def test_channels_that_come_first_are_named():
 def test_a_data_set_is_its_arrays(outcome):
     stream = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(7)
     assert evaluate(halves, stream, **FEW)["fgsm"] == outcome["fgsm"]
-    found = [
+    successes = [
         run_attack(FGSM(ThreatModel(epsilon=0.1)), halves, *data).success for data in ((IMAGES, LABELS), (stream,))
     ]
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(*successes)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
@@ -163,7 +163,7 @@ def test_the_accuracy_of_each_group_is_measured(outcome):
         columns = report.get_series(f"{prefix}.groups").columns
         hits = [correct[groups == name] for name in ("high", "low")]
         assert columns["group"] == ["high", "low"] and columns["n"] == [*map(len, hits)]
-        assert columns["accuracy"] == [one.mean() for one in hits]
+        assert columns["accuracy"] == [group_hits.mean() for group_hits in hits]
     assert outcome.report.get_series("accuracy.groups") is None
     with pytest.raises(ValueError, match=r"groups: the shape is \[3\], not \["):
         evaluate(halves, IMAGES, LABELS, groups=["a", "b", "c"], **FEW)

@@ -42,26 +42,26 @@ def _setting(tokens=TOKENS, labels=LABELS, **more):
 
 def test_accuracy_and_calibration_of_sentences():
     outcome = run_evaluation((CleanAccuracy(), Calibration()), _setting(labels=np.arange(60) % 2))
-    found = {one.id: one for one in outcome.measurements}
-    right = np.mean((SCORES[TOKENS].sum(1) > 0) == np.arange(60) % 2)
-    assert found["accuracy.clean"].value == pytest.approx(right)
+    measurements = {measurement.id: measurement for measurement in outcome.measurements}
+    accuracy = np.mean((SCORES[TOKENS].sum(1) > 0) == np.arange(60) % 2)
+    assert measurements["accuracy.clean"].value == pytest.approx(accuracy)
     logits = predict(tf.constant(TOKENS, tf.int32)).numpy()
     brier = brier_scores(logits, np.arange(60) % 2).mean()
-    assert found["calibration.brier"].value == pytest.approx(brier, rel=1e-6)
-    assert found["accuracy.clean"].settings["interval"] == "95 % over sentences, Wilson"
-    assert "sentences" in found["calibration.nll"].settings["interval"] and not outcome.findings
+    assert measurements["calibration.brier"].value == pytest.approx(brier, rel=1e-6)
+    assert measurements["accuracy.clean"].settings["interval"] == "95 % over sentences, Wilson"
+    assert "sentences" in measurements["calibration.nll"].settings["interval"] and not outcome.findings
 
 
 def test_the_doctor_judges_what_text_has():
-    known = {"selected_on": "last", "train_images": TOKENS[:20] * (TOKENS[:20] != 8), "train_labels": LABELS[:20]}
-    findings = {one.check: one for one in run_evaluation((Doctor(),), _setting(**known)).findings}
+    training = {"selected_on": "last", "train_images": TOKENS[:20] * (TOKENS[:20] != 8), "train_labels": LABELS[:20]}
+    findings = {finding.check: finding for finding in run_evaluation((Doctor(),), _setting(**training)).findings}
     checks = "logits deterministic batch_independent clean_accuracy test_size duplicates selection"
     assert set(findings) == set(checks.split())
     assert findings["deterministic"].evidence.startswith("Equal sentences")
-    same = np.sum([any(np.array_equal(row, other) for other in known["train_images"]) for row in TOKENS])
-    assert 0 < same < 60 and f"Of 60 test sentences {same} (" in findings["duplicates"].evidence
-    said = " ".join(one.evidence + one.remedy for one in findings.values())
-    assert "image" not in said and "pixel" not in said
+    duplicates = np.sum([any(np.array_equal(row, other) for other in training["train_images"]) for row in TOKENS])
+    assert 0 < duplicates < 60 and f"Of 60 test sentences {duplicates} (" in findings["duplicates"].evidence
+    texts = " ".join(finding.evidence + finding.remedy for finding in findings.values())
+    assert "image" not in texts and "pixel" not in texts
 
 
 def test_the_doctor_wants_an_attack_for_images_and_none_for_text():
@@ -96,7 +96,7 @@ def test_kept_outcomes_hang_on_the_strengths():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("tokens", "message"),
     [
         (TOKENS.astype(float), "tokens are float64"),
         (TOKENS[:, :5], r"shape \(5,\), but words takes \(6,\)"),
@@ -104,8 +104,8 @@ def test_kept_outcomes_hang_on_the_strengths():
         (-TOKENS, "is negative"),
     ],
 )
-def test_bad_tokens(tokens, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_tokens(tokens, message):
+    with pytest.raises(ValueError, match=message):
         _setting(tokens)
 
 
@@ -137,11 +137,11 @@ def test_a_model_names_the_ids_of_its_vocabulary():
         with pytest.raises(InputError, match="token 9 at position 1 of sentence 0 is not in the vocabulary of 9"):
             Setting(predictor=from_keras(part), images=good + (good == 8), labels=[0, 1])
     for call in (method.fit, method.evaluate, lambda x, y, verbose: method.predict(x, verbose=verbose)):
-        for x, said in (
+        for x, message in (
             (good + 1, "0 to 8; one is 9"),
             (tf.RaggedTensor.from_tensor(good, padding=0), "pad tokens by 0"),
         ):
-            with pytest.raises(InputError, match=said):
+            with pytest.raises(InputError, match=message):
                 call(x, np.array([0, 1]), verbose=0)
     stream = tf.data.Dataset.from_tensors((good - 1, [0, 1]))
     with pytest.raises(InputError, match="one is -1"):

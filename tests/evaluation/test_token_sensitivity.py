@@ -43,11 +43,11 @@ def setting_of(strengths=..., count=30, seed=1, **keywords):
 
 def scored(setting):
     """Per sentence the (sensitivities, strengths) that count, by hand."""
-    found = []
+    pairs = []
     for tokens, strengths in zip(setting.images, setting.strengths, strict=True):
         places = [p for p, s in enumerate(strengths) if tokens[p] and not np.isnan(s) and s > 0.055]
-        found.append((np.linalg.norm(TABLE[tokens[places]], axis=1).astype(np.float64), strengths[places]))
-    return found
+        pairs.append((np.linalg.norm(TABLE[tokens[places]], axis=1).astype(np.float64), strengths[places]))
+    return pairs
 
 
 def test_the_numbers_are_those_of_scipy():
@@ -57,12 +57,12 @@ def test_the_numbers_are_those_of_scipy():
     assert [m.id for m in outcome.measurements] == list(TokenSensitivity().ids()[:2]) and not outcome.findings
     pairs = scored(setting)
     long = [pair for pair in pairs if len(pair[0]) >= 3]
-    each = [scipy.stats.pearsonr(*pair).statistic for pair in long if len(set(pair[1])) > 1]
-    assert averaged.n == len(each) < len(long) < len(pairs)
-    assert averaged.value == pytest.approx(np.mean(each), abs=1e-6)
-    assert (averaged.low, averaged.high) == pytest.approx(statistics.mean_interval(each), abs=1e-6)
+    correlations = [scipy.stats.pearsonr(*pair).statistic for pair in long if len(set(pair[1])) > 1]
+    assert averaged.n == len(correlations) < len(long) < len(pairs)
+    assert averaged.value == pytest.approx(np.mean(correlations), abs=1e-6)
+    assert (averaged.low, averaged.high) == pytest.approx(statistics.mean_interval(correlations), abs=1e-6)
     assert averaged.settings["sentences_too_short"] == len(pairs) - len(long)
-    assert averaged.settings["sentences_of_equal_tokens"] == len(long) - len(each) >= 1
+    assert averaged.settings["sentences_of_equal_tokens"] == len(long) - len(correlations) >= 1
     together = [np.concatenate(part) for part in zip(*pairs, strict=True)]
     assert pooled.value == pytest.approx(scipy.stats.pearsonr(*together).statistic, abs=1e-6)
     assert pooled.n == sum(len(pair[0]) > 0 for pair in pairs)
@@ -76,7 +76,7 @@ def test_the_bootstrap_draws_whole_sentences():
     pairs, generator = [np.stack(pair) for pair in scored(setting) if len(pair[0])], np.random.default_rng(5)
     values = []
     for _ in range(2000):
-        drawn = [pairs[place] for place in generator.integers(0, len(pairs), len(pairs))]
+        drawn = [pairs[position] for position in generator.integers(0, len(pairs), len(pairs))]
         values.append(np.corrcoef(np.concatenate(drawn, axis=1))[0, 1])
     width = np.subtract(*np.quantile(values, [0.975, 0.025]))
     assert (pooled.low, pooled.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.1 * width)
@@ -89,14 +89,14 @@ def test_the_series_shows_whole_sentences():
     columns = {name: np.array(values, object) for name, values in series.columns.items()}
     assert series.id == TokenSensitivity().ids()[-1] and set(columns["sentence"]) == {0, 1, 2}
     for number in range(3):
-        own = {name: values[columns["sentence"] == number] for name, values in columns.items()}
-        ids = [VOCABULARY.index(word) for word in own["token"]]
+        sentence = {name: values[columns["sentence"] == number] for name, values in columns.items()}
+        ids = [VOCABULARY.index(word) for word in sentence["token"]]
         (which,) = [p for p, tokens in enumerate(setting.images) if tokens[tokens > 0].tolist() == ids]
-        assert set(own["label"]) == {setting.labels[which]}
-        np.testing.assert_allclose(own["sensitivity"].astype(float), np.linalg.norm(TABLE[ids], axis=1), rtol=6e-3)
+        assert set(sentence["label"]) == {setting.labels[which]}
+        np.testing.assert_allclose(sentence["sensitivity"].astype(float), np.linalg.norm(TABLE[ids], axis=1), rtol=6e-3)
         expected = [None if np.isnan(s) else pytest.approx(s, rel=6e-3) for s in setting.strengths[which][: len(ids)]]
-        assert own["strength"].tolist() == expected
-        assert sum(s is not None and s > 0.055 for s in own["strength"]) >= 3
+        assert sentence["strength"].tolist() == expected
+        assert sum(s is not None and s > 0.055 for s in sentence["strength"]) >= 3
     assert TokenSensitivity(sentences=0).run(setting).series == []
 
 
@@ -105,8 +105,10 @@ def test_limit_and_batches_make_no_difference_to_a_sentence():
     progress = []
     for changes in ({"batch_size": 30}, {"progress": lambda *seen: progress.append(seen)}):
         other = TokenSensitivity().run(dataclasses.replace(setting, **changes))
-        for one, two in zip(TokenSensitivity().run(setting).measurements, other.measurements, strict=True):
-            assert one.value == pytest.approx(two.value, abs=1e-6)
+        for measurement, other_measurement in zip(
+            TokenSensitivity().run(setting).measurements, other.measurements, strict=True
+        ):
+            assert measurement.value == pytest.approx(other_measurement.value, abs=1e-6)
     assert progress[-1] == ("token sensitivities", 30, 30) and len(progress) == 8
     assert TokenSensitivity(limit=9).run(setting).measurements[1].n <= 9
 

@@ -31,30 +31,35 @@ def logits(clips):
 
 def setting(**more):
     predictor = from_function(logits, image_shape=SHAPE, name="linear")
-    given = {"images": CLIPS, "labels": LABELS, "groups": GROUPS, "batch_size": 12, **more}
-    return Setting(predictor=predictor, **given)
+    arguments = {"images": CLIPS, "labels": LABELS, "groups": GROUPS, "batch_size": 12, **more}
+    return Setting(predictor=predictor, **arguments)
 
 
 def _softmax_means(clips):
     """The mean softmax over the clips of each video, in float64 and loops."""
-    found = np.zeros((VIDEOS, 3))
+    means = np.zeros((VIDEOS, 3))
     for video in range(VIDEOS):
         for clip in clips[COUNT * video : COUNT * (video + 1)].astype(np.float64):
             outputs = [3 * (clip * WEIGHTS[..., label]).sum() for label in range(3)]
             exponentials = [np.exp(output - max(outputs)) for output in outputs]
-            found[video] += np.array(exponentials) / sum(exponentials) / COUNT
-    return found
+            means[video] += np.array(exponentials) / sum(exponentials) / COUNT
+    return means
 
 
 def test_accuracies_of_videos_and_of_their_clips():
-    found = {one.id: one for one in run_evaluation((CleanAccuracy(), VideoAccuracy()), setting()).measurements}
+    measurements = {
+        measurement.id: measurement
+        for measurement in run_evaluation((CleanAccuracy(), VideoAccuracy()), setting()).measurements
+    }
     means, truth = _softmax_means(CLIPS), LABELS[::COUNT]
-    right = means.argmax(axis=1) == truth
+    correct = means.argmax(axis=1) == truth
     votes = (logits(CLIPS).numpy().argmax(axis=1) == LABELS).reshape(VIDEOS, COUNT)
-    assert np.any(right != (votes.sum(axis=1) > 1))  # the mean is no vote
-    of_videos, of_clips = found["video.accuracy"], found["video.clip_accuracy"]
-    assert of_videos.value == pytest.approx(right.mean()) and of_videos.n == of_clips.n == VIDEOS
-    assert of_clips.value == pytest.approx(found["accuracy.clean"].value) and found["accuracy.clean"].n == 90
+    assert np.any(correct != (votes.sum(axis=1) > 1))  # the mean is no vote
+    of_videos, of_clips = measurements["video.accuracy"], measurements["video.clip_accuracy"]
+    assert of_videos.value == pytest.approx(correct.mean()) and of_videos.n == of_clips.n == VIDEOS
+    assert (
+        of_clips.value == pytest.approx(measurements["accuracy.clean"].value) and measurements["accuracy.clean"].n == 90
+    )
     error = 1.959964 * votes.mean(axis=1).std(ddof=1) / np.sqrt(VIDEOS)
     assert of_clips.high - of_clips.low == pytest.approx(2 * error)
     assert "over videos" in of_videos.settings["interval"] and "over videos" in of_clips.settings["interval"]
@@ -70,52 +75,54 @@ def test_the_logits_of_a_video_are_the_logarithm_of_the_mean():
 def test_an_attack_changes_all_clips_of_a_video_jointly():
     """One step of FGSM: epsilon times the sign of the gradient of -log of the mean probability, by hand."""
     means, truth = _softmax_means(CLIPS), LABELS[::COUNT]
-    found = run_evaluation((VideoAttackAccuracy(attack=FGSM(threat=THREAT)),), setting()).measurements
+    measurements = run_evaluation((VideoAttackAccuracy(attack=FGSM(threat=THREAT)),), setting()).measurements
     attacked = CLIPS.astype(np.float64)
-    for place, clip in enumerate(CLIPS.astype(np.float64)):
+    for number, clip in enumerate(CLIPS.astype(np.float64)):
         outputs = np.array([3 * (clip * WEIGHTS[..., label]).sum() for label in range(3)])
-        own = np.exp(outputs - outputs.max()) / np.exp(outputs - outputs.max()).sum()
-        label = LABELS[place]
+        shares = np.exp(outputs - outputs.max()) / np.exp(outputs - outputs.max()).sum()
+        label = LABELS[number]
         # d mean_y / d clip = p_y (w_y - sum_k p_k w_k) 3 / clips; the loss falls with its logarithm
-        slope = own[label] * (WEIGHTS[..., label] - (WEIGHTS * own).sum(axis=-1))
-        attacked[place] -= 0.005 * np.sign(slope)
-    right = (means.argmax(axis=1) == truth) & (_softmax_means(attacked).argmax(axis=1) == truth)
-    by_id = {one.id: one for one in found}
-    assert by_id["video.attack.fgsm_linf_0.005.accuracy"].value == pytest.approx(right.mean())
+        slope = shares[label] * (WEIGHTS[..., label] - (WEIGHTS * shares).sum(axis=-1))
+        attacked[number] -= 0.005 * np.sign(slope)
+    correct = (means.argmax(axis=1) == truth) & (_softmax_means(attacked).argmax(axis=1) == truth)
+    by_id = {measurement.id: measurement for measurement in measurements}
+    assert by_id["video.attack.fgsm_linf_0.005.accuracy"].value == pytest.approx(correct.mean())
     assert (
         by_id["video.attack.fgsm_linf_0.005.accuracy"].n == VIDEOS
-        and 0 < right.mean() < (means.argmax(1) == truth).mean()
+        and 0 < correct.mean() < (means.argmax(1) == truth).mean()
     )
     assert by_id["video.attack.fgsm_linf_0.005.accuracy"].settings["interval"] == "95 % over videos, Wilson"
     assert {"video.attack.fgsm_linf_0.005.accuracy", "video.attack.fgsm_linf_0.005.drop"} <= set(by_id)
-    assert VideoAttackAccuracy(attack=FGSM(threat=THREAT)).ids() == tuple(one.id for one in found[:2])
+    assert VideoAttackAccuracy(attack=FGSM(threat=THREAT)).ids() == tuple(
+        measurement.id for measurement in measurements[:2]
+    )
 
 
 @pytest.mark.rest
 def test_more_steps_leave_no_more_and_are_stored_apart_from_those_on_clips(tmp_path):
     evaluator = VideoAttackAccuracy(attack=PGD(threat=THREAT, steps=5))
     predictor = dataclasses.replace(setting().predictor, weights_sha256="0" * 64)
-    known = dataclasses.replace(setting(), predictor=predictor)
-    first = run_evaluation((evaluator,), known, cache_directory=tmp_path).measurements[0]
+    identified = dataclasses.replace(setting(), predictor=predictor)
+    first = run_evaluation((evaluator,), identified, cache_directory=tmp_path).measurements[0]
     assert len(list((tmp_path / "chunks").glob("*.npz"))) == 1
     for file in tmp_path.glob("*.json"):
         file.unlink()
-    again = run_evaluation((evaluator,), known, cache_directory=tmp_path).measurements[0]
+    again = run_evaluation((evaluator,), identified, cache_directory=tmp_path).measurements[0]
     weaker = run_evaluation((VideoAttackAccuracy(attack=FGSM(threat=THREAT)),), setting()).measurements[0]
     assert first.value == again.value <= weaker.value
 
 
 @pytest.mark.parametrize(
-    ("groups", "labels", "said"),
+    ("groups", "labels", "message"),
     [
         (None, LABELS, "needs test clips with `groups`"),
         (np.roll(GROUPS, 1), LABELS, "same number of clips of each video, in the order"),
         (np.repeat(np.arange(45), 2), LABELS, "one label for all clips"),
     ],
 )
-def test_clips_of_no_videos_are_refused(groups, labels, said):
+def test_clips_of_no_videos_are_refused(groups, labels, message):
     for evaluator in (VideoAccuracy(), VideoAttackAccuracy(attack=FGSM(threat=THREAT))):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             run_evaluation((evaluator,), setting(groups=groups, labels=labels))
 
 
@@ -128,8 +135,8 @@ def test_a_budget_of_frames_counts_those_of_all_clips():
     def joint(frames):
         return PGD(threat=dataclasses.replace(THREAT, max_frames=frames), steps=2)
 
-    (found, *_) = run_evaluation((VideoAttackAccuracy(attack=joint(5)),), setting()).measurements
-    assert found.n == VIDEOS
+    (measurement, *_) = run_evaluation((VideoAttackAccuracy(attack=joint(5)),), setting()).measurements
+    assert measurement.n == VIDEOS
     with pytest.raises(ValueError, match="each example has 6 frames"):  # 3 clips of 2
         run_evaluation((VideoAttackAccuracy(attack=joint(7)),), setting())
     with pytest.raises(ValueError, match="each example has 2 frames"):
