@@ -32,7 +32,7 @@ def main(arguments=None) -> int:
         python = folder.resolve() / "bin" / "python"
         if not python.exists():
             install(folder, pathlib.Path(scratch, "uv"))
-        wrong = unreached(requirements(), installed(python))
+        wrong = unreached_bounds(requirements(), installed_versions(python))
         if wrong:
             print("\n".join(wrong), file=sys.stderr)
             return 1
@@ -74,7 +74,7 @@ def install(folder: pathlib.Path, tool: pathlib.Path) -> None:
     subprocess.run([*command, "--no-deps", "-e", ROOT], check=True)
 
 
-def installed(python: pathlib.Path) -> dict[str, str]:
+def installed_versions(python: pathlib.Path) -> dict[str, str]:
     """Return the versions in an environment by the name of the distribution, in lower case and with hyphens."""
     code = "from importlib import metadata\nfor part in metadata.distributions(): print(part.name, part.version)"
     lines = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -86,7 +86,7 @@ def plain(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def unreached(declared: list[Requirement], versions: dict[str, str]) -> list[str]:
+def unreached_bounds(declared: list[Requirement], versions: dict[str, str]) -> list[str]:
     """Return a sentence for each requirement whose bound is not the release in the environment."""
     wrong = []
     for requirement in declared:

@@ -70,7 +70,7 @@ def collect() -> dict[str, Page]:
             items.update(
                 {
                     f"{path}.{function_name}": function
-                    for function_name, function in defined(inner).items()
+                    for function_name, function in defined_objects(inner).items()
                     if "_of" not in function_name
                 }
             )
@@ -81,12 +81,12 @@ def collect() -> dict[str, Page]:
         for path in modules:
             module = importlib.import_module(f"tfrobust.{path}")
             pages[name].items.update(
-                {f"{module.__name__}.{item_name}": item for item_name, item in defined(module).items()}
+                {f"{module.__name__}.{item_name}": item for item_name, item in defined_objects(module).items()}
             )
     return pages
 
 
-def defined(module: types.ModuleType) -> dict[str, object]:
+def defined_objects(module: types.ModuleType) -> dict[str, object]:
     """Return the public classes and functions with docstrings that a module itself defines or lists in `__all__`."""
     listed = getattr(module, "__all__", None)
     return {

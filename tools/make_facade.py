@@ -88,12 +88,14 @@ class Code:
 
     def __init__(self, root: pathlib.Path):
         places = [prefix for area in (*AREAS.values(), TOP) for prefix in (*area.places, *area.also)]
-        defined = [member for path in _sources(root / "tfrobust") for member in _defined(path, root / "tfrobust")]
+        defined = [
+            member for path in _sources(root / "tfrobust") for member in _defined_members(path, root / "tfrobust")
+        ]
         self.members = [member for member in defined if within(member.module, places)]
         self._bases = {member.name: member.bases for member in self.members}
         self._parents = {base for member in self.members for base in member.bases}
 
-    def offered(self, area: Area) -> list[Member]:
+    def offered_members(self, area: Area) -> list[Member]:
         """Return the public members of an area, with those that it re-exports."""
         inside = [member for member in self.members if within(member.module, (*area.places, *area.also))]
         inside = [member for member in inside if member.name[0] != "_" and not within(member.module, area.modules)]
@@ -113,7 +115,7 @@ def _sources(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in folder.rglob("*.py") if folder / "keras" not in path.parents)
 
 
-def _defined(path: pathlib.Path, folder: pathlib.Path) -> list[Member]:
+def _defined_members(path: pathlib.Path, folder: pathlib.Path) -> list[Member]:
     parts = path.relative_to(folder).with_suffix("").parts
     module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     body = ast.parse(path.read_text("utf-8"), str(path)).body
@@ -183,7 +185,7 @@ def module_texts(root: pathlib.Path) -> dict[str, str]:
     texts = {}
     for name, area in {**AREAS, "__init__": TOP}.items():
         imports: dict[str, list[tuple[str, str]]] = {}
-        for member in code.offered(area):
+        for member in code.offered_members(area):
             public = _NAMES.get(f"{member.module}.{member.name}", member.name)
             member_name = public if public in member.aliases else member.name
             imports.setdefault(f"tfrobust.{member.module}", []).append((member_name, public))

@@ -224,7 +224,7 @@ def run(faults: list[dict], flags):
     import pytest  # noqa: F401
 
     with tempfile.TemporaryDirectory(prefix="tfrobust-mutants-") as folder:
-        copies = [copied(pathlib.Path(folder, str(number))) for number in range(flags.workers)]
+        copies = [copy_checkout(pathlib.Path(folder, str(number))) for number in range(flags.workers)]
         running, waiting = {}, list(faults)
         while waiting or running:
             while waiting and copies:
@@ -244,15 +244,15 @@ def run(faults: list[dict], flags):
             yield fault, result(copy, os.waitstatus_to_exitcode(status), time.monotonic() - started, flags)
 
 
-def copied(folder: pathlib.Path) -> pathlib.Path:
+def copy_checkout(folder: pathlib.Path) -> pathlib.Path:
     """Copy the checkout, without history and results, into a folder, and return the folder."""
     anywhere = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache")
     at_the_top = shutil.ignore_patterns(".git", "runs", "exported", ".venv*")
 
-    def ignored(path, names):
+    def ignored_names(path, names):
         return anywhere(path, names) | (at_the_top(path, names) if pathlib.Path(path) == ROOT else set())
 
-    shutil.copytree(ROOT, folder, ignore=ignored)
+    shutil.copytree(ROOT, folder, ignore=ignored_names)
     return folder
 
 

@@ -53,7 +53,7 @@ def main(folder: str) -> None:
     loop = Loop(None, scope, batches, steps_per_epoch=3, epochs=3, checkpoint_directory="")
     observed = {"count": worker.count, "index": []}
     for start, steps in ((0, STEPS), (STEPS - 2, 2)):  # from the beginning, and resumed
-        for _, batch in zip(range(steps), loop._distributed(start), strict=False):
+        for _, batch in zip(range(steps), loop._distributed_batches(start), strict=False):
             observed["index"].append([part.tolist() for part in _local(scope, batch.index)])
     observed["any"] = agreement.any(worker.chief, not worker.chief, False, True)
     agreement.check_step(7)

@@ -262,7 +262,7 @@ def test_a_wrong_configuration_is_one_line_with_an_example(monkeypatch, text):
         monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(InputError, match='TF_CONFIG.*"cluster"') as caught:
         cluster.join()
-    assert len(str(caught.value)) <= 300 and not cluster.joined()
+    assert len(str(caught.value)) <= 300 and not cluster.has_joined()
 
 
 def test_a_worker_on_its_own_waits_and_hears_signals(monkeypatch, capsys):

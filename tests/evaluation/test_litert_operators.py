@@ -137,7 +137,7 @@ def _file_with(name: str) -> litert.File:
 
 def _step(graph: Graph, position: int) -> float:
     """Return the largest quantization step on the way to a tensor; 0 if nothing is quantized."""
-    outputs = [graph.tensors[output] for operator in graph.needed(position) for output in operator.outputs]
+    outputs = [graph.tensors[output] for operator in graph.needed_operators(position) for output in operator.outputs]
     return max([float(tensor.scale.max()) for tensor in outputs if tensor.quantized], default=0.0)
 
 

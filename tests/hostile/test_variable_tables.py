@@ -34,7 +34,7 @@ def test_a_whole_table_passes(tmp_path):
 
 def test_the_same_names_and_shapes_as_tensorflow_reads(valid):
     folder = valid / "export" / "variables"
-    variables, stored = variable_index._read(folder / "variables.index")
+    variables, stored = variable_index._read_index(folder / "variables.index")
     expected = tf.train.load_checkpoint(str(folder / "variables")).get_variable_to_shape_map()
     assert {variable.name: variable.shape for variable in variables} == expected
     assert stored == (folder / "variables.data-00000-of-00001").stat().st_size
@@ -65,7 +65,7 @@ def test_many_variables_of_all_kinds_pass(tmp_path):
     )
     assert len(list((tmp_path / "variables").glob("variables.data-*"))) == 3
     assert variable_index.findings(tmp_path) == []
-    variables, _ = variable_index._read(tmp_path / "variables" / "variables.index")
+    variables, _ = variable_index._read_index(tmp_path / "variables" / "variables.index")
     expected = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables")).get_variable_to_shape_map()
     assert {variable.name: variable.shape for variable in variables if variable.name in expected} == expected
 

@@ -29,5 +29,5 @@ def test_a_requirement_without_a_lower_bound_is_an_error():
     ],
 )
 def test_a_bound_is_reached_by_its_own_release(bound, version, reached):
-    wrong = check_lower_bounds.unreached([Requirement(bound)], {"ml-dtypes": version})
+    wrong = check_lower_bounds.unreached_bounds([Requirement(bound)], {"ml-dtypes": version})
     assert bool(wrong) is not reached and all(f"has {version}" in line for line in wrong)

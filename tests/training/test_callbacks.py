@@ -82,7 +82,7 @@ def test_batches_of_one_size_give_every_row_once(linear, batch_size):
     _, _, images, labels = linear
     rows, sizes = np.arange(len(images)), []
     callback = RobustAccuracy(images, labels, attack=PGD(ThreatModel(epsilon=0.2)), batch_size=batch_size)
-    outputs = callback._batched(lambda part: sizes.append(len(part)) or part, rows)
+    outputs = callback._in_batches(lambda part: sizes.append(len(part)) or part, rows)
     np.testing.assert_array_equal(outputs, rows)
     assert len(set(sizes)) == 1
 

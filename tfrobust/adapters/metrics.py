@@ -46,14 +46,14 @@ class _ProbabilityMetric(keras.metrics.Metric):
             )
         if sample_weight is not None:
             sample_weight = tf.reshape(tf.cast(sample_weight, tf.float64), [-1])
-        labels = batch_checks.class_ids(self._counted(y_true, sample_weight), self.name)
+        labels = batch_checks.class_ids(self._weighted_labels(y_true, sample_weight), self.name)
         labels = batch_checks.known_classes(labels, values.shape[1] or tf.shape(values)[1], self.name)
         if sample_weight is None:
             return labels, values, tf.ones(tf.shape(labels), tf.float64)
         return labels, values, sample_weight
 
     @staticmethod
-    def _counted(y_true, weight):
+    def _weighted_labels(y_true, weight):
         """Return the labels, with 0 wherever the sample weight is 0.
 
         A label that is ignored, such as -1, need not be a class.

@@ -70,7 +70,7 @@ class WordPiece(Configured):
             FileNotFoundError: no such file, or the library `tokenizers` is not installed.
             ValueError: a file that is no vocabulary, or a size too small for the single letters.
         """
-        pieces = self._trained(sentences) if self.vocabulary is None else _read(self.vocabulary)
+        pieces = self._train_vocabulary(sentences) if self.vocabulary is None else _read(self.vocabulary)
         return Pieces(check_vocabulary(pieces, "WordPiece"), self)
 
     def splitter(self, pieces: Sequence[str] | None = None):
@@ -82,7 +82,7 @@ class WordPiece(Configured):
         tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
         return tokenizer
 
-    def _trained(self, sentences: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    def _train_vocabulary(self, sentences: Iterable[Sequence[str]]) -> tuple[str, ...]:
         tokenizer, lines = self.splitter(), [" ".join(words) for words in sentences]
         words = {word for line in lines for word in tokenizer.normalizer.normalize_str(line).split()}
         parts = {part for word in words for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word)}
@@ -126,11 +126,14 @@ class Pieces:
         encodings = self._tokenizer.encode_batch([list(words) for words in sentences], is_pretokenized=True)
         tokens = padded([cut.ids for cut in encodings], length, PADDING, np.int32)
         if strengths is not None:
-            rows = [self._carried(cut.word_ids, of_words) for cut, of_words in zip(encodings, strengths, strict=True)]
+            rows = [
+                self._piece_strengths(cut.word_ids, of_words)
+                for cut, of_words in zip(encodings, strengths, strict=True)
+            ]
             strengths = padded(rows, length, np.nan, np.float32)
         return TokenExamples(tokens, labels, strengths)
 
-    def _carried(self, words: Sequence[int], strengths: Sequence[float]) -> list[float]:
+    def _piece_strengths(self, words: Sequence[int], strengths: Sequence[float]) -> list[float]:
         if self._settings.strength_of == "every":
             return [strengths[word] for word in words]
         before = [None, *words[:-1]]

@@ -387,7 +387,7 @@ def _predictor_and_data(
     """
     predictor, is_model = None, not weight_files.is_weights(opening["model"])
     if is_model:
-        predictors.located(opening["model"])  # raises before the data are loaded
+        predictors.locate(opening["model"])  # raises before the data are loaded
     if callable(data):
         predictor = _predictor(**opening, use=use)
         data = data(image_shape=_input_shape(predictor), **fitting)
@@ -411,7 +411,7 @@ def _limited(model: str, use: Use, predictor: predictors.Predictor) -> contextli
     """
     if weight_files.is_weights(model):
         return contextlib.nullcontext()  # the code is that of tfrobust
-    place = predictors.located(model)
+    place = predictors.locate(model)
     growth = rehearsal.memory_limit(place, use)
     logits = 4 * predictor.class_count * min(use.batch_size, len(use.examples))
     if _TIMES_LOGITS * logits > growth:

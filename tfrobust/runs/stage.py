@@ -26,7 +26,7 @@ from tfrobust.models.shared.normalization import synchronization_warning
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
 from tfrobust.training.callbacks import AveragedWeights, CollapseWarning, NegativesWarning
-from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused
+from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused_settings
 from tfrobust.training.loop import Loop
 from tfrobust.training.pseudo_labels import refreshers
 
@@ -76,7 +76,9 @@ class Stage:
         if fitted_at_once(model.head):  # here, before a first stage is trained in vain
             refuse_method(model)
             parts = ("augmentation", "callbacks", "validation")
-            said = unused(model.head, epochs=self.epochs, **{f"train.{name}": getattr(self, name) for name in parts})
+            said = unused_settings(
+                model.head, epochs=self.epochs, **{f"train.{name}": getattr(self, name) for name in parts}
+            )
             if said:
                 _log.warning(said)
         if self.last and getattr(model, "probe", True) is False:

@@ -135,7 +135,7 @@ class _Reader:
                 raise values.Refused(f"{where} has {values.shown(text)} as the name of a class")
         custom = keras.saving.get_registered_object(registered) if registered else None
         if custom is not None:
-            return self._registered(custom, registered, where)
+            return self._registered_class(custom, registered, where)
         if isinstance(registered, str) and registered.startswith(f"{_HUB}>") and str(module).startswith(f"{_HUB}."):
             if registered == f"{_HUB}>{name}" and name in names.BACKBONES:
                 return _Class(name, _HUB, names.MODEL, True)
@@ -148,7 +148,7 @@ class _Reader:
             )
         return _Class(name, "keras", role, role in (names.LAYER, names.MODEL))
 
-    def _registered(self, custom, registered: str, where: str) -> _Class:
+    def _registered_class(self, custom, registered: str, where: str) -> _Class:
         if not isinstance(custom, type):
             raise values.Refused(f"{where} names the function {values.shown(registered)}, where an object belongs")
         package = custom.__module__.split(".")[0]
@@ -158,7 +158,7 @@ class _Reader:
         elif package == _HUB:
             listed = custom.__name__ in names.BACKBONES
         if not listed:
-            raise _unlisted(where, registered)
+            raise _unlisted_refusal(where, registered)
         owner = package if package in (_OURS, _HUB) else "user"
         self.has_user_code = self.has_user_code or owner == "user"
         self.modules.add(custom.__module__)
@@ -225,7 +225,9 @@ class _Reader:
             self._word(cls, name, value, where)
             return 0
         if isinstance(value, list):
-            return sum(self._value(cls, name, item, where, depth + 1) for item in self._bounded(value, where, depth))
+            return sum(
+                self._value(cls, name, item, where, depth + 1) for item in self._require_depth(value, where, depth)
+            )
         if values.is_object(value):
             return self._object_in(cls, name, value, where, depth)
         if isinstance(value, dict):
@@ -236,7 +238,7 @@ class _Reader:
                 self._argument(cls, key, item, f"{where}.{key[:40]}", depth + 1)
                 if key.isidentifier()
                 else self._value(cls, name, item, where, depth + 1)
-                for key, item in self._bounded(value, where, depth).items()
+                for key, item in self._require_depth(value, where, depth).items()
             )
         values.check_number(value, where)
         return 0
@@ -261,7 +263,7 @@ class _Reader:
         registered = keras.saving.get_registered_object(name)
         if registered is not None:
             if not _is_users_function(registered):
-                raise _unlisted(where, name)
+                raise _unlisted_refusal(where, name)
             self.has_user_code = True
             self.modules.add(registered.__module__)
             return
@@ -303,7 +305,7 @@ class _Reader:
                 raise values.Refused(f"{where} is {values.shown(value)}, which a file may not name")
             return 0
         if isinstance(value, list):
-            return sum(self._free(item, where, depth + 1) for item in self._bounded(value, where, depth))
+            return sum(self._free(item, where, depth + 1) for item in self._require_depth(value, where, depth))
         if values.is_object(value):
             if value["class_name"] == "function":
                 self._function(value, "activation", where)
@@ -313,7 +315,7 @@ class _Reader:
                 return 0
             return self.object_of(value, where, depth=depth + 1)
         if isinstance(value, dict):
-            items = self._bounded(value, where, depth).items()
+            items = self._require_depth(value, where, depth).items()
             return 1 + sum(self._free(item, f"{where}.{str(key)[:40]}"[:120], depth + 1) for key, item in items)
         values.check_number(value, where)
         return 0
@@ -346,16 +348,16 @@ class _Reader:
     def _compile_value(self, argument: str, value, where: str, depth: int) -> None:
         """Check losses and metrics, which may lie in lists and dicts by the names of outputs."""
         if isinstance(value, list):
-            for item in self._bounded(value, where, depth):
+            for item in self._require_depth(value, where, depth):
                 self._compile_value(argument, item, where, depth + 1)
         elif isinstance(value, dict) and not values.is_object(value):
-            for key, item in self._bounded(value, where, depth).items():
+            for key, item in self._require_depth(value, where, depth).items():
                 self._key(key, where)
                 self._compile_value(argument, item, where, depth + 1)
         else:
             self._value(_COMPILED, argument, value, where, depth)
 
-    def _bounded(self, items, where: str, depth: int):
+    def _require_depth(self, items, where: str, depth: int):
         if depth > _DEEPEST:
             raise values.Refused(f"{where} is nested more than {_DEEPEST} deep")
         return items
@@ -466,7 +468,7 @@ _OBJECTS = {
 }
 
 
-def _unlisted(where: str, name: str) -> values.Refused:
+def _unlisted_refusal(where: str, name: str) -> values.Refused:
     return values.Refused(f"{where} names {values.shown(name)}, which a file may not name")
 
 

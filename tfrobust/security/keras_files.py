@@ -40,7 +40,7 @@ def load(path, *, compiled: bool = True, use: rehearsal.Use = rehearsal.A_FEW) -
     """
     contents, stored = check(path, compiled=compiled)
     rehearsal.rehearse(path, dataclasses.replace(use, modules=contents.modules))
-    name = _named(path)
+    name = _file_name(path)
     try:
         with weights_within(stored + _UNSAVED):
             return keras.saving.load_model(pathlib.Path(path).resolve(), compile=compiled, safe_mode=True)
@@ -65,13 +65,13 @@ def check(path, *, compiled: bool = True) -> tuple[keras_config.Contents, int]:
             that is refused by `keras_config.check`.
     """
     archives.check_zip(path)
-    name = _named(path)
+    name = _file_name(path)
     with files.regular(path) as file, zipfile.ZipFile(file) as archive:
         missing = {CONFIG, WEIGHTS} - {*archive.namelist()}
         if missing:
             raise InputError(f"{name} cannot be loaded: it has no {min(missing)}.")
         try:
-            stored = _measured(archive, name)
+            stored = _measure_weights(archive, name)
             description = json.loads(archive.read(CONFIG))
         except archives.ZIP_ERRORS as error:
             if isinstance(error, InputError):
@@ -90,7 +90,7 @@ def check(path, *, compiled: bool = True) -> tuple[keras_config.Contents, int]:
     return contents, stored
 
 
-def _measured(archive: zipfile.ZipFile, name: str) -> int:
+def _measure_weights(archive: zipfile.ZipFile, name: str) -> int:
     with archive.open(WEIGHTS) as weights:
         packed = archive.getinfo(WEIGHTS).compress_type != zipfile.ZIP_STORED
         try:
@@ -109,7 +109,7 @@ def weights_within(size: int):
     """
     thread, sizes = threading.get_ident(), [0]
 
-    def counted(layer, *arguments, **keywords):
+    def add_counted_weight(layer, *arguments, **keywords):
         if threading.get_ident() == thread:
             shape = arguments[0] if arguments else keywords.get("shape") or ()
             dtype = keras.backend.standardize_dtype(keywords.get("dtype") or layer.variable_dtype)
@@ -120,7 +120,7 @@ def weights_within(size: int):
 
     with _replacing:
         before = keras.layers.Layer.add_weight
-        keras.layers.Layer.add_weight = counted
+        keras.layers.Layer.add_weight = add_counted_weight
         try:
             yield
         finally:
@@ -129,7 +129,7 @@ def weights_within(size: int):
                 raise InputError(f"its layers ask for more weights than the {size - _UNSAVED} bytes that it holds")
 
 
-def _named(path) -> str:
+def _file_name(path) -> str:
     return pathlib.Path(path).name[-60:]
 
 

@@ -216,7 +216,7 @@ def _check_operators(reader: Reader, graph: dict, names: list[str], buffers: lis
     """Check that each operator reads what exists, and writes each tensor once, and no constant or input."""
     tensors = graph["tensors"] or []
     constant = {number for number, tensor in enumerate(tensors) if _length(buffers[tensor["buffer"]]["data"])}
-    inputs, outputs = _listed(graph["inputs"]), _listed(graph["outputs"])
+    inputs, outputs = _number_list(graph["inputs"]), _number_list(graph["outputs"])
     _check_indices(inputs + outputs, len(tensors), "tensor of an input or output")
     largest = max((int(tensors[index]["shape"][0]) for index in inputs if _length(tensors[index]["shape"])), default=0)
     if largest > MOST_AT_A_TIME:
@@ -229,15 +229,15 @@ def _check_operators(reader: Reader, graph: dict, names: list[str], buffers: lis
         subject = f"operator {number} ({names[operator['opcode_index']]})"
         _check_options(reader, operator, names[operator["opcode_index"]], subject)
         # -1 is an optional input that is left out.
-        read = [index for index in _listed(operator["inputs"]) if index != -1]
-        written = _listed(operator["outputs"])
+        read = [index for index in _number_list(operator["inputs"]) if index != -1]
+        written = _number_list(operator["outputs"])
         _check_indices(read + written, len(tensors), f"tensor of {subject}")
         if not set(read) <= computed:
             _refuse(f"{subject} reads a tensor that nothing before it has written", _AGAIN)
         if computed & set(written) or len(set(written)) < len(written):
             _refuse(f"{subject} writes a constant, an input, or a tensor that is written already", _AGAIN)
         computed |= set(written)
-        if _length(operator["intermediates"]) or np.any(_listed(operator["mutating_variable_inputs"])):
+        if _length(operator["intermediates"]) or np.any(_number_list(operator["mutating_variable_inputs"])):
             _refuse(f"{subject} keeps a state between calls", _CONVERT)
     if not set(outputs) <= computed:
         _refuse("an output of it is never written", _AGAIN)
@@ -261,7 +261,7 @@ def _check_signatures(model: dict, graphs: list[dict]) -> None:
         _check_indices([signature["subgraph_index"]], len(graphs), f"subgraph of the {subject}")
         graph = graphs[signature["subgraph_index"]]
         for side in ("inputs", "outputs"):
-            listed, allowed = signature[side] or [], _listed(graph[side])
+            listed, allowed = signature[side] or [], _number_list(graph[side])
             names = [part["name"] for part in listed]
             if None in names or len(set(names)) < len(names):
                 _refuse(f"two {side} of the {subject} have the same name, or one has none", _AGAIN)
@@ -278,7 +278,7 @@ def _length(vector) -> int:
     return 0 if vector is None else len(vector)
 
 
-def _listed(vector: np.ndarray | None) -> list[int]:
+def _number_list(vector: np.ndarray | None) -> list[int]:
     return [] if vector is None else vector.tolist()
 
 

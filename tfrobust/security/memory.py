@@ -15,7 +15,7 @@ except ImportError:  # Windows
 _SHARE = 0.9
 
 
-def used() -> int:
+def used_bytes() -> int:
     """Return the bytes of this process that count for RLIMIT_DATA; 0 if the system does not tell.
 
     RLIMIT_AS would be no limit of memory: TensorFlow reserves addresses that it never uses.
@@ -37,10 +37,10 @@ def bounded(growth: int) -> int:
 
 def limit(growth: int) -> None:
     """Limit the memory that this process may write to: to what it uses now, and `growth` more bytes."""
-    if resource is None or not used():
+    if resource is None or not used_bytes():
         return
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    bound = used() + growth
+    bound = used_bytes() + growth
     resource.setrlimit(resource.RLIMIT_DATA, (bound if most == resource.RLIM_INFINITY else min(bound, most), most))
 
 

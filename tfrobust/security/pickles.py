@@ -32,7 +32,7 @@ def load_plain(content: bytes):
     """
     try:
         _refuse_costly(content)
-        return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
+        return _plain_value(_Reader(io.BytesIO(content), encoding="bytes").load())
     except ForbiddenPickleError:
         raise
     except Exception as error:  # each opcode of a damaged pickle fails with an exception of its own
@@ -85,7 +85,7 @@ def _new_array(*_):
     return _PickledArray()
 
 
-def _encoded(text: str, codec: str) -> bytes:
+def _encode_latin1(text: str, codec: str) -> bytes:
     # Python 3 writes bytes into old protocols this way. No other codec occurs.
     if codec != "latin1":
         raise ForbiddenPickleError("the pickle names a codec other than latin1.")
@@ -97,7 +97,7 @@ _CONSTRUCTORS = {
     ("numpy._core.multiarray", "_reconstruct"): _new_array,
     ("numpy", "ndarray"): _PickledArray,
     ("numpy", "dtype"): _PickledType,
-    ("_codecs", "encode"): _encoded,
+    ("_codecs", "encode"): _encode_latin1,
 }
 
 
@@ -109,7 +109,7 @@ class _Reader(pickle.Unpickler):
         return lambda *arguments: function(*arguments)  # a pickle may set attributes of the object it gets
 
 
-def _finished(value):
+def _plain_value(value):
     if isinstance(value, dict):
-        return {key: _finished(item) for key, item in value.items()}
+        return {key: _plain_value(item) for key, item in value.items()}
     return value.array if isinstance(value, _PickledArray) else value

@@ -111,7 +111,7 @@ class Program:
         return collections.Counter(node.attr["shared_name"].s for node in nodes)
 
     @functools.cached_property
-    def exposed(self) -> set[str]:
+    def exposed_functions(self) -> set[str]:
         """Functions that a loader returns, that are gradients, or that TensorFlow may substitute for others."""
         objects, library = self.graph.object_graph_def, self.graph.graph_def.library
         names = {*objects.concrete_functions, *(gradient.gradient_func for gradient in library.gradient)}
@@ -123,7 +123,7 @@ class Program:
         return names - {""}
 
     @functools.cached_property
-    def served(self) -> set[_NodeKey]:
+    def served_nodes(self) -> set[_NodeKey]:
         """Nodes reached by loading or serving: nodes of the graph as (None, name), functions as (name, None).
 
         In TensorFlow 1, anything that a collection names may be run while loading, except savers, whose purpose is to
@@ -134,20 +134,20 @@ class Program:
             tensors += collection.node_list.value
             for packed in collection.bytes_list.value if key != "savers" else ():
                 tensors += _of_variable(packed)
-        return self._reached(tensors, self.exposed)
+        return self._reached_nodes(tensors, self.exposed_functions)
 
     @functools.cached_property
-    def restoring(self) -> set[_NodeKey]:
-        """Nodes reached when a loader restores the variables; keys as in `served`."""
-        return self._reached([self.graph.saver_def.restore_op_name], ())
+    def restoring_nodes(self) -> set[_NodeKey]:
+        """Nodes reached when a loader restores the variables; keys as in `served_nodes`."""
+        return self._reached_nodes([self.graph.saver_def.restore_op_name], ())
 
     @functools.cached_property
-    def answering(self) -> set[_NodeKey]:
-        """Nodes reached when the model is called; as `served`, without the signatures that run once at loading.
+    def answering_nodes(self) -> set[_NodeKey]:
+        """Nodes reached when the model is called; as `served_nodes`, without the signatures that run once at loading.
 
         Only at loading does a server replace tensors of the graph by the names of the assets.
         """
-        return self._reached(self._of_signatures(lambda name: name not in _RUN_ONCE), ())
+        return self._reached_nodes(self._of_signatures(lambda name: name not in _RUN_ONCE), ())
 
     def _of_signatures(self, chosen: Callable[[str], bool]) -> list[str]:
         signatures = [value for name, value in self.graph.signature_def.items() if chosen(name)]
@@ -156,7 +156,7 @@ class Program:
         ]
         return [name for tensor in tensors for name in _of_tensor(tensor)]
 
-    def _reached(self, tensors: Iterable[str], functions: Iterable[str]) -> set[_NodeKey]:
+    def _reached_nodes(self, tensors: Iterable[str], functions: Iterable[str]) -> set[_NodeKey]:
         names = filter(None, map(node_of, tensors))
         waiting = [*((_GRAPH, name) for name in names), *((name, _ALL_NODES) for name in functions)]
         reached = set(waiting)
@@ -174,7 +174,7 @@ class Program:
 
 
 def _key(scope: str | None, node: node_def_pb2.NodeDef) -> _NodeKey:
-    """Return the key of a node as in `Program.served`: its function, if it is in one."""
+    """Return the key of a node as in `Program.served_nodes`: its function, if it is in one."""
     return (_GRAPH, node.name) if scope is _GRAPH else (scope, _ALL_NODES)
 
 
@@ -287,14 +287,14 @@ def _operation_findings(program: Program) -> tuple[list[Finding], int]:
     """Return one finding per operation that is not in the list, and the number of operations checked."""
     faults: dict[str, str] = {}
     seen = 0
-    loaded = program.served | program.restoring
+    loaded = program.served_nodes | program.restoring_nodes
     for scope, nodes in program.scopes.items():
         for node in nodes:
             seen += 1
             if node.op in ALLOWED or node.op in FILE_INPUTS.keys() - SAVERS or node.op in program.functions:
                 continue
             # A loader restores; the saver's other operations would change files.
-            reached = program.served if node.op in FILE_INPUTS else loaded
+            reached = program.served_nodes if node.op in FILE_INPUTS else loaded
             if node.op in SAVERS and _key(scope, node) not in reached:
                 continue
             faults.setdefault(node.op, _where(scope, node))
@@ -315,7 +315,7 @@ def _file_findings(program: Program) -> list[Finding]:
     }
     own_names = {saver: {(_GRAPH, node_of(name)) for name in names} for saver, names in own_names.items()}
     # A loader does not know the assets while it restores either.
-    reached = {True: program.answering, False: program.answering | program.restoring}
+    reached = {True: program.answering_nodes, False: program.answering_nodes | program.restoring_nodes}
     # Names already traced to the model's own files are not traced again.
     traced: dict[bool, set[_NodeKey]] = {True: set(), False: set()}
     for scope, nodes in program.scopes.items():
@@ -381,7 +381,7 @@ def _assigned_sources(program: Program, handle: _NodeKey) -> list[_NodeKey]:
 def _argument_sources(program: Program, function: str, position: int) -> list[_NodeKey] | None:
     """Return the values of one argument of a function over all its calls; None where they cannot be determined."""
     graph = program.graph.object_graph_def
-    if function in program.exposed:
+    if function in program.exposed_functions:
         held = graph.concrete_functions
         bound = held[function].bound_inputs if function in held else ()
         slot = position - (len(program.arguments[function]) - len(bound))

@@ -62,13 +62,13 @@ def rehearse(model: str, use: dict | None = None) -> list[str]:
         except BaseException as error:
             return ["load", _fault(error)]
         prepare = _litert if os.path.isfile(model) else functools.partial(_program, use.get("signature") or SIGNATURE)
-        verdict = _rehearsed(lambda: prepare(loaded, model), use)
+        verdict = _call_verdict(lambda: prepare(loaded, model), use)
         if verdict[1] or not use.get("opener"):
             return verdict
-    return _rehearsed(lambda: _opened(model, use), use)
+    return _call_verdict(lambda: _open(model, use), use)
 
 
-def _rehearsed(prepare, use: dict) -> list[str]:
+def _call_verdict(prepare, use: dict) -> list[str]:
     try:
         _call(*prepare(), use)
     except BaseException as error:
@@ -86,7 +86,7 @@ def _is_keras(model: str) -> bool:
     return model.endswith(".keras")
 
 
-def _opened(model: str, use: dict):
+def _open(model: str, use: dict):
     """Return a function of examples, the shape of its input (None for any size) and the name of its dtype."""
     module, _, name = (use.get("opener") or "tfrobust.saving:rehearsed").partition(":")
     own_models.remember(model)  # this is its rehearsal

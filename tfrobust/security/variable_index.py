@@ -65,7 +65,7 @@ def fault(index: pathlib.Path) -> str:
         index: an existing file, of a SavedModel or of a checkpoint.
     """
     try:
-        variables, stored = _read(index)
+        variables, stored = _read_index(index)
     except (_DamagedIndexError, DecodeError, struct.error) as error:
         return f"{index.name} is damaged" + (f": {error}" if isinstance(error, _DamagedIndexError) else "")
     for needed in (
@@ -80,7 +80,7 @@ def fault(index: pathlib.Path) -> str:
     return ""
 
 
-def _read(index: pathlib.Path) -> tuple[list[_Variable], int]:
+def _read_index(index: pathlib.Path) -> tuple[list[_Variable], int]:
     """Return the variables in the order of the file, and the total size of the data files in bytes."""
     if index.stat().st_size > LARGEST_INDEX:
         raise _DamagedIndexError(f"it has more than {LARGEST_INDEX} bytes")

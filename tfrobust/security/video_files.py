@@ -67,12 +67,12 @@ def decoded(path: str, positions: np.ndarray) -> np.ndarray:
         if number >= max(numbers):
             break
     if last is None:
-        raise InputError(f"{_named(path)}: the video has no frame.")
+        raise InputError(f"{_file_name(path)}: the video has no frame.")
     if last[0] < max(numbers):
         pictures_by_number[last[0]] = last[1].to_ndarray(format="rgb24")
     pictures = [pictures_by_number[min(int(position), last[0])] for position in positions]
     if any(picture.shape != pictures[0].shape for picture in pictures):
-        raise InputError(f"{_named(path)}: the size of the frames changes within the video.")
+        raise InputError(f"{_file_name(path)}: the size of the frames changes within the video.")
     return np.stack(pictures)
 
 
@@ -90,7 +90,7 @@ def _opened(path: str):
     try:
         size = os.path.getsize(path)
         if size > LARGEST_FILE:
-            raise InputError(f"{_named(path)} has {size} bytes; videos are read up to {LARGEST_FILE}.")
+            raise InputError(f"{_file_name(path)} has {size} bytes; videos are read up to {LARGEST_FILE}.")
         with open(path, "rb") as file:
             kind = _container(file.read(_HEADER), path)
             file.seek(0)
@@ -98,18 +98,22 @@ def _opened(path: str):
             lenient = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
             with av.open(file, format=kind, **lenient) as container:
                 if not container.streams.video:
-                    raise InputError(f"{_named(path)} has no video stream.")
+                    raise InputError(f"{_file_name(path)} has no video stream.")
                 stream = container.streams.video[0]
                 context = stream.codec_context
                 if context.name not in CODECS:
-                    raise InputError(f"{_named(path)}: the codec is {context.name}; it is one of {', '.join(CODECS)}.")
+                    raise InputError(
+                        f"{_file_name(path)}: the codec is {context.name}; it is one of {', '.join(CODECS)}."
+                    )
                 context.thread_count = 1  # videos are decoded in parallel, not frames
                 context.options = {"max_pixels": str(LARGEST_FRAME)}
                 yield container, stream
     except InputError:
         raise
     except (av.FFmpegError, OSError) as error:
-        raise InputError(f"{_named(path)} cannot be decoded as a video: {shown(error.strerror or error)}.") from error
+        raise InputError(
+            f"{_file_name(path)} cannot be decoded as a video: {shown(error.strerror or error)}."
+        ) from error
 
 
 def _container(head: bytes, path: str) -> str:
@@ -119,12 +123,12 @@ def _container(head: bytes, path: str) -> str:
         return "mov"
     if head[:4] == b"\x1a\x45\xdf\xa3":
         return "matroska"
-    raise InputError(f"{_named(path)} is no AVI, MP4, MOV, Matroska or WebM video.")
+    raise InputError(f"{_file_name(path)} is no AVI, MP4, MOV, Matroska or WebM video.")
 
 
 def _at_most(count: int, path: str) -> int:
     if count > MOST_FRAMES:
-        raise InputError(f"{_named(path)} has more than {MOST_FRAMES} frames; cut it into shorter videos.")
+        raise InputError(f"{_file_name(path)} has more than {MOST_FRAMES} frames; cut it into shorter videos.")
     return count
 
 
@@ -141,5 +145,5 @@ def library():
     return av
 
 
-def _named(path: str) -> str:
+def _file_name(path: str) -> str:
     return shown(os.path.basename(path))

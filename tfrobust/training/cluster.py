@@ -66,7 +66,7 @@ def join() -> tf.distribute.Strategy:
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
-def joined() -> bool:
+def has_joined() -> bool:
     """Return True after `join`: TensorFlow's shutdown then waits for the other workers, forever if they are gone."""
     return _joined.is_set()
 

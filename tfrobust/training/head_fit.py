@@ -25,7 +25,7 @@ def refuse_method(method: keras.Model) -> None:
     raise InputError(f"{head} is fitted to clean features at once; METHOD is @Supervised then, not {wrong}.")
 
 
-def unused(head: keras.layers.Layer, *, epochs: int, **parts) -> str:
+def unused_settings(head: keras.layers.Layer, *, epochs: int, **parts) -> str:
     """Describe in one line what a head that is fitted at once does not use; "" if nothing was requested.
 
     Args:

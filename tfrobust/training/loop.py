@@ -138,7 +138,7 @@ class Loop:
         last = self.epochs * self.steps_per_epoch
         started_at = saved_at = time.monotonic()
         train = self._train_function()
-        iterator = iter(self._distributed(step)) if step < last and not state["stopped"] else None
+        iterator = iter(self._distributed_batches(step)) if step < last and not state["stopped"] else None
         logs, first = {}, step
 
         def remember():
@@ -180,7 +180,7 @@ class Loop:
 
     def _report_phases(self, step_seconds: list[float]) -> None:
         """Print and write the time that the traced steps spent in each phase."""
-        batch = next(iter(self._distributed(0)))
+        batch = next(iter(self._distributed_batches(0)))
         median = statistics.median(step_seconds)
         phases = observability.measure_phases(self.method, self.strategy, batch, median)
         for name, seconds in phases.items():
@@ -198,7 +198,7 @@ class Loop:
 
         return train
 
-    def _distributed(self, step: int):
+    def _distributed_batches(self, step: int):
         """Distribute the batches from a step on. Each worker makes only its own rows: TensorFlow would make all."""
         strategy, worker = self.strategy, cluster.this_worker(self.strategy)
         if strategy.num_replicas_in_sync == 1:

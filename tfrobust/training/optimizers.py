@@ -38,10 +38,10 @@ class _LayerWise(keras.optimizers.Optimizer):
     def build(self, var_list):
         if not self.built:
             # By position, because under TensorFlow `update_step` receives variables without a path.
-            self._adapted = [not self._excluded(variable) for variable in var_list]
+            self._adapted = [not self._is_excluded(variable) for variable in var_list]
         super().build(var_list)
 
-    def _excluded(self, variable) -> bool:
+    def _is_excluded(self, variable) -> bool:
         patterns = EXCLUDED if self.exclude is None else self.exclude
         # Other models may name their normalization layers differently, but their variables still have rank 1.
         vector = self.exclude is None and len(variable.shape) <= 1

@@ -177,7 +177,7 @@ def foolbox_pgd(task: Task):
     import foolbox
 
     model, settings = model_of(task), task.settings
-    wrapped = foolbox.TensorFlowModel(compiled(model), bounds=(0, 1), device="/CPU:0")
+    wrapped = foolbox.TensorFlowModel(compiled_model(model), bounds=(0, 1), device="/CPU:0")
     attack = foolbox.attacks.LinfPGD(abs_stepsize=settings["step_size"], steps=settings["steps"])
     batches = [(tf.constant(task.images[rows]), tf.constant(task.labels[rows])) for rows in task.batches()]
 
@@ -194,7 +194,7 @@ def art_pgd(task: Task):
 
     model, settings = model_of(task), task.settings
     classifier = TensorFlowV2Classifier(
-        compiled(model),
+        compiled_model(model),
         nb_classes=task.logits.shape[1],
         input_shape=task.images.shape[1:],
         loss_object=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -217,7 +217,7 @@ def art_pgd(task: Task):
     )
 
 
-def compiled(model: keras.Model):
+def compiled_model(model: keras.Model):
     """Compile the model to a graph function: these libraries would call it eagerly, which costs some per cent."""
     return tf.function(lambda images, training=False: model(images, training=False), autograph=False)
 

@@ -24,7 +24,7 @@ def random_vit(settings: dict) -> Task:
     images = np.random.default_rng(0).random((settings["batch"], *shape), np.float32)
     logits = head(encoder(images)).numpy()
     labels = np.arange(len(images)) % CLASSES
-    weights = {name: variable.numpy() for name, variable in named(encoder, head).items()}
+    weights = {name: variable.numpy() for name, variable in named_variables(encoder, head).items()}
     settings = {name: value for name, value in settings.items() if name != "network"}
     return Task(network, images, labels, logits, weights, settings | {"heads": arguments["heads"]})
 
@@ -38,7 +38,7 @@ def build(network: str) -> tuple[ViT, LinearHead]:
     return encoder, head
 
 
-def named(encoder: ViT, head: LinearHead) -> dict[str, keras.Variable]:
+def named_variables(encoder: ViT, head: LinearHead) -> dict[str, keras.Variable]:
     """Return 'place/name' -> variable; the places are "tokens", the parts of each block, "norm" and "head"."""
     layers = {"tokens": encoder.tokens, "norm": encoder.neck[0], "head": head}
     for number, stage in enumerate(encoder.stage_layers):
@@ -54,7 +54,7 @@ def own_passes(task: Task):
     tf.config.threading.set_intra_op_parallelism_threads(task.settings["threads"])
     tf.config.threading.set_inter_op_parallelism_threads(task.settings["threads"])
     encoder, head = build(task.network)
-    for name, variable in named(encoder, head).items():
+    for name, variable in named_variables(encoder, head).items():
         variable.assign(task.weights[name])
     images, labels = tf.constant(task.images), tf.constant(task.labels)
 

@@ -27,7 +27,7 @@ def tables(results: list[dict], reference: str) -> str:
     count = {method: sum(len(by_run[method, fold]["outcomes"][CLEAN]) for fold in fits[method]) for method in methods}
     lines = row("accuracy, %", "images", *columns, "training, s") + row("---", *["---:"] * (len(columns) + 2))
     for method in methods:
-        cells = [share(pooled(by_run, method, fits[method], name)) for name in columns]
+        cells = [share(pooled_outcomes(by_run, method, fits[method], name)) for name in columns]
         seconds = statistics.median(by_run[method, fold]["seconds"]["training"] for fold in fits[method])
         lines += row(method, str(count[method]), *cells, f"{seconds:.0f}")
     if reference in methods and len(methods) > 1:
@@ -38,7 +38,8 @@ def tables(results: list[dict], reference: str) -> str:
             shared = [fold for fold in fits[method] if comparable(by_run, method, reference, fold)]
             if method != reference and shared:
                 cells = [
-                    difference(*(pooled(by_run, m, shared, name) for m in (method, reference))) for name in columns
+                    difference(*(pooled_outcomes(by_run, m, shared, name) for m in (method, reference)))
+                    for name in columns
                 ]
                 lines += row(method, str(sum(len(by_run[method, fold]["outcomes"][CLEAN]) for fold in shared)), *cells)
     if any(result.get("values") for result in results):
@@ -76,7 +77,7 @@ def over_folds(spread: groups.Spread, signed: bool) -> str:
     return f"**{text}**" if signed and (spread.low > 0 or spread.high < 0) else text
 
 
-def pooled(by_run: dict, method: str, folds: list[int], name: str) -> list[int]:
+def pooled_outcomes(by_run: dict, method: str, folds: list[int], name: str) -> list[int]:
     """Concatenate the outcomes of some folds, 0 or 1 per image."""
     return [int(digit) for fold in folds for digit in by_run[method, fold]["outcomes"].get(name, "")]
 

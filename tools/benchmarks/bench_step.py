@@ -113,7 +113,7 @@ class Timing:
         wall, processor = self.ratios
         return (
             self.method,
-            sized(self.images),
+            shape_text(self.images),
             f"{step:.1f}",
             f"{bound:.1f}",
             f"{wall:.3f}",
@@ -171,11 +171,11 @@ def train_some(method, images, labels, steps: int, callbacks=(), dataset=None) -
 
     traces, plain = [], method.train_step
 
-    def counted(data):
+    def counted_step(data):
         traces.append(1)
         return plain(data)
 
-    method.train_step = counted
+    method.train_step = counted_step
     views = stand_ins(method, images) if method.host_view_names else {}  # those of the input pipeline are given
     batch = Batch(images, labels, tf.range(len(labels), dtype=tf.int64), views)
     dataset = tf.data.Dataset.from_tensors(batch).repeat() if dataset is None else dataset
@@ -277,7 +277,15 @@ def pipeline_part(flags: argparse.Namespace) -> bool:
             verdict = "ok" if wait < LARGEST_WAIT * step else f"above {LARGEST_WAIT:.0%}"
             times = [f"{1000 * value:.1f}" for value in (step, wait, batch)]
             rows.append(
-                (name, sized(images.shape[1:]), *times[:2], f"{wait / step:.1%}", times[2], str(flags.rounds), verdict)
+                (
+                    name,
+                    shape_text(images.shape[1:]),
+                    *times[:2],
+                    f"{wait / step:.1%}",
+                    times[2],
+                    str(flags.rounds),
+                    verdict,
+                )
             )
             good &= verdict == "ok" or encoder in SMALL
         print(f"\nWaiting for the input pipeline on {encoder}, batch {flags.batch}; means, milliseconds")
@@ -317,8 +325,8 @@ def start_part(flags: argparse.Namespace) -> bool:
     """Print the time of `--help`, the imports and the way to the first step; return True if `--help` is quick."""
     steps = {
         "--help": lambda: seconds(lambda: python("-m", "tfrobust.train", "--help")),
-        "import tensorflow, keras": lambda: imported("tensorflow, keras"),
-        "import tfrobust.runs.experiment": lambda: imported("tfrobust.runs.experiment"),
+        "import tensorflow, keras": lambda: import_seconds("tensorflow, keras"),
+        "import tfrobust.runs.experiment": lambda: import_seconds("tfrobust.runs.experiment"),
     }
     taken = {name: [] for name in [*steps, "command to first training step", "  of it, the first step"]}
     for number in range(flags.start_rounds):
@@ -337,7 +345,7 @@ def start_part(flags: argparse.Namespace) -> bool:
     return medians["--help"] < 1.0
 
 
-def imported(modules: str) -> float:
+def import_seconds(modules: str) -> float:
     """Return the seconds of an import, measured in the process, so that its start and end are not counted."""
     clock = "time.perf_counter()"
     return float(python("-c", f"import time; began = {clock}; import {modules}; print({clock} - began)"))
@@ -397,7 +405,7 @@ def table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def sized(shape) -> str:
+def shape_text(shape) -> str:
     """Format an image's shape as 32x32x3."""
     return "x".join(map(str, shape))
 

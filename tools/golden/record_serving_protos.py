@@ -24,7 +24,7 @@ FILES = (
 )
 
 
-def imported(*roots) -> descriptor_pb2.FileDescriptorSet:
+def descriptors_of(*roots) -> descriptor_pb2.FileDescriptorSet:
     """Return the descriptors of files and of all that they import, each after its dependencies."""
     protos = {}
 
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     from google.protobuf import wrappers_pb2
     from tensorflow.core.protobuf import config_pb2, named_tensor_pb2
 
-    descriptors = imported(wrappers_pb2.DESCRIPTOR, config_pb2.DESCRIPTOR, named_tensor_pb2.DESCRIPTOR)
+    descriptors = descriptors_of(wrappers_pb2.DESCRIPTOR, config_pb2.DESCRIPTOR, named_tensor_pb2.DESCRIPTOR)
     with tempfile.NamedTemporaryFile(suffix=".binpb") as file:
         file.write(descriptors.SerializeToString())
         file.flush()

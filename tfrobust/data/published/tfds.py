@@ -48,7 +48,7 @@ class CorruptedTensorFlowDatasets(CorruptedImages):
         builder, _, _, label_key = first
         where = shorten(builder.data_path)
         stream = _stream(first).map(lambda example: example[label_key]).batch(1024)
-        labels = np.concatenate(list(_guarded(stream, where)))
+        labels = np.concatenate(list(_read_stream(stream, where)))
         labels = check_labels(labels, len(labels), target.class_count, where)
         for folder, configuration in zip(folders.values(), opened.values(), strict=True):
             if _size(configuration) != len(labels):
@@ -111,7 +111,7 @@ def _batches(
         deterministic=True,
     )
     done = 0
-    for images, batch_labels in _guarded(stream.batch(size), where):
+    for images, batch_labels in _read_stream(stream.batch(size), where):
         if not np.array_equal(batch_labels, labels[positions[done : done + len(batch_labels)]]):
             raise InputError(f"{where} has other images, or another order, than the first configuration that was read.")
         done += len(batch_labels)
@@ -120,7 +120,7 @@ def _batches(
         raise InputError(f"{where} ends after {done} of {len(positions)} images.")
 
 
-def _guarded(stream: tf.data.Dataset, where: str) -> Iterator:
+def _read_stream(stream: tf.data.Dataset, where: str) -> Iterator:
     try:
         yield from stream.as_numpy_iterator()
     except tf.errors.OpError as error:

@@ -122,7 +122,7 @@ def _folder_files(folder: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
     for directory, present in _places(folder):
         layout = _find_layout(present)
         if layout is not None:
-            return layout, {name: read_bounded(directory / name, LARGEST_FILE) for name in _needed(layout)}
+            return layout, {name: read_bounded(directory / name, LARGEST_FILE) for name in _file_names(layout)}
     raise DataNotFoundError(_incomplete(folder))
 
 
@@ -131,7 +131,7 @@ def _archive_files(path: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
         layout = _find_layout(present)
         if layout is None:
             raise InputError(_incomplete(path))
-        return _needed(layout)
+        return _file_names(layout)
 
     try:
         files = archives.read_tar(path, needed_members)
@@ -140,12 +140,12 @@ def _archive_files(path: pathlib.Path) -> tuple[_Layout, dict[str, bytes]]:
     return _find_layout(set(files)), files
 
 
-def _needed(layout: _Layout) -> tuple[str, ...]:
+def _file_names(layout: _Layout) -> tuple[str, ...]:
     return (*layout.train, layout.test, layout.classes)
 
 
 def _find_layout(present: set[str]) -> _Layout | None:
-    return next((layout for layout in _LAYOUTS if present.issuperset(_needed(layout))), None)
+    return next((layout for layout in _LAYOUTS if present.issuperset(_file_names(layout))), None)
 
 
 def _incomplete(path) -> str:

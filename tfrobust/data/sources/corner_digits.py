@@ -94,10 +94,10 @@ class CornerDigits(Source):
         check_generated(count, (self.canvas, self.canvas), "CornerDigits")
         for name in ("validation", "test"):
             splits[name] = (getattr(digits, name), [self.balanced] * len(names))
-        composed = (self._composed(name, *split) for name, split in splits.items())
+        composed = (self._composed_examples(name, *split) for name, split in splits.items())
         return Dataset(f"corner digits from {digits.name}", names, *composed)
 
-    def _composed(self, name: str, examples: Examples, counts: list[int]) -> Examples:
+    def _composed_examples(self, name: str, examples: Examples, counts: list[int]) -> Examples:
         """Compose counts[k] images of each class k from the examples of one split; return no images if it is empty."""
         if not len(examples):
             return ArrayExamples(np.zeros([0, self.canvas, self.canvas, 1], np.float32), np.zeros([0], np.int32))

@@ -95,7 +95,7 @@ class ImageFolder(Source):
         self, root: pathlib.Path, folders: dict[str, pathlib.Path], class_names: tuple[str, ...]
     ) -> tuple[dict[str, FileExamples], str]:
         """Verify the files; return the splits, and the note on what happens to the images."""
-        listed = {split: _listed(folder, class_names, self.groups) for split, folder in folders.items()}
+        listed = {split: _labels_by_path(folder, class_names, self.groups) for split, folder in folders.items()}
         paths = [path for labels in listed.values() for path in labels]
         shape, sizes, bad = self.image_shape, None, set()
         if self.verify:
@@ -120,7 +120,7 @@ class ImageFolder(Source):
         skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
         lying = 0 if sizes is None else int(np.sum(sizes[:, 3] != 1))
         skipped += f"; {lying:,} turned upright as their EXIF orientation says" if lying else ""
-        return splits, f"{shorten(root, 60)}: {_fitted(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
+        return splits, f"{shorten(root, 60)}: {_resizing_note(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
 
 
 def _group(path: str, folder: pathlib.Path) -> str:
@@ -129,7 +129,7 @@ def _group(path: str, folder: pathlib.Path) -> str:
     return groups[0] if groups else "none"
 
 
-def _listed(folder: pathlib.Path, class_names: tuple[str, ...], grouped: bool) -> dict[str, int]:
+def _labels_by_path(folder: pathlib.Path, class_names: tuple[str, ...], grouped: bool) -> dict[str, int]:
     """Return the label of each image file in the class folders."""
     unknown = sorted(set(_folders(folder)) - set(class_names))
     if unknown:
@@ -153,7 +153,7 @@ def _common_shape(sizes: np.ndarray, root: pathlib.Path) -> tuple[int, int, int]
     """Return the shape of images that all have one size, of those that `examine` returns."""
     if len(np.unique(sizes[:, :2], axis=0)) > 1 or sizes[0, :2].max() > LARGEST_SIDE:
         raise InputError(
-            f"{shorten(root, 60)}: {_counted(len(sizes), sizes)}; set the size for the model, such as "
+            f"{shorten(root, 60)}: {_count_and_sizes(len(sizes), sizes)}; set the size for the model, such as "
             '--gin_param="ImageFolder.image_shape=(32,32,3)", and how to fit them: ImageFolder.fit is '
             f"{', '.join(map(repr, FITS[:-1]))} or {FITS[-1]!r}."
         )
@@ -161,7 +161,7 @@ def _common_shape(sizes: np.ndarray, root: pathlib.Path) -> tuple[int, int, int]
     return height, width, int(sizes[:, 2].max())
 
 
-def _counted(count: int, sizes: np.ndarray | None) -> str:
+def _count_and_sizes(count: int, sizes: np.ndarray | None) -> str:
     if sizes is None:
         return f"{count:,} images"
     different = np.unique(sizes[:, :2], axis=0)
@@ -172,13 +172,14 @@ def _counted(count: int, sizes: np.ndarray | None) -> str:
     return f"{count:,} images of {len(different)} sizes, {few[0]} to {few[1]} (height x width)"
 
 
-def _fitted(count: int, sizes: np.ndarray | None, shape: tuple[int, int, int], fit: int | str) -> str:
+def _resizing_note(count: int, sizes: np.ndarray | None, shape: tuple[int, int, int], fit: int | str) -> str:
     """Describe in words what `decode_image` does to the images."""
     target = f"{shape[0]}x{shape[1]} in {'gray' if shape[2] == 1 else 'color'}"
     if sizes is not None and fit in FITS and np.all(sizes[:, :2] == shape[:2]):
-        return f"{_counted(count, sizes)}, read as {target}"
+        return f"{_count_and_sizes(count, sizes)}, read as {target}"
     done = {"stretch": "stretched", "crop": "resized and cropped", "pad": "resized and padded"}
-    return f"{_counted(count, sizes)}, {done.get(fit, f'resized to a shorter side of {fit} and cropped')} to {target}"
+    change = done.get(fit, f"resized to a shorter side of {fit} and cropped")
+    return f"{_count_and_sizes(count, sizes)}, {change} to {target}"
 
 
 def _split_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:

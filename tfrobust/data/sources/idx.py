@@ -128,7 +128,7 @@ class PublishedIdx(Idx):
             if all(self._file(folder, split, kind) for split in _SPLITS for kind in _KINDS):
                 return self.load_folder(folder, self.keras_name, self.class_names)
         if self.download:
-            return self.assemble_arrays(self._fetched(), self.keras_name, self.class_names)
+            return self.assemble_arrays(self._load_from_keras(), self.keras_name, self.class_names)
         kind = type(self).__name__
         raise DataNotFoundError(
             f"{self.title} is not on this machine: {self.package}set {kind}.download = True (Keras fetches it; "
@@ -139,7 +139,7 @@ class PublishedIdx(Idx):
         cache = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
         return [cache / "datasets" / self.keras_name.replace("_", "-"), *map(pathlib.Path, self.folders)]
 
-    def _fetched(self):
+    def _load_from_keras(self):
         cached = self._usual_folders()[0].with_name(f"{self.keras_name}.npz")
         if not cached.is_file():
             outside.require_download(f"the data set {self.title} ({type(self).__name__}.download = True)")

@@ -91,18 +91,18 @@ class MovingDigits(Source):
         count = sum(number * len(getattr(still, split)) for split, number in counts.items())
         check_generated(count, (self.frames, self.side, self.side, still.image_shape[2]), "MovingDigits")
         moved_splits = (
-            self._moved(name, getattr(still, name), still.class_count, count) for name, count in counts.items()
+            self._moving_clips(name, getattr(still, name), still.class_count, count) for name, count in counts.items()
         )
         return Dataset(f"moving {still.name}", names, *moved_splits)
 
-    def _moved(self, name: str, examples: Examples, class_count: int, per_image: int) -> Examples:
+    def _moving_clips(self, name: str, examples: Examples, class_count: int, per_image: int) -> Examples:
         """Make `per_image` clips of each image of one split."""
         count = len(examples)
         if not count:
             shape = [0, self.frames, self.side, self.side, examples.image_shape[2]]
             return ArrayExamples(np.zeros(shape, np.float32), np.zeros([0], np.int32))
         images, digits = examples.arrays()
-        motions = _balanced(digits, self.motions, self.split_seed)
+        motions = _balanced_motions(digits, self.motions, self.split_seed)
         motions = np.concatenate([(motions + number) % self.motions for number in range(per_image)])
         words = np.random.PCG64([self.split_seed, zlib.crc32(f"moving digits, {name}".encode())])
         starts = (words.random_raw(2 * len(motions)) % self.side).reshape(
@@ -137,7 +137,7 @@ def moved(images: np.ndarray, motions: np.ndarray, starts: np.ndarray, frames: i
     return clips
 
 
-def _balanced(digits: np.ndarray, motions: int, seed: int) -> np.ndarray:
+def _balanced_motions(digits: np.ndarray, motions: int, seed: int) -> np.ndarray:
     """Assign a motion to each image, equally often within each digit."""
     if len(digits) < motions:
         raise InputError(f"MovingDigits.motions is {motions}, but a split has only {len(digits)} images.")

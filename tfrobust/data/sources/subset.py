@@ -38,7 +38,7 @@ class ClassSubset(Source):
         number[list(classes)] = np.arange(len(classes))
         names = tuple(dataset.class_names[class_id] for class_id in classes)
         before = (dataset.train, dataset.validation, dataset.test)
-        splits = [_chosen(examples, number) for examples in before]
+        splits = [_relabelled_examples(examples, number) for examples in before]
         count = sum(map(len, before)) - sum(map(len, splits))
         note = "; ".join(
             filter(None, [dataset.note, f"left out: {count:,} examples of other classes" if count else ""])
@@ -46,7 +46,7 @@ class ClassSubset(Source):
         return Dataset(f"{dataset.name} of {len(classes)} classes", names, *splits, dataset.vocabulary, note)
 
 
-def _chosen(examples: Examples, number: np.ndarray) -> Examples:
+def _relabelled_examples(examples: Examples, number: np.ndarray) -> Examples:
     """Keep the examples whose class has a new number >= 0, and relabel them."""
     chosen = examples.take(np.flatnonzero(number[examples.labels] >= 0))
     chosen.labels = number[chosen.labels]

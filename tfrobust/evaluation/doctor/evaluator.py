@@ -22,7 +22,7 @@ from tfrobust.evaluation.doctor import pixels as doctor_pixels
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
-from tfrobust.evaluation.engine.searching import attacked, search
+from tfrobust.evaluation.engine.searching import attack_result, search
 from tfrobust.structs import Finding
 
 # With fewer steps an attack is not a search.
@@ -156,7 +156,7 @@ def still_correct(setting: Setting, attack: Attack, epsilon: float, limit: int) 
     if epsilon == 0:
         return setting.clean_correct[positions]
     if epsilon == attack.threat.epsilon:
-        return ~np.asarray(attacked(setting, attack, limit)[1].success)
+        return ~np.asarray(attack_result(setting, attack, limit)[1].success)
     return ~search(setting, attack.with_epsilon(epsilon), positions).success
 
 
@@ -178,7 +178,7 @@ def check_monotone(setting: Setting, attack: Attack, factors: tuple[float, ...],
 
 def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
     """Check that the saved adversarial images lie in the threat set and are misclassified when predicted again."""
-    positions, result = attacked(setting, attack, limit)
+    positions, result = attack_result(setting, attack, limit)
     images, threat = np.asarray(result.adversarial), attack.threat
     fooled = ~are_correct(setting.predict(images), setting.labels[positions])
     differ = int(np.sum(fooled != np.asarray(result.success)))
@@ -197,7 +197,7 @@ def check_repredict(setting: Setting, attack: Attack, limit: int) -> Finding:
 
 def check_rounding(setting: Setting, attack: Attack, limit: int) -> Finding:
     """Check that the saved adversarial images are still misclassified as 8-bit images."""
-    positions, result = attacked(setting, attack, limit)
+    positions, result = attack_result(setting, attack, limit)
     images, labels = np.asarray(result.adversarial), setting.labels[positions]
     caused = setting.clean_correct[positions] & ~are_correct(setting.predict(images), labels)
     if not caused.any():
@@ -223,7 +223,7 @@ def check_surrogate(setting: Setting, attack: Attack, limit: int) -> Finding | N
     surrogate = setting.predictor.surrogate
     if surrogate is None or attack.members or not attack.needs_gradient:
         return None
-    positions, result = attacked(setting, attack, limit)
+    positions, result = attack_result(setting, attack, limit)
     direct, transferred = ~np.asarray(result.success), ~search(setting, Transfer(attack), positions).success
     apart = [int(np.sum(robust & ~elsewhere)) for robust, elsewhere in ((transferred, direct), (direct, transferred))]
     shares = [count / len(positions) for count in apart]
@@ -254,7 +254,8 @@ def check_equal_threat(setting: Setting, attack: Attack) -> Finding | None:
     if not names:
         return None
     differing = ", ".join(
-        f"{name} {_shown(expected.get(name))} against {_shown(facts.get(name))}" for name in dict.fromkeys(names)
+        f"{name} {_value_text(expected.get(name))} against {_value_text(facts.get(name))}"
+        for name in dict.fromkeys(names)
     )
     evidence = f"Training and evaluation attack within different threat models: {differing}."
     remedy = (
@@ -270,7 +271,7 @@ def _alike(first, second) -> bool:
     return first == second
 
 
-def _shown(value) -> str:
+def _value_text(value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -230,10 +230,10 @@ def train_surrogate(setting: Setting, steps: int) -> Setting:
     Returns:
         The same setting with the network as its predictor.
     """
-    return setting.cached(f"surrogate {steps}", lambda: _trained(setting, steps))
+    return setting.cached(f"surrogate {steps}", lambda: _train_surrogate(setting, steps))
 
 
-def _trained(setting: Setting, steps: int) -> Setting:
+def _train_surrogate(setting: Setting, steps: int) -> Setting:
     if setting.train_images is not None and len(setting.train_images):
         images, labels = np.asarray(setting.train_images), np.asarray(setting.train_labels)
     else:

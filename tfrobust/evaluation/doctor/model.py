@@ -159,7 +159,7 @@ def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
     gradient of pure noise is better for half of the images. The result is None if no image has a gradient to follow:
     `gradients` reports that.
     """
-    positions = _probed(setting)
+    positions = _probe_positions(setting)
     images, labels = tf.constant(setting.images[positions]), setting.labels[positions]
     gradient = tf.reshape(tf.constant(np.nan_to_num(gradients(setting).rows)), images.shape)
     key = randomness.make_key(setting.seed, "evaluation", "ascent")
@@ -190,7 +190,7 @@ def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.logaddexp(0, largest + np.log(np.exp(gaps - largest[:, None]).sum(axis=1)))
 
 
-def _probed(setting: Setting) -> np.ndarray:
+def _probe_positions(setting: Setting) -> np.ndarray:
     """Return the positions of the images at which gradients are examined; int64 [m]."""
     correct = np.flatnonzero(setting.clean_correct)
     chosen = correct if len(correct) else np.arange(len(setting.images))
@@ -200,7 +200,7 @@ def _probed(setting: Setting) -> np.ndarray:
 def _gradients(setting: Setting) -> Gradients | str:
     if not setting.predictor.differentiable:
         return setting.predictor.no_gradient or f"{setting.predictor.name} has none"
-    positions = _probed(setting)
+    positions = _probe_positions(setting)
     return Gradients(*(_input_gradient(setting, positions) for _ in range(2)))
 
 

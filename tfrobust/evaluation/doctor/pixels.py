@@ -85,7 +85,7 @@ def refuse_other_range(setting: Setting) -> None:
         raise InputError(
             f"{setting.predictor.name} expects pixels in {best.name}: of {count} images it classifies "
             f"{comparison.unit_correct.mean():.0%} correctly in [0, 1], and {comparison.correct.mean():.0%} in "
-            f"{best.name}. {_wrapped(setting, best)}"
+            f"{best.name}. {_wrapping_advice(setting, best)}"
         )
 
 
@@ -113,7 +113,7 @@ def check_pixel_range(setting: Setting) -> Finding:
     if comparison.is_clear or comparison.is_better and at_chance:
         verdict = "fail"
     remedy = (
-        f"The model seems to be made for pixels in {best.name}. {_wrapped(setting, best)} For an encoder, "
+        f"The model seems to be made for pixels in {best.name}. {_wrapping_advice(setting, best)} For an encoder, "
         "robust.models.Backbone(pixel_range=...) converts the pixels."
     )
     return Finding("pixel_range", verdict, evidence, remedy)
@@ -126,10 +126,10 @@ def chance(setting: Setting) -> float:
 
 def compare_ranges(setting: Setting) -> Comparison:
     """Return the accuracy of some images in [0, 1] and in the best of the other ranges; computed once per setting."""
-    return setting.cached("pixel ranges", lambda: _compared(setting))
+    return setting.cached("pixel ranges", lambda: _compute_comparison(setting))
 
 
-def _compared(setting: Setting) -> Comparison:
+def _compute_comparison(setting: Setting) -> Comparison:
     chosen = setting.subset(_PREDICTED)
     images, labels = setting.images[chosen], setting.labels[chosen]
 
@@ -195,21 +195,21 @@ def _ranges(images: np.ndarray) -> list[PixelRange]:
         scaled = [
             PixelRange("[0, 1] as BGR", lambda x: x[..., ::-1], "images[..., ::-1]"),
             scaled[0],
-            _standardized("units of ImageNet's mean and standard deviation", _IMAGENET_MEAN, _IMAGENET_STD),
+            _standardized_range("units of ImageNet's mean and standard deviation", _IMAGENET_MEAN, _IMAGENET_STD),
             scaled[1],
             PixelRange("[0, 255] as BGR minus ImageNet's mean", lambda x: 255 * x[..., ::-1] - _CAFFE_MEAN, caffe),
         ]
-    return [*scaled, _standardized("units of the data's mean and standard deviation", mean, std)]
+    return [*scaled, _standardized_range("units of the data's mean and standard deviation", mean, std)]
 
 
-def _standardized(name: str, mean, std) -> PixelRange:
+def _standardized_range(name: str, mean, std) -> PixelRange:
     mean, std = np.float32(mean), np.float32(std)
     texts = ([float(f"{value:.3g}") for value in values] for values in (mean, std**2))
     code = "keras.layers.Normalization(mean={}, variance={})".format(*texts)
     return PixelRange(name, lambda x: (x - mean) / std, code)
 
 
-def _wrapped(setting: Setting, pixel_range: PixelRange) -> str:
+def _wrapping_advice(setting: Setting, pixel_range: PixelRange) -> str:
     bounds, wrap = pixel_range.bounds, "Wrap it"
     if bounds:
         wrap = f"Pass bounds=({bounds}) (in the command --bounds={bounds.replace(' ', '')})"

@@ -132,9 +132,9 @@ class Setting:
     _cache: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        images, labels = self._checked(self.images, self.labels)
+        images, labels = self._checked_pair(self.images, self.labels)
         if self.has_validation:
-            for name, value in zip(_VALIDATION, self._checked(*map(vars(self).get, _VALIDATION)), strict=True):
+            for name, value in zip(_VALIDATION, self._checked_pair(*map(vars(self).get, _VALIDATION)), strict=True):
                 object.__setattr__(self, name, value)
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
@@ -147,7 +147,7 @@ class Setting:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "predictor", self.predictor.as_logits(images, self.batch_size))
 
-    def _checked(self, images, labels) -> tuple[np.ndarray, np.ndarray]:
+    def _checked_pair(self, images, labels) -> tuple[np.ndarray, np.ndarray]:
         images, labels = checked_examples(images, labels, self.predictor)
         # As the model stores them, so that epsilon is measured between what it sees.
         return self.predictor.onto_grid(images), labels

@@ -90,7 +90,7 @@ class File:
 
     def _run(self, stored: np.ndarray, tensor: int) -> np.ndarray:
         with self._lock:
-            interpreter = self._interpreters.pop(stored.shape, None) or self._prepared(stored.shape)
+            interpreter = self._interpreters.pop(stored.shape, None) or self._prepared_interpreter(stored.shape)
             self._interpreters[stored.shape] = interpreter  # the most recent one is the last
             if len(self._interpreters) > _INTERPRETERS:
                 del self._interpreters[next(iter(self._interpreters))]
@@ -98,7 +98,7 @@ class File:
             interpreter.invoke()
             return interpreter.get_tensor(tensor)
 
-    def _prepared(self, shape: tuple[int, ...]):
+    def _prepared_interpreter(self, shape: tuple[int, ...]):
         interpreter = self._interpreter(model_content=self._content)
         if not self.graph.fixed_batch or None in self.image_shape:
             interpreter.resize_tensor_input(self._input, shape)
@@ -135,7 +135,7 @@ class Logits:
         except UncoveredError as error:
             self._copy, self.fault = None, f"its differentiable copy does not cover {error}"
         else:
-            self.fault = self._compared()
+            self.fault = self._copy_fault()
 
     def _require_logits(self) -> None:
         gray = np.full([2, *(size or _PROBE_SIZE for size in self._file.image_shape)], 0.5, np.float32)
@@ -153,11 +153,11 @@ class Logits:
         """Return the logits, float32 [b, k], of images float32 [b, h, w, c]."""
         return self._differentiable(images) if not self.fault else self._forward(images)
 
-    def dequantized(self, images: tf.Tensor) -> tf.Tensor:
+    def dequantized_logits(self, images: tf.Tensor) -> tf.Tensor:
         """Return the logits of the copy without rounding: a float model with the file's weights."""
         return self._copy(images, rounding=False)
 
-    def copied(self, images: tf.Tensor) -> tf.Tensor:
+    def copied_logits(self, images: tf.Tensor) -> tf.Tensor:
         """Return the logits of the copy, rounded as in the file."""
         return self._copy(images)
 
@@ -182,7 +182,7 @@ class Logits:
         logits = tf.math.log(tf.maximum(values, self._smallest))
         return logits - tf.math.log(tf.maximum(1.0 - values, self._smallest)) if self.inverse == "sigmoid" else logits
 
-    def _compared(self) -> str:
+    def _copy_fault(self) -> str:
         """Return why the copy must not be used: it fails, or differs from the file by more than rounding."""
         shape = [size or _PROBE_SIZE for size in self._file.image_shape]
         images = np.random.default_rng(0).uniform(size=[_PROBES, *shape]).astype(np.float32)

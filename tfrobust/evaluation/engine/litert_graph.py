@@ -128,7 +128,7 @@ class Graph:
         model = schema.ModelT.InitFromPackedBuf(content, 0)
         subgraph = model.subgraphs[0]
         self.tensors = [_tensor(packed, model.buffers) for packed in subgraph.tensors]
-        self.inputs, self.outputs = self._named(model, subgraph)
+        self.inputs, self.outputs = self._inputs_and_outputs(model, subgraph)
         codes = [_NAMES.get(max(code.builtinCode, code.deprecatedBuiltinCode)) for code in model.operatorCodes]
         batch = self.fixed_batch
         self.operators = [
@@ -166,7 +166,7 @@ class Graph:
             operator = self._makers.get(operator.inputs[0])
         return operator
 
-    def needed(self, position: int) -> Iterator[Operator]:
+    def needed_operators(self, position: int) -> Iterator[Operator]:
         """Yield the operators that a tensor depends on, in the order of execution."""
         positions = {position}
         for operator in reversed(self.operators):
@@ -174,7 +174,7 @@ class Graph:
                 positions.update(operator.inputs)
         return (operator for operator in self.operators if positions.intersection(operator.outputs))
 
-    def _named(self, model, subgraph) -> tuple[dict[str, int], dict[str, int]]:
+    def _inputs_and_outputs(self, model, subgraph) -> tuple[dict[str, int], dict[str, int]]:
         """Return inputs and outputs by their names in the signature, or without one by those of their tensors."""
         signatures = [signature for signature in model.signatureDefs or () if signature.subgraphIndex == 0]
         signatures.sort(key=lambda signature: signature.signatureKey != b"serving_default")
@@ -204,7 +204,7 @@ class Copy:
     def __init__(self, graph: Graph, output: int):
         self._graph, self._output = graph, output
         (self._input,) = graph.inputs.values()
-        self._operators = list(graph.needed(output))
+        self._operators = list(graph.needed_operators(output))
         for operator in self._operators:
             if operator.name not in OPERATORS:
                 raise UncoveredError(operator.name or "an unknown operator")

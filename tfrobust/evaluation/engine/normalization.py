@@ -34,10 +34,10 @@ def first_normalization(model: keras.Model) -> Callable | None:
     returned function runs the model eagerly in inference mode.
     """
     layers = [layer for layer in model._flatten_layers() if _statistics(layer) is not None]
-    return (lambda images: _observed(model, layers, images)) if layers else None
+    return (lambda images: _first_input(model, layers, images)) if layers else None
 
 
-def _observed(model: keras.Model, layers: list, images) -> NormalizationInput | None:
+def _first_input(model: keras.Model, layers: list, images) -> NormalizationInput | None:
     """Return what the first of the layers that the model calls receives; None if that is not known."""
     with _recording(layers) as calls:
         model(tf.constant(images), training=False)
@@ -58,7 +58,7 @@ def _recording(layers: list) -> Iterator[list]:
     """Record the layers and their inputs in the order of their calls."""
     calls = []
 
-    def recorded(layer, call):
+    def recording_call(layer, call):
         def called(hidden, *arguments, **keywords):
             calls.append((layer, hidden))
             return call(hidden, *arguments, **keywords)
@@ -67,7 +67,7 @@ def _recording(layers: list) -> Iterator[list]:
 
     try:
         for layer in layers:
-            layer.call = recorded(layer, layer.call)
+            layer.call = recording_call(layer, layer.call)
         yield calls
     finally:
         for layer in layers:

@@ -458,7 +458,7 @@ def _from_litert(content: bytes, name: str, logits_output: str | None) -> Predic
     embedding = None if position is None else functools.partial(file.output, tensor=position)
     predictor = from_function(logits, image_shape=file.image_shape, embedding=embedding, name=name)
     predictor = dataclasses.replace(predictor, weights_sha256=hashlib.sha256(content).hexdigest())
-    float_copy = {"logits": logits.dequantized, "embedding": None, "name": f"{name}, dequantized"}
+    float_copy = {"logits": logits.dequantized_logits, "embedding": None, "name": f"{name}, dequantized"}
     return dataclasses.replace(
         predictor,
         differentiable=not logits.fault,
@@ -487,7 +487,7 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
         FileNotFoundError: the path does not exist.
         ValueError: the path is something else.
     """
-    target = located(path)
+    target = locate(path)
     if target.is_dir():
         return from_saved_model(str(target), logits_output, use)
     if litert_files.is_litert(target):
@@ -496,7 +496,7 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
     return _from_keras(keras_files.load(target, compiled=False, use=use), logits_output, _BY_FLAG)
 
 
-def located(path: str) -> pathlib.Path:
+def locate(path: str) -> pathlib.Path:
     """Return the folder of the SavedModel, or the file, that `load` reads; raise as it does if there is none."""
     target = pathlib.Path(path)
     if not target.exists():
@@ -513,7 +513,7 @@ def located(path: str) -> pathlib.Path:
 
 def rehearse(path: str, use: Use, logits_output: str | None = None) -> None:
     """Rehearse a model in another process as `load` does, without loading it here."""
-    target = located(path)
+    target = locate(path)
     if not target.is_dir():
         use = dataclasses.replace(use, opener=_OPENER, options={"logits_output": logits_output})
     rehearsal.rehearse(target, use)

@@ -53,7 +53,7 @@ class AttackTask:
         return f"{self.attack.name}{self.member and ': ' + self.member} {threat.budget}"
 
 
-def attacked(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.ndarray, AttackResult]:
+def attack_result(setting: Setting, attack: Attack, limit: int | None) -> tuple[np.ndarray, AttackResult]:
     """Return the result of an attack on at most `limit` images, computed once per setting.
 
     Returns:
@@ -95,7 +95,7 @@ def _check_surrogate(predictor: Predictor) -> None:
 
 
 def run(setting: Setting, attack: Attack, positions: np.ndarray) -> AttackResult:
-    """Run an attack on the images at `positions`, in memory; errors as in `attacked`."""
+    """Run an attack on the images at `positions`, in memory; errors as in `attack_result`."""
     check_gradients(setting, attack)
     task = functools.partial(AttackTask, attack, len(positions), examples=setting.examples)
     report = setting.progress and (lambda done, total, rows_left: setting.progress(task(rows_left), done, total))
@@ -132,7 +132,7 @@ def search(
         Results in the order of `positions` (those of the shard).
 
     Raises:
-        ValueError: as `attacked`.
+        ValueError: as `attack_result`.
     """
     check_gradients(setting, attack)
     own_chunks = shard.select(chunks.split(positions, setting.chunk_size))
@@ -144,7 +144,7 @@ def search(
         def run_member(member, remaining, number=number, chunk=chunk):
             member_attack = (attack.members or (attack,))[member]
             watched.begin(number, member, member_attack.name if attack.members else "", len(remaining))
-            result = _searched(setting, member_attack, chunk[remaining], deadline, watched.report and watched)
+            result = _chunk_result(setting, member_attack, chunk[remaining], deadline, watched.report and watched)
             watched.end(int(result.success.sum()))
             return result
 
@@ -154,7 +154,7 @@ def search(
         else:
             results.append(run_member(0, np.arange(len(chunk))))
     watched.finish()
-    return _joined(results)
+    return _joined_results(results)
 
 
 class _Watched:
@@ -195,7 +195,7 @@ class _Watched:
             self.report(dataclasses.replace(self._task, member=""), self._total, self._total)
 
 
-def _searched(
+def _chunk_result(
     setting: Setting, attack: Attack, chunk: np.ndarray, deadline: float | None, progress: Callable | None
 ) -> chunks.SearchResult:
     """Return a single attack's results on a chunk: read if stored, else searched and stored."""
@@ -245,7 +245,7 @@ def _options(setting: Setting) -> dict:
     }
 
 
-def _joined(results: list[chunks.SearchResult]) -> chunks.SearchResult:
+def _joined_results(results: list[chunks.SearchResult]) -> chunks.SearchResult:
     if not results:
         return chunks.SearchResult(np.zeros(0, bool), np.zeros(0, np.float32))
     success, distance = (
