@@ -56,7 +56,7 @@ def test_a_stale_a_missing_and_an_orphaned_page_are_found(tool, tmp_path, monkey
     (tmp_path / "losses.md").write_text("old")
     (tmp_path / "gone.md").write_text("of a module that is no more")
     assert tool.stale(files) == ["README.md", "gone.md", "losses.md"]
-    monkeypatch.setattr(tool, "made", lambda: files)
+    monkeypatch.setattr(tool, "page_texts", lambda: files)
     assert tool.main(["--check"]) == 1 and "losses.md is not current" in capsys.readouterr().out
     assert tool.main([]) == 0 and tool.main(["--check"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "losses.md"]

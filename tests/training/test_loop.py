@@ -114,7 +114,7 @@ def test_a_finished_run_trains_no_step_more(finished, capsys):
 
 
 def test_other_callbacks_than_before_are_refused(finished):
-    with pytest.raises(InputError, match="callbacks Kept; now they are Kept, AveragedWeights"):
+    with pytest.raises(InputError, match="callbacks Recorder; now they are Recorder, AveragedWeights"):
         make_loop(finished[0], "supervised", [Recorder(), small_run.AveragedWeights()], falling()).run()
 
 

@@ -85,7 +85,7 @@ def _reader_gone(stream) -> bool:
 def _left(code: int) -> int:
     """Return the code, or end a cluster's worker here: TensorFlow's shutdown would wait for others, forever if gone."""
     cluster = sys.modules.get("tfrobust.training.cluster")
-    if cluster is not None and cluster.joined():
+    if cluster is not None and cluster.has_joined():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
