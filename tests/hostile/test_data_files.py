@@ -47,8 +47,8 @@ def test_arrays(tmp_path, not_judged, name):
     build(tmp_path / "data.npz")
     not_judged(data=tmp_path / "data.npz", part=part)
     with _refusal_allowed():
-        _, found = inputs.read([str(tmp_path / "data.npz")])
-        assert not found.dtype.hasobject
+        _, array = inputs.read([str(tmp_path / "data.npz")])
+        assert not array.dtype.hasobject
     with _refusal_allowed(), weight_files.open_tensors(tmp_path / "data.npz") as tensors:
         assert not any(tensor.read().dtype.hasobject for tensor in tensors.values())
 
@@ -63,10 +63,10 @@ def test_archives(tmp_path, not_judged, name):
 @pytest.mark.parametrize("name", data_files.IDX)
 def test_idx_files(tmp_path, not_judged, name):
     content, part = data_files.IDX[name]
-    whole = {"images": data_files._idx((6, 8, 8), bytes(384)), "labels": data_files._idx((6,), bytes([0, 1, 2] * 2))}
+    contents = {"images": data_files._idx((6, 8, 8), bytes(384)), "labels": data_files._idx((6,), bytes([0, 1, 2] * 2))}
     for split in ("train", "t10k"):
         for kind, rank in (("images", "idx3"), ("labels", "idx1")):
-            (tmp_path / f"{split}-{kind}-{rank}-ubyte").write_bytes(whole[kind])
+            (tmp_path / f"{split}-{kind}-{rank}-ubyte").write_bytes(contents[kind])
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(content)
     not_judged(data=tmp_path, part=part)
 
@@ -112,12 +112,12 @@ def test_a_prepared_folder_behind_the_name_of_a_known_set(tmp_path, canary, monk
 
 def test_folders_inside_folders(tmp_path):
     """No search follows them down: each level would be a call inside a call."""
-    place = tmp_path.joinpath("a", *"b" * 60)
-    place.mkdir(parents=True)
-    (place / "dataset_info.json").write_text("{}")
+    deepest = tmp_path.joinpath("a", *"b" * 60)
+    deepest.mkdir(parents=True)
+    (deepest / "dataset_info.json").write_text("{}")
     (tmp_path / "saved_model.pb").write_text("")
-    (found,) = saved_models.scan(tmp_path)
-    assert "more than 50 deep" in found.evidence
+    (finding,) = saved_models.scan(tmp_path)
+    assert "more than 50 deep" in finding.evidence
     assert evaluate._source(str(tmp_path)).func is ImageFolder
 
 
@@ -158,8 +158,8 @@ def pictures(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def served(whole):
-    loaded = tf.saved_model.load(str(whole / "export"))
+def served(valid):
+    loaded = tf.saved_model.load(str(valid / "export"))
     # The signature alone does not keep its variables alive.
     return lambda owner=loaded, **inputs: owner.signatures[export.PREDICT_BYTES](**inputs)
 
@@ -190,8 +190,8 @@ def test_whole_pictures_are_decoded_as_before(channels):
     pixels = np.random.default_rng(1).integers(0, 256, (5, 7, channels)).astype(np.uint8)
     encoded = tf.io.encode_png(pixels)
     traced = tf.function(lambda text: picture_files.decoded(text, channels))
-    for found in (picture_files.decoded(encoded, channels), traced(encoded)):
-        np.testing.assert_array_equal(found, pixels)
+    for picture in (picture_files.decoded(encoded, channels), traced(encoded)):
+        np.testing.assert_array_equal(picture, pixels)
     if channels < 4:
         encoded = tf.io.encode_jpeg(pixels)
         np.testing.assert_array_equal(picture_files.decoded(encoded, channels), tf.io.decode_image(encoded, channels))
@@ -217,9 +217,9 @@ def test_files_of_gigabytes_are_not_read(tmp_path, pictures, not_judged, refused
         WordPiece(vocabulary=str(sparse(tmp_path / "vocabulary.txt"))).fitted([])
 
 
-@pytest.mark.parametrize("place", [b"c/\xff\xfe.png", b"\xff\xfec/good.png"])
-def test_names_that_are_no_utf8(pictures, not_judged, place):
-    path = os.fsencode(pictures) + b"/" + place
+@pytest.mark.parametrize("name", [b"c/\xff\xfe.png", b"\xff\xfec/good.png"])
+def test_names_that_are_no_utf8(pictures, not_judged, name):
+    path = os.fsencode(pictures) + b"/" + name
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write((pictures / "a" / "good.png").read_bytes())
@@ -228,8 +228,8 @@ def test_names_that_are_no_utf8(pictures, not_judged, place):
 
 @pytest.mark.parametrize("flag", ["--model", "--data", "--output"])
 def test_arguments_that_are_no_utf8(tmp_path, not_judged, flag):
-    place = os.fsdecode(os.fsencode(tmp_path) + bytes([255]))
-    not_judged(more=[f"{flag}={place}"], part="is not UTF-8")
+    path = os.fsdecode(os.fsencode(tmp_path) + bytes([255]))
+    not_judged(more=[f"{flag}={path}"], part="is not UTF-8")
 
 
 @pytest.mark.parametrize("name", data_files.VOCABULARIES)

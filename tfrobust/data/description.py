@@ -117,7 +117,7 @@ def _part(value, kind: type, path: str, room: list[int]):
     if room[0] < 0:
         raise InputError(f"it has more than {_MOST_PARTS} parts")
     if not isinstance(value, dict) or not isinstance(value.get("config"), dict):
-        raise InputError(f"{path} is {_shown(value)}, not a class and its config")
+        raise InputError(f"{path} is {_short_repr(value)}, not a class and its config")
     names = _classes() if kind is Source else {keras.saving.get_registered_name(kind): kind}
     name = value.get("registered_name")
     if not isinstance(name, str) or name not in names:
@@ -127,12 +127,12 @@ def _part(value, kind: type, path: str, room: list[int]):
         )
         remedy = f"; if it is your own class, add --gin_import={module}" if is_own and len(module) < 60 else ""
         raise InputError(
-            f"{path} is of {_shown(name or value.get('class_name'))}, which a report must not name{remedy}"
+            f"{path} is of {_short_repr(name or value.get('class_name'))}, which a report must not name{remedy}"
         )
     hints = _arguments(names[name])
     unknown = [argument for argument in value["config"] if argument not in hints]
     if unknown:
-        raise InputError(f"{path} has no argument {_shown(unknown[0])}")
+        raise InputError(f"{path} has no argument {_short_repr(unknown[0])}")
     arguments = {
         argument: _value(item, hints[argument], f"{path}.{argument[:40]}", room)
         for argument, item in value["config"].items()
@@ -162,17 +162,17 @@ def _value(value, hint, path: str, room: list[int]):
     if origin in (typing.Union, types.UnionType):
         fitting = next((option for option in options if _fits(value, option)), None)
         if fitting is None:
-            raise InputError(f"{path} is {_shown(value)}, not {' or '.join(map(_named, options))}")
+            raise InputError(f"{path} is {_short_repr(value)}, not {' or '.join(map(_type_name, options))}")
         return _value(value, fitting, path, room)
     if not _fits(value, hint):
-        raise InputError(f"{path} is {_shown(value)}, not {_named(hint)}")
+        raise InputError(f"{path} is {_short_repr(value)}, not {_type_name(hint)}")
     if isinstance(value, dict):
         return _part(value, hint, path, room)
     if isinstance(value, list):
         kinds = options[:1] * len(value) if options[1:] == (Ellipsis,) else options
         return tuple(_value(item, kind, path, room) for item, kind in zip(value, kinds, strict=True))
     if isinstance(value, str) and _REMOTE.match(value):
-        raise InputError(f"{path} is {_shown(value)}; a report must not name another machine")
+        raise InputError(f"{path} is {_short_repr(value)}; a report must not name another machine")
     return value
 
 
@@ -193,10 +193,10 @@ def _fits(value, hint) -> bool:
     return isinstance(hint, type) and issubclass(hint, Configured) and isinstance(value, dict)
 
 
-def _named(hint) -> str:
+def _type_name(hint) -> str:
     return getattr(hint, "__name__", str(hint)) if typing.get_origin(hint) is None else str(hint)
 
 
-def _shown(value) -> str:
+def _short_repr(value) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -140,8 +140,8 @@ class RobustAccuracy(keras.callbacks.Callback):
     def _divergence(self) -> float:
         keys = randomness.example_keys(randomness.make_key(self.seed, "r_div"), tf.range(len(self.labels)))
         # Includes images that are already misclassified: the paper's divergence leaves none out.
-        attacked = self._batched(self._perturb, self.images, self.labels, keys.numpy())
-        embeddings = [self._batched(self._embed, images) for images in (self.images, attacked)]
+        attacked = self._in_batches(self._perturb, self.images, self.labels, keys.numpy())
+        embeddings = [self._in_batches(self._embed, images) for images in (self.images, attacked)]
         return float(divergences.batched_divergences(*embeddings, self.labels, self.batch_size).r_div)
 
     def _clean(self, images: np.ndarray) -> np.ndarray:
@@ -149,7 +149,7 @@ class RobustAccuracy(keras.callbacks.Callback):
 
         Raises InputError if they are probabilities although `from_logits` is True, or the reverse.
         """
-        outputs = self._batched(self._outputs, images)
+        outputs = self._in_batches(self._outputs, images)
         kind = probabilities.kind_of_outputs(outputs)
         # Before training, sigmoids may look like small logits, which must not raise either.
         wrong = ("softmax", "sigmoid") if self.from_logits else ("logits",)
@@ -163,7 +163,7 @@ class RobustAccuracy(keras.callbacks.Callback):
             )
         return outputs
 
-    def _batched(self, function: Callable, *columns: np.ndarray) -> np.ndarray:
+    def _in_batches(self, function: Callable, *columns: np.ndarray) -> np.ndarray:
         """Apply a function to columns [n, ...] in batches of one static size; first rows fill up the last batch."""
         count = len(columns[0])
         size = min(self.batch_size, count)
@@ -232,7 +232,7 @@ class OverfittingWarning(RobustAccuracy):
             return
         single = self._single.run(self.images, self.labels, seed=self.seed, batch_size=self.batch_size)
         keys = randomness.example_keys(randomness.make_key(self.seed, "cosine"), tf.range(len(self.labels)))
-        cosines = self._batched(self._cosines, self.images, self.labels, keys.numpy())
+        cosines = self._in_batches(self._cosines, self.images, self.labels, keys.numpy())
         logs["val_fgsm_accuracy"] = float(np.mean(~single.success))
         # 1 if no image has two gradients: nothing then has turned.
         logs["val_gradient_cosine"] = float(np.nanmean(cosines)) if np.isfinite(cosines).any() else 1.0
@@ -498,7 +498,7 @@ class AveragedWeights(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Update the average after a step: copy the weights before `start_epoch`, else apply "ema"."""
         self._begin()
-        if not self._updated():
+        if not self._has_updated():
             return
         if self._epoch < self.start_epoch:
             self._follow(tf.constant(1.0))
@@ -520,7 +520,7 @@ class AveragedWeights(keras.callbacks.Callback):
             variable.assign(average)
         return {"kind": self.kind}
 
-    def _updated(self) -> bool:
+    def _has_updated(self) -> bool:
         """Return False if the last step only accumulated gradients."""
         optimizer = getattr(self.model, "optimizer", None)
         batches = updates.batches_per_update(optimizer)
