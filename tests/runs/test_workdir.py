@@ -112,12 +112,15 @@ with workdir.locked_workdir(sys.argv[1], {"epochs": 4}):
 """
 
 
-def test_two_runs_never_share_a_folder_and_a_kill_releases_it(tmp_path):
+def test_two_runs_never_share_a_folder_and_a_kill_releases_it(tmp_path, monkeypatch, caplog):
     training, command = {"epochs": 4}, [sys.executable, "-c", _HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(InputError, match="is used by another process"):
-            workdir.refuse_used(tmp_path)  # before any data are read
+            workdir.check_unused(str(tmp_path), "mine")  # before any data are read
+        monkeypatch.setattr(workdir, "RUNS", str(tmp_path.parent))
+        workdir.check_unused(None, tmp_path.name)
+        assert "a run of the same configuration will be refused" in caplog.text
         for alone in (True, False):  # another worker of the same cluster takes no lock
             with pytest.raises(InputError, match="is used by another process") if alone else contextlib.nullcontext():
                 with workdir.locked_workdir(str(tmp_path), training, alone=alone):

@@ -156,8 +156,8 @@ def train(
     _check_replicas(scope, batch_size, pretrained, pretraining)
     strategies.set_precision(precision)
     keras.utils.set_random_seed(seed)
-    if workdir and worker.chief and not dry_run:
-        workdirs.refuse_used(workdir)
+    if worker.chief and not dry_run:
+        workdirs.check_unused(workdir, name)
     dataset = _loaded(data, quiet=not worker.chief)
     selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
     _check_data(dataset, batch_size, evaluators)

@@ -89,15 +89,25 @@ def locked(folder) -> Iterator[None]:
         os.close(descriptor)
 
 
-def refuse_used(folder) -> None:
-    """Raise if another process uses the folder of a run, before any data are read; create nothing.
+def check_unused(workdir: str | None, name: str) -> None:
+    """Check that no other process uses the folder of a run, before any data are read; create nothing.
+
+    Args:
+        workdir: path of the folder; None for the default, which depends on the data: then there is only a warning.
+        name: name of the model.
 
     Raises:
-        InputError: another process uses the folder.
+        InputError: another process uses `workdir`.
     """
-    path = pathlib.Path(folder, LOCK_FILE)
-    if path.is_file() and not path.is_symlink():
+    path = pathlib.Path(workdir or pathlib.Path(RUNS, name), LOCK_FILE)
+    if not path.is_file() or path.is_symlink():
+        return
+    try:
         os.close(_locked(path))
+    except InputError:
+        if workdir:
+            raise
+        _log.warning("%s is used by another process: a run of the same configuration will be refused.", path.parent)
 
 
 def _locked(path: pathlib.Path) -> int:
