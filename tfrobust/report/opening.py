@@ -240,7 +240,8 @@ def _pair(report: Report, row: AttackRow) -> Figure | None:
             example = min(shown.examples, key=lambda example: not example.misclassified)
             draw = _drawn(example, shown.factor, shown.frames)
             attack = shown.attack.partition(",")[0]
-            return Figure("opening-pair", f"An image before and after a change of this size ({attack})", draw)
+            caption = f"One of the {reading.examples_of(report.data)} before and after a change of this size ({attack})"
+            return Figure("opening-pair", caption, draw)
     return None
 
 
