@@ -415,7 +415,7 @@ def test_pixels_outside_of_0_to_1_are_no_evaluation(setting):
 def test_probabilities_are_named_once_whether_or_not_a_doctor_looks():
     setting = _setting(predict=lambda images: tf.nn.softmax(PREDICT(images)))
     (finding,) = run_evaluation([CleanAccuracy()], setting).findings
-    assert (finding.check, finding.verdict) == ("logits", "fail") and "log(p)" in finding.evidence
+    assert (finding.check, finding.verdict) == ("logits", "warn") and "log(p)" in finding.evidence
     doctor = Doctor(attack=FGSM(threat=ThreatModel(epsilon=0.02)), factors=(1.0, 2.0))
     checks = [finding.check for finding in run_evaluation([CleanAccuracy(), doctor], setting).findings]
     assert checks.count("logits") == 1
@@ -425,6 +425,9 @@ def test_subset_and_order(setting):
     assert setting.subset(None).tolist() == setting.subset(20).tolist() == list(range(20))
     few = setting.subset(7)
     assert len(set(few)) == 7 and few.tolist() == sorted(few) == _setting().subset(7).tolist()
+    limited = _setting(limit=7)
+    assert limited.subset(None).tolist() == limited.subset(12).tolist() == few.tolist()
+    assert limited.subset(5).tolist() == setting.subset(5).tolist() and len(limited.clean_correct) == 20
     assert sorted(setting.order("a")) == list(range(20))
     assert setting.order("a").tolist() != setting.order("b").tolist()
     assert setting.order("a").tolist() != _setting(seed=1).order("a").tolist()
