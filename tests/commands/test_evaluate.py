@@ -77,6 +77,7 @@ def _findings(report):
     return {finding["check"]: finding for finding in report["doctor"]}
 
 
+@pytest.mark.rest
 def test_another_signature_and_channels_first_are_named_by_flags(place, tmp_path, monkeypatch, capsys):
     """The same weights give the same numbers, whatever their export calls its signature and where its channels are."""
     monkeypatch.chdir(ROOT)

@@ -138,6 +138,7 @@ def test_a_named_workdir_of_another_training_is_refused_with_the_difference(trai
     refused(train(trained, "--workdir=runs/tiny", change), "holds another training configuration", part)
 
 
+@pytest.mark.rest
 def test_another_training_of_the_same_name_takes_the_next_folder_and_waits_for_a_decision(trained, tmp_path, capsys):
     copy(trained, tmp_path)
     before, base = listing(tmp_path / "runs" / "tiny"), tmp_path / "exported" / "tiny"
