@@ -14,11 +14,14 @@ from tfrobust.errors import InputError
 from tfrobust.models.heads.linear import LinearHead
 
 ACCELERATOR = "tools/benchmarks/accelerator"
-# One row of each method.
+# A conditional with nested tuples, which JAX does not convert; XLA compiles it under TensorFlow.
+NOT_CONVERTED = ("puzzlemix",)
+# One row of each other method.
 ROWS = [
     row
     for row in battery.ROWS
-    if row == "supervised_contrastive" or not any(row.startswith(f"{other}_") for other in battery.ROWS)
+    if row not in NOT_CONVERTED
+    and (row == "supervised_contrastive" or not any(row.startswith(f"{other}_") for other in battery.ROWS))
 ]
 
 
