@@ -179,6 +179,7 @@ ONLY_HELP = {
 # Later settings win over printed ones; all that match are added.
 SMALLEST = {
     r"check_backbones": "--backbones=ViTBackbone --methods=supervised",
+    r"check_bounds": "--networks=20",
     r"bench_step": "--rounds=2 --batch=8 --attack_steps=1 --methods=trades,simclr --encoder=digits --start_rounds=1",
     r"bench_step(?!.*--parts)": "--parts=step",
     r"bench_scale": "--rounds=1 --parts=determinism",
