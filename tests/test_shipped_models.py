@@ -16,7 +16,7 @@ from tfrobust.security import saved_models
 from tfrobust.serving.export import probe
 
 EXPORTED = printed.ROOT / "exported"
-NAMES = ("fashion_mnist_supervised", "fashion_mnist_trades")
+NAMES = ("fashion_mnist_ascl_leaked", "fashion_mnist_ibp", "fashion_mnist_supervised", "fashion_mnist_trades")
 GUIDE = printed.GUIDES / "fashion_mnist.md"
 DEBIAN = pathlib.Path(robust.data.FashionMnist.folders[0])
 IMAGES = 64

@@ -70,8 +70,8 @@ def accuracy_cell(runs: dict[int, dict], identity: str) -> str:
         means = [float(row.mean()) for row in rows.values()]
         text = f"{100 * np.mean(means):.1f} [{100 * low:.1f}, {100 * high:.1f}]"
     else:
-        found = [run["measurements"].get(identity, {}).get("value") for run in runs.values()]
-        means = [value for value in found if value is not None]
+        values = [run["measurements"].get(identity, {}).get("value") for run in runs.values()]
+        means = [value for value in values if value is not None]
         text = f"{100 * np.mean(means):.1f}" if means else "-"
     return text + (f" ±{_half(means):.1f}" if len(means) > 2 else "")
 
@@ -99,14 +99,16 @@ def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -
     if shared:
         means = [np.mean([rows[seed] for seed in shared], axis=0) for rows in pair]
         middle, *images = paired_difference(*means)
-        each = [float(pair[0][seed].mean() - pair[1][seed].mean()) for seed in shared]
+        differences = [float(pair[0][seed].mean() - pair[1][seed].mean()) for seed in shared]
     else:
         values = [{seed: _value(run, identity) for seed, run in runs.items()} for runs in (first, second)]
-        each = [values[0][seed] - values[1][seed] for seed in _shared(first, second) if None not in _both(values, seed)]
-        if not each:
+        differences = [
+            values[0][seed] - values[1][seed] for seed in _shared(first, second) if None not in _both(values, seed)
+        ]
+        if not differences:
             return None
-        middle, images = float(np.mean(each)), _independent(first, second, identity)
-    return middle, images, student_interval(np.array(each)) if len(each) > 2 else None
+        middle, images = float(np.mean(differences)), _independent(first, second, identity)
+    return middle, images, student_interval(np.array(differences)) if len(differences) > 2 else None
 
 
 def _independent(first: dict[int, dict], second: dict[int, dict], identity: str) -> tuple[float, float] | None:

@@ -48,9 +48,9 @@ class Run:
 
     def command(self) -> list[str]:
         """Return the arguments of Python that train and evaluate."""
-        given = [*(f"--gin_file={file}" for file in self.files), *(f"--gin_param={param}" for param in self.params)]
+        settings = [*(f"--gin_file={file}" for file in self.files), *(f"--gin_param={param}" for param in self.params)]
         folders = [f"--workdir={self.workdir}", f"--export_dir={self.exported}"]
-        return ["-m", "tfrobust.train", *given, f"--gin_param=NAME='{self.name}'", *folders]
+        return ["-m", "tfrobust.train", *settings, f"--gin_param=NAME='{self.name}'", *folders]
 
     def shown(self) -> str:
         """Return the command as a user would type it, without folders."""
@@ -117,7 +117,7 @@ class Run:
             "parameters": report["model"]["parameters"],
             "epochs": report["training"]["epochs"],
             "seconds": {**report["cost"], "processor_seconds": round(seconds)},
-            "measurements": {one.pop("id"): one for one in report["measurements"]},
+            "measurements": {measured.pop("id"): measured for measured in report["measurements"]},
             "outcomes": {
                 series["id"].removeprefix("outcomes."): pack(series["columns"]["right"][0])
                 for series in report["series"]

@@ -180,8 +180,8 @@ def lowered(run, entries: list[dict]) -> tuple[bytes, dict]:
     import tensorflow as tf
 
     step, described = tf.function(run, jit_compile=True), list(entries)
-    given = [tf.constant(arrays.made(entry, number)) for number, entry in enumerate(described)]
-    captured = step.get_concrete_function(*given).captured_inputs
+    inputs = [tf.constant(arrays.made(entry, number)) for number, entry in enumerate(described)]
+    captured = step.get_concrete_function(*inputs).captured_inputs
     for number, handle in enumerate(captured, len(described)):
         entry = describe(value_of(handle))
         described.append(entry)
@@ -189,12 +189,12 @@ def lowered(run, entries: list[dict]) -> tuple[bytes, dict]:
             tf.raw_ops.AssignVariableOp(
                 resource=handle, value=tf.cast(arrays.made(entry, number), variable_type(handle))
             )
-    lower_to = step.experimental_get_compiler_ir(*given)
+    lower_to = step.experimental_get_compiler_ir(*inputs)
     header = lower_to(stage="hlo").split("\n", 1)[0]
     feedback = {int(output or 0): int(parameter) for output, parameter in ALIAS.findall(header)}
     content = lower_to(stage="hlo_serialized")
-    logs = step(*given)
-    written = [captured[feedback[output] - len(given)] for output in sorted(feedback)]
+    logs = step(*inputs)
+    written = [captured[feedback[output] - len(inputs)] for output in sorted(feedback)]
     results = [*(np.asarray(logs[name]) for name in sorted(logs)), *map(value_of, written)]
     return content, {
         "parameters": described,
