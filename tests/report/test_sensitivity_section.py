@@ -130,4 +130,4 @@ def test_class_names_and_a_missing_map():
     assert ">utility<" in body and ">sensitivity<" not in body
     data = {**make_report().data, "class_names": ["<b>cat</b>", "dog"]}
     _, body = written(Sensitivity, report(series(), data=data))
-    assert "class &lt;b&gt;cat" in body and ">class dog<" in body and "<b>cat" not in body
+    assert ">&lt;b&gt;cat" in body and ">dog<" in body and "<b>cat" not in body
