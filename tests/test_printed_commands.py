@@ -170,7 +170,7 @@ ONLY_HELP = {
     r"commands\.serve exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
     r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
     r"commands\.share (?!.*--output)|hf://": "needs the Hugging Face Hub; tests/commands has a stand-in",
-    r"tools/(mutants|make_\w+)\.py": "runs the tests, or writes into the checkout",
+    r"tools/(mutants|make_\w+|check_lower_bounds)\.py": "runs the tests, or writes into the checkout",
     r"quantization_table": "needs exports of several kinds; tests/tools make its table",
     r"tools/local_cluster\.py|'multi_worker'": "tests/distributed trains on a cluster",
     r"my_imagenet": "needs images of 1,000 classes; tests/runs makes forecasts",
