@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from oracles import conformal as oracle
 from oracles import linear_model
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import out_of_distribution as detection

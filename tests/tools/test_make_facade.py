@@ -12,7 +12,7 @@ def tool(load):
 LIBRARY = {
     "attacks/gradient.py": "class PGD(Attack):\n    pass\nclass FGSM(PGD):\n    pass",
     "attacks/shared/objectives.py": "def kl():\n    pass",
-    "data/published/base.py": "class ShiftedImages(PublishedSet):\n    pass",
+    "data/published/published_set.py": "class ShiftedImages(PublishedSet):\n    pass",
     "losses/gradient_penalty.py": "class GradientPenalty:\n    pass",
     "models/heads/linear.py": "import keras",
 }

@@ -22,7 +22,7 @@ import keras
 from tfrobust.common import outside
 from tfrobust.common.configured import Configured
 from tfrobust.data import sources
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.errors import InputError
 
 _MOST_PARTS = 8  # sources and their parts in one description

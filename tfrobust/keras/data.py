@@ -3,7 +3,6 @@
 from tfrobust.data.published.cifar import CifarC, CifarP
 from tfrobust.data.published.imagenet import ImageNetA, ImageNetC, ImageNetP, ImageNetR
 from tfrobust.data.published.tfds import CorruptedTensorFlowDatasets
-from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.cifar import Cifar
 from tfrobust.data.sources.corner_digits import CornerDigits
 from tfrobust.data.sources.digits import Digits
@@ -14,6 +13,7 @@ from tfrobust.data.sources.labelled_fraction import LabelledFraction
 from tfrobust.data.sources.moving_digits import MovingDigits
 from tfrobust.data.sources.npz import Npz
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
+from tfrobust.data.sources.source import Source
 from tfrobust.data.sources.sst2 import Sst2
 from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
 from tfrobust.data.sources.subset import ClassSubset

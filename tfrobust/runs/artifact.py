@@ -17,7 +17,7 @@ from tfrobust.common.console import PLAIN_INTERVAL, Heartbeat
 from tfrobust.common.kinds import CLIPS
 from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.description import described_source, placed, relative_paths
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
 from tfrobust.evaluation.engine import predictor as predictors

@@ -15,7 +15,7 @@ from tfrobust.common import configured, files
 from tfrobust.common.outside import LocalPath
 from tfrobust.data import pipeline, summary
 from tfrobust.data.kinds import refuse_other_parts
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import configured
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.method import Method

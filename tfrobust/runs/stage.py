@@ -16,7 +16,7 @@ from tfrobust.attacks.shared.attack import facts_of
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import configured
 from tfrobust.data import pipeline
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.progress import attack_title

@@ -10,8 +10,8 @@ import pytest
 
 from oracles import published
 from tfrobust.data.published import cifar
-from tfrobust.data.published.base import Target
 from tfrobust.data.published.cifar import CifarC, CifarP
+from tfrobust.data.published.published_set import Target
 
 COUNT = 12
 IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 32, 32, 3), np.uint8)

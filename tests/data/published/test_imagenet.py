@@ -6,8 +6,8 @@ from tensorflow_datasets.datasets.imagenet2012 import imagenet_common
 
 from oracles import published
 from tfrobust.data.published import imagenet
-from tfrobust.data.published.base import Target
 from tfrobust.data.published.imagenet import ImageNetA, ImageNetC, ImageNetP, ImageNetR, class_ids
+from tfrobust.data.published.published_set import Target
 
 WNIDS = ("n01440764", "n01443537", "n02007558")
 TARGET = Target((16, 16, 3), 3)

@@ -5,7 +5,7 @@ import pytest
 
 from oracles import published
 from tfrobust.data.published import tfds
-from tfrobust.data.published.base import Target
+from tfrobust.data.published.published_set import Target
 from tfrobust.data.published.tfds import CorruptedTensorFlowDatasets
 
 COUNT = 7

@@ -11,7 +11,7 @@ import numpy as np
 from tfrobust.common import files
 from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import shorten
-from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, Target
+from tfrobust.data.published.published_set import CorruptedImages, Opened, PerturbedImages, Target
 from tfrobust.data.spec import PIXEL_SCALE
 from tfrobust.errors import InputError
 

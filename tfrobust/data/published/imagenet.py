@@ -13,7 +13,14 @@ import numpy as np
 from tfrobust.common.files import read_text
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, shorten
-from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, ShiftedImages, Target, decoded
+from tfrobust.data.published.published_set import (
+    CorruptedImages,
+    Opened,
+    PerturbedImages,
+    ShiftedImages,
+    Target,
+    decoded,
+)
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
 

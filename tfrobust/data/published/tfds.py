@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrobust.common.arrays import check_labels
 from tfrobust.data.checks import shorten
-from tfrobust.data.published.base import CorruptedImages, Opened, Target
+from tfrobust.data.published.published_set import CorruptedImages, Opened, Target
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError

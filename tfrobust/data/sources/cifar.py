@@ -11,7 +11,7 @@ from tfrobust.common.arrays import check_labels
 from tfrobust.common.files import read_bounded, text_of
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
 from tfrobust.security import archives

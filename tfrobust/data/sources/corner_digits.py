@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import check_generated
-from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.digits import Digits
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
 from tfrobust.errors import InputError
 from tfrobust.ops.randomness import make_key

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from tfrobust.data.checks import DataNotFoundError
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.data.splits import stratified_folds
 from tfrobust.errors import InputError

@@ -12,7 +12,7 @@ import numpy as np
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, check_utf8, shorten
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import FITS, Dataset, FileExamples, examine
 from tfrobust.errors import InputError
 

@@ -12,7 +12,7 @@ from tfrobust.common import outside
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.outside import Download, LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
 from tfrobust.security.idx_files import read_idx

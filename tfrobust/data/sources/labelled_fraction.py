@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.settings import require_least
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.splits import permutation, stratified
 from tfrobust.errors import InputError

@@ -8,8 +8,8 @@ import numpy as np
 
 from tfrobust.common.settings import require_choice, require_least
 from tfrobust.data.checks import check_generated
-from tfrobust.data.sources.base import Source
 from tfrobust.data.sources.digits import Digits
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
 from tfrobust.data.splits import stratified_folds
 from tfrobust.errors import InputError

@@ -11,7 +11,7 @@ import numpy as np
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, shorten
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.errors import InputError
 from tfrobust.security import archives

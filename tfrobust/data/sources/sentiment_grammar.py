@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from tfrobust.data.checks import check_generated
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.text import TokenExamples, encode, padded, vocabulary_of
 from tfrobust.errors import InputError

@@ -11,7 +11,7 @@ from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
 from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import DataNotFoundError, shorten
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError
 

@@ -28,7 +28,7 @@ from tfrobust.data.checks import (
     check_pixels_of_example,
     shorten,
 )
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset
 from tfrobust.errors import InputError
 from tfrobust.security import picture_files

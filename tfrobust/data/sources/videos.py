@@ -12,7 +12,7 @@ from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.clips import ClipSampling, VideoExamples
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import FITS, Dataset
 from tfrobust.data.splits import grouped, resolve_size
 from tfrobust.errors import InputError

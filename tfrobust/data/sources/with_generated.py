@@ -6,7 +6,7 @@ import keras
 
 from tfrobust.common.settings import require_share
 from tfrobust.data.mixture import MixedExamples
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import configured
-from tfrobust.data.published.base import CorruptedImages, Opened, PerturbedImages, PublishedSet, Target
+from tfrobust.data.published.published_set import CorruptedImages, Opened, PerturbedImages, PublishedSet, Target
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Setting, are_correct

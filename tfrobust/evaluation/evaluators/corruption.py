@@ -13,7 +13,7 @@ from tfrobust.common import fingerprint
 from tfrobust.common.kinds import IMAGES
 from tfrobust.common.outside import LocalPath
 from tfrobust.corruptions import severities, textures
-from tfrobust.data.published.base import CorruptedImages
+from tfrobust.data.published.published_set import CorruptedImages
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import baseline, published, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct

@@ -13,7 +13,7 @@ import numpy as np
 from tfrobust import corruptions
 from tfrobust.common.kinds import IMAGES
 from tfrobust.common.settings import require_least
-from tfrobust.data.sources.base import Source
+from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics

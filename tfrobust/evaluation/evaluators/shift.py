@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from tfrobust.common.settings import require_least
-from tfrobust.data.published.base import ShiftedImages
+from tfrobust.data.published.published_set import ShiftedImages
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import published
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting

@@ -13,7 +13,7 @@ from tfrobust import corruptions
 from tfrobust.common.kinds import IMAGES
 from tfrobust.common.outside import LocalPath
 from tfrobust.corruptions import sequences, severities
-from tfrobust.data.published.base import PerturbedImages
+from tfrobust.data.published.published_set import PerturbedImages
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import baseline, published, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
