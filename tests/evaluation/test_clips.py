@@ -128,7 +128,7 @@ def test_a_report_shows_strips_of_frames_and_where_in_time_the_perturbation_lies
     assert outcome.report.data["kind"] == "clips"
     page, text = html.render(outcome.report), markdown.render(outcome.report) + console.console_table(outcome.report)
     assert "Perturbation in each frame under PGD" in page and "From top to bottom, frames of the clip" in page
-    assert "of 40 test clips are classified correctly" in text
+    assert "makes this model wrong on 75 of 100 clips" in text and "One of the clips before and after" in page
     assert "image" not in outcome.report.threat + "".join(outcome.report.not_measured)
 
 
