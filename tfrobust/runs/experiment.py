@@ -162,22 +162,13 @@ def train(
     selection.check_choice(publish_weights, bool(validation and len(dataset.validation)), callbacks, head)
     _check_data(dataset, batch_size, evaluators)
     evaluators = with_reference(evaluators, reference, dataset)
+    settings = {"dataset": dataset, "source": data, "callbacks": callbacks, "epochs": epochs, "batch_size": batch_size}
+    settings |= {"seed": seed, "augmentation": augmentation, "validation": validation}
     with cluster.watched(worker), scope.scope():
-        network = _encoder(encoder, scope)
-        model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
-        parts = {"augmentation": augmentation, "validation": validation}
-        refuse_other_parts(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
-        # Both stages are built before either trains: a resumed run then draws the same initial weights.
-        first = None if pretraining is None else pretraining.stage(network, head, data, dataset, seed)
-        if first and first.dataset is not dataset and worker.chief:
-            print("first stage", *summary.lines(first.dataset), sep="\n", flush=True)
-        given = {"dataset": dataset, "source": data, "callbacks": callbacks, **parts}
-        stage = Stage(method=model, epochs=epochs, batch_size=batch_size, seed=seed, **given)
-        stage.title = f"stage 2 of 2, {type(model).__name__}" if first else ""
-        stage.build(optimizer())
-        origin = {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
+        constructors = (method, encoder, head, optimizer)
+        stage, first, origin = _built(constructors, settings, scope, pretrained, pretraining, quiet=not worker.chief)
+    evaluation = estimate.EvaluationPlan(evaluators, stage.dataset, attacked_examples)
     if dry_run:
-        evaluation = estimate.EvaluationPlan(evaluators, stage.dataset, attacked_examples)
         stages = [*filter(None, [first]), stage]
         return estimate.show(configuration(), stages, evaluation, scope, jit_compile, plan, budget)
     training = stage.configuration() | origin | _first_configuration(first, pretraining)
@@ -204,23 +195,17 @@ def train(
             watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
             files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())  # with those of watchers
             driven |= {"profile_steps": profile, "profile_directory": str(own / "logs")}
-            steps_after = estimate.attack_steps(
-                estimate.EvaluationPlan(evaluators, stage.dataset, attacked_examples), stage
-            )
+            steps_after = estimate.attack_steps(evaluation, stage)
             loop = stage.loop(scope, folder, watchers, steps_after=steps_after, **driven)
             history = loop.run()
         if not worker.chief:
-            if verbose:
-                place = f"worker {worker.index} of {worker.count}"
-                print(f"{place} has trained; the chief evaluates and publishes", flush=True)
+            _say_that_it_has_trained(worker, verbose)
             return agreement.final_barrier()
         facts = {**stage.facts(), **getattr(loop, "facts", {}), **origin, "precision": precision}
         facts |= {"selection": selection.choose_weights(publish_weights, watchers), "configuration": training}
-        made = (model, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds, configuration)
-        artifact = artifacts.Artifact(
-            *made, before, gate, first and first.dataset.train, verbose, smoothing, decided, attacked_examples
-        )
-        report = artifact.publish(name, export_dir, version)
+        parts = (stage.method, dataset, data, evaluators, folder, facts, history, seconds + loop.seconds, configuration)
+        parts += (before, gate, first and first.dataset.train, verbose, smoothing, decided, attacked_examples)
+        report = artifacts.Artifact(*parts).publish(name, export_dir, version)
         agreement.final_barrier(alone=True)
         return report
 
@@ -295,64 +280,47 @@ def evaluate(
     attachment = Attachment.to(model, output) if attach else None
     saving.import_all()  # registers the classes that a .keras file may name
     earlier = artifacts.earlier_report(model)
-    if earlier and bounds != (0.0, 1.0):
-        raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave --bounds out.")
-    if earlier and (channels_first or signature):
-        flag = "--channels_first" if channels_first else "--signature"
-        raise InputError(f"{model[-100:]} has a report of tfrobust, whose exports do not need {flag}: leave it out.")
+    foreign = {"--bounds": bounds != (0.0, 1.0), "--channels_first": channels_first, "--signature": signature}
+    if earlier and any(foreign.values()):
+        flags = " and ".join(flag for flag, value in foreign.items() if value)
+        raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave {flags} out.")
     known = artifacts.known_training(model, earlier)
     naming = (earlier or (surrogate and artifacts.earlier_report(surrogate))) if data is None else None
-    if data is None:
-        data = artifacts.named_source(model, naming)
+    data = artifacts.named_source(model, naming) if data is None else data
     attacked = any(evaluator not in evaluator.without_gradients() for evaluator in evaluators)
     use = Use(batch_size=batch_size, gradient_batch=batch_size if attacked else predictors.GRADIENT_PROBES)
     use = dataclasses.replace(use, signature=signature or use.signature)
     opening = {"model": model, "encoder": encoder, "logits_output": logits_output, "surrogate": surrogate}
-    opening["channels_first"] = channels_first
+    opening, fitting = opening | {"channels_first": channels_first}, artifacts.fitting(earlier)
     with artifacts.named_by(naming, model):
-        predictor, data, dataset = _predictor_and_data(opening, data, artifacts.fitting(earlier), use, bounds)
+        predictor, data, dataset = _predictor_and_data(opening, data, fitting, use, bounds)
     evaluators = with_reference(evaluators, reference, dataset)
-    predictor, (images, labels) = predictor.on_unit_pixels(*bounds), dataset.test.arrays()
+    predictor, arrays = predictor.on_unit_pixels(*bounds), dataset.test.arrays()
     artifacts.check_vocabulary(model, dataset)
     artifacts.check_classes(earlier, dataset)
-    limited = _limited(model, dataclasses.replace(use, examples=images), predictor)
+    limited = _limited(model, dataclasses.replace(use, examples=arrays[0]), predictor)
     with saved_models.answering(predictor.name), limited, ConsoleProgress(verbose) as progress:
-        setting = Setting(
-            predictor=predictor,
-            images=images,
-            labels=labels,
-            class_names=dataset.class_names if dataset.class_count == predictor.class_count else None,
-            seed=seed or int(known.get("seed", 0)),
-            batch_size=batch_size,
-            chunk_size=chunk_size,
-            progress=progress,
-            strengths=dataset.test.strengths,
-            groups=dataset.test.groups,
-            vocabulary=dataset.vocabulary,
-            limit=attacked_examples,
-            **artifacts.training_facts(known, dataset, evaluators),
-        )
+        sizes = {"batch_size": batch_size, "chunk_size": chunk_size, "limit": attacked_examples, "progress": progress}
+        facts = artifacts.training_facts(known, dataset, evaluators)
+        setting = _setting(predictor, dataset, arrays, seed=seed or int(known.get("seed", 0)), **sizes, **facts)
         if attachment:
             attachment.check(earlier, dataset, evaluators, setting)
         if earlier is None and bounds == (0.0, 1.0):
             refuse_other_range(setting)
         if dry_run:
-            evaluation = estimate.EvaluationPlan(evaluators, dataset, attacked_examples)
-            return estimate.show_evaluation(evaluation, estimate.seconds_per_pass(setting), budget)
+            plan = estimate.EvaluationPlan(evaluators, dataset, attacked_examples)
+            return estimate.show_evaluation(plan, estimate.seconds_per_pass(setting), budget)
         cache = pathlib.Path(output, "cache") if output else None
         if shard is not None:
             return _evaluate_shard(evaluators, setting, shard, cache)
         started = time.monotonic()
         outcome = run_evaluation(evaluators, setting, cache_directory=cache)
-    taken = {} if bounds == (0.0, 1.0) else {"model_bounds": list(bounds)}
-    taken |= {"channels_first": True} if channels_first else {}
-    taken |= {"signature": signature} if signature else {}
+    taken = {"model_bounds": list(bounds), "channels_first": channels_first, "signature": signature}
+    taken = {name: value for (name, value), used in zip(taken.items(), foreign.values(), strict=True) if used}
     identifying = taken | {"seed": setting.seed} | artifacts.limit_facts(attacked_examples)
-    known_model = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
-    identity = {name: known_model[name] for name in ("name", "version")}
     report = assembly.make_report(
         **artifacts.found(outcome),
-        model=identity | {"weights_sha256": predictor.weights_sha256, "parameters": predictor.parameters},
+        model=_model_facts(model, earlier, predictor),
         data=artifacts.data_facts(dataset, data),
         run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, identifying),
         configuration=configuration(),
@@ -369,12 +337,70 @@ def evaluate(
 # -------------------------------------------------------------------------------------------------- details
 
 
+def _built(constructors: tuple, settings: dict, scope, pretrained, pretraining, quiet: bool) -> tuple:
+    """Build both stages in the strategy's scope, before either trains.
+
+    A resumed run then draws the same initial weights.
+
+    Args:
+        constructors: of the method, the encoder, the head and the optimizer.
+        settings: arguments of `Stage` other than the method.
+        scope: the strategy.
+        pretrained: as for `train`.
+        pretraining: as for `train`.
+        quiet: True to print no summary of the first stage's data.
+
+    Returns:
+        (stage, the first stage or None, facts on the origin of the weights).
+    """
+    method, encoder, head, optimizer = constructors
+    dataset, source, seed = settings["dataset"], settings["source"], settings["seed"]
+    network = _encoder(encoder, scope)
+    model = method(encoder=network, head=head(class_count=dataset.class_count), seed=seed)
+    parts = {name: settings[name] for name in ("augmentation", "validation")}
+    refuse_other_parts(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
+    first = None if pretraining is None else pretraining.stage(network, head, source, dataset, seed)
+    if first and first.dataset is not dataset and not quiet:
+        print("first stage", *summary.lines(first.dataset), sep="\n", flush=True)
+    stage = Stage(method=model, **settings)
+    stage.title = f"stage 2 of 2, {type(model).__name__}" if first else ""
+    stage.build(optimizer())
+    return stage, first, {} if pretrained is None else {"pretrained": pretrained.give(network, dataset.image_shape)}
+
+
+def _say_that_it_has_trained(worker, verbose: int) -> None:
+    if verbose:
+        name = f"worker {worker.index} of {worker.count}"
+        print(f"{name} has trained; the chief evaluates and publishes", flush=True)
+
+
 def _loaded(data: Source, quiet: bool = False) -> Dataset:
     """Load a data set, and print its summary unless `quiet`."""
     dataset = data.load()
     if not quiet:
         print(*summary.lines(dataset), sep="\n", flush=True)
     return dataset
+
+
+def _setting(predictor: predictors.Predictor, dataset: Dataset, arrays: tuple, **others) -> Setting:
+    """Return the setting of an evaluation on a data set's test split."""
+    return Setting(
+        predictor=predictor,
+        images=arrays[0],
+        labels=arrays[1],
+        class_names=dataset.class_names if dataset.class_count == predictor.class_count else None,
+        strengths=dataset.test.strengths,
+        groups=dataset.test.groups,
+        vocabulary=dataset.vocabulary,
+        **others,
+    )
+
+
+def _model_facts(model: str, earlier: Report | None, predictor: predictors.Predictor) -> dict:
+    """Return a report's facts on a model: name and version, weights and parameters."""
+    named = earlier.model if earlier else {"name": pathlib.Path(model).stem, "version": None}
+    facts = {name: named[name] for name in ("name", "version")}
+    return facts | {"weights_sha256": predictor.weights_sha256, "parameters": predictor.parameters}
 
 
 def _predictor_and_data(
