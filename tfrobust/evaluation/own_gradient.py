@@ -39,18 +39,18 @@ def with_gradient(logits: Callable, gradient: Callable) -> Callable:
     """
 
     def on_images(images) -> np.ndarray:
-        found = np.asarray(logits(np.asarray(images)), np.float32)
-        if found.ndim != 2 or len(found) != len(images):
+        outputs = np.asarray(logits(np.asarray(images)), np.float32)
+        if outputs.ndim != 2 or len(outputs) != len(images):
             raise InputError(
-                f"with_gradient: logits returns the shape {found.shape} for {len(images)} images, not [b, k]."
+                f"with_gradient: logits returns the shape {outputs.shape} for {len(images)} images, not [b, k]."
             )
-        return found
+        return outputs
 
     def of_images(images, upstream) -> np.ndarray:
-        found = np.asarray(gradient(np.asarray(images), np.asarray(upstream)), np.float32)
-        if found.shape != images.shape:
-            raise InputError(f"with_gradient: gradient returns the shape {found.shape} for images {images.shape}.")
-        return found
+        gradients = np.asarray(gradient(np.asarray(images), np.asarray(upstream)), np.float32)
+        if gradients.shape != images.shape:
+            raise InputError(f"with_gradient: gradient returns the shape {gradients.shape} for images {images.shape}.")
+        return gradients
 
     classes = {}  # by shape of the images: the number of logits, found by one call
 
@@ -65,8 +65,10 @@ def with_gradient(logits: Callable, gradient: Callable) -> Callable:
         outputs = tf.numpy_function(on_images, [images], tf.float32, stateful=False)
 
         def backward(upstream):
-            found = tf.numpy_function(of_images, [images, tf.cast(upstream, tf.float32)], tf.float32, stateful=False)
-            return tf.ensure_shape(found, images.shape)
+            gradients = tf.numpy_function(
+                of_images, [images, tf.cast(upstream, tf.float32)], tf.float32, stateful=False
+            )
+            return tf.ensure_shape(gradients, images.shape)
 
         return tf.ensure_shape(outputs, [images.shape[0], class_count(tuple(images.shape[1:]))]), backward
 

@@ -70,7 +70,7 @@ def _text(task: str | AttackTask) -> str:
     """Return a task's line without its time: "attack 3 of 9  PGD-100  Linf 0.2  62 of 120 images left"."""
     if not isinstance(task, AttackTask):
         return task
-    place = f"attack {task.number:{len(str(task.count))}} of {task.count}  " if task.number else ""
+    position = f"attack {task.number:{len(str(task.count))}} of {task.count}  " if task.number else ""
     member = f"  {attack_name(task.member)}" if task.member else ""
-    left = f"{task.remaining} of {task.images} {task.examples} left"
-    return f"{place}{'  '.join(attack_title(task.attack))}{member}  {left}"
+    remaining = f"{task.remaining} of {task.images} {task.examples} left"
+    return f"{position}{'  '.join(attack_title(task.attack))}{member}  {remaining}"

@@ -71,8 +71,8 @@ def run_evaluation(
     for done, evaluator in enumerate(evaluators):
         if setting.progress is not None:
             setting.progress(f"evaluation: {type(evaluator).__name__}", done, len(evaluators))
-        found, took = _run_one(evaluator, setting, cache_directory, common)
-        outcome.extend(found)
+        result, took = _run_one(evaluator, setting, cache_directory, common)
+        outcome.extend(result)
         seconds += took
         if setting.progress is not None:
             setting.progress("evaluation", done + 1, len(evaluators))
@@ -92,10 +92,12 @@ def _worded(outcome: Outcome, examples: str) -> Outcome:
         if "interval" in item.settings:
             item.settings["interval"] = worded(item.settings["interval"], examples)
     findings = [
-        dataclasses.replace(one, evidence=worded(one.evidence, examples), remedy=worded(one.remedy, examples))
-        for one in outcome.findings
+        dataclasses.replace(
+            finding, evidence=worded(finding.evidence, examples), remedy=worded(finding.remedy, examples)
+        )
+        for finding in outcome.findings
     ]
-    series = [dataclasses.replace(one, title=worded(one.title, examples)) for one in outcome.series]
+    series = [dataclasses.replace(entry, title=worded(entry.title, examples)) for entry in outcome.series]
     return Outcome(outcome.measurements, series, findings)
 
 
@@ -126,8 +128,8 @@ def run_shard(
     evaluators, _ = runnable(evaluators, setting)
     _check(evaluators, setting)
     setting = setting.within(_store(cache_directory, _common_key(setting)), _attacks(evaluators, setting))
-    searches = [one for evaluator in evaluators for one in evaluator.attacks(setting)]
-    searched = sum(len(searching.search(setting, *one, shard=shard).success) for one in searches)
+    searches = [search for evaluator in evaluators for search in evaluator.attacks(setting)]
+    searched = sum(len(searching.search(setting, *search, shard=shard).success) for search in searches)
     return searched + sum(evaluator.share(setting, shard) for evaluator in evaluators)
 
 
@@ -147,30 +149,30 @@ def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Ev
     predictor = setting.predictor
     if predictor.differentiable or predictor.is_text:  # no evaluator of text needs gradients
         return list(evaluators), []
-    kept, left_out = [], []
-    taken = {name for one in evaluators if one in one.without_gradients() for name in one.ids()}
+    chosen, left_out = [], []
+    taken = {name for candidate in evaluators if candidate in candidate.without_gradients() for name in candidate.ids()}
     for evaluator in evaluators:
         instead = evaluator.without_gradients()
         if evaluator in instead:
-            kept.append(evaluator)
+            chosen.append(evaluator)
             continue
         left_out += evaluator.ids()[:1] or (type(evaluator).__name__,)
         # A member of an ensemble may also have been requested separately, or belong to two ensembles.
-        fresh = [one for one in instead if not taken.intersection(one.ids())]
-        taken.update(name for one in fresh for name in one.ids())
-        kept += fresh
+        fresh = [substitute for substitute in instead if not taken.intersection(substitute.ids())]
+        taken.update(name for substitute in fresh for name in substitute.ids())
+        chosen += fresh
     reason = f" ({predictor.no_gradient.rstrip('.')})" if predictor.no_gradient else ""
     fault = f"{predictor.name} has no input gradients{reason}"
-    if not kept:
+    if not chosen:
         raise InputError(
             f"{fault}, and all requested evaluators need them; add an attack that needs none, like gin/eval/square.gin."
         )
     remedy = "Export the model with its gradients, or evaluate it with strong black-box attacks (gin/eval/square.gin)."
     if not left_out:
         evidence = f"{fault}: no evaluator that needs them was run."
-        return kept, [Finding("white_box", "warn", evidence, remedy)]
+        return chosen, [Finding("white_box", "warn", evidence, remedy)]
     evidence = f"{fault}: left out: {', '.join(left_out)}. A white-box attack may find many more errors."
-    return kept, [Finding("white_box", "fail", evidence, remedy)]
+    return chosen, [Finding("white_box", "fail", evidence, remedy)]
 
 
 def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
@@ -206,9 +208,9 @@ def _run_one(evaluator: Evaluator, setting: Setting, cache_directory, common: di
     if common is not None:
         name = f"{type(evaluator).__name__}-{cache_key(evaluator, setting, common)[:32]}.json"
         path = pathlib.Path(cache_directory) / name
-        kept = _read(path)
-        if kept is not None:
-            return kept
+        stored = _read(path)
+        if stored is not None:
+            return stored
     start = time.perf_counter()
     outcome = evaluator.run(setting)
     took = time.perf_counter() - start
@@ -271,8 +273,8 @@ def _logits_finding(findings: list[Finding], setting: Setting) -> list[Finding]:
 
 def _attacks(evaluators: Sequence[Evaluator], setting: Setting) -> tuple:
     """Return the attacks of all evaluators that do not examine attacks, for those that do."""
-    others = [evaluator for evaluator in evaluators if not evaluator.uses_attacks]
-    return tuple(attack for evaluator in others for attack, _ in evaluator.attacks(setting))
+    sources = [evaluator for evaluator in evaluators if not evaluator.uses_attacks]
+    return tuple(attack for evaluator in sources for attack, _ in evaluator.attacks(setting))
 
 
 def _store(cache_directory, common: dict) -> Store:
@@ -375,19 +377,19 @@ def refuse_kind(evaluators: Sequence[Evaluator], kind: Kind) -> None:
     Raises:
         ValueError: names the evaluators that do not support such data, or a part of one, such as its views.
     """
-    lost = [one for one in evaluators if not takes(one, kind)]
+    lost = [evaluator for evaluator in evaluators if not takes(evaluator, kind)]
     if lost:
-        names = ", ".join(dict.fromkeys(type(one).__name__ for one in lost))
+        names = ", ".join(dict.fromkeys(type(evaluator).__name__ for evaluator in lost))
         reason = "these data are text (set EVALUATORS as gin/eval/text.gin does)"
         reason = reason if kind is TEXT else f"these are {kind.examples}"
         raise InputError(f"{names} do not support such data: {reason}.")
-    for one in evaluators:
-        for name in configured.constructor_arguments(type(one)):
-            part = getattr(one, name, None)
+    for evaluator in evaluators:
+        for name in configured.constructor_arguments(type(evaluator)):
+            part = getattr(evaluator, name, None)
             if hasattr(part, "kinds") and not takes(part, kind):
                 raise InputError(
-                    f"{type(one).__name__}.{name} is {type(part).__name__}, which supports {' and '.join(part.kinds)}; "
-                    f"these are {kind.examples}."
+                    f"{type(evaluator).__name__}.{name} is {type(part).__name__}, which supports "
+                    f"{' and '.join(part.kinds)}; these are {kind.examples}."
                 )
 
 

@@ -63,14 +63,16 @@ class Evaluation(Outcome):
         Raises:
             KeyError: there is no such measurement, or several.
         """
-        known = {measurement.id: measurement for measurement in self.measurements}
+        by_id = {measurement.id: measurement for measurement in self.measurements}
         epsilon = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?(_per_frame)?(_max_frames_\d+)?"
         attack = re.compile(rf"attack\.{re.escape(name)}_(l\w+?)_{epsilon}\.accuracy")
-        fitting = [one for one in known if one in (name, f"accuracy.{name}") or attack.fullmatch(one)]
+        fitting = [
+            identity for identity in by_id if identity in (name, f"accuracy.{name}") or attack.fullmatch(identity)
+        ]
         if len(fitting) != 1:
-            found = "matches several of" if fitting else "is none of"
-            raise KeyError(f"{name!r} {found} the measurements: {', '.join(fitting or known)}")
-        return known[fitting[0]]
+            fault = "matches several of" if fitting else "is none of"
+            raise KeyError(f"{name!r} {fault} the measurements: {', '.join(fitting or by_id)}")
+        return by_id[fitting[0]]
 
     def __repr__(self) -> str:
         return self.summary()
