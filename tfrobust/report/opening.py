@@ -248,7 +248,7 @@ def _pair(report: Report, row: AttackRow) -> Figure | None:
 def _drawn(example: Example, factor: str, frames: int):
     times = f" \u00d7 {factor}" if factor else ""
     titles = (f"original: {example.clean}", f"attacked: {example.attacked}", f"difference{times}")
-    titles = tuple(title.replace(" %", "\u00a0%").replace(" \u00d7 ", "\u00a0\u00d7\u00a0") for title in titles)
+    titles = tuple(title.replace(" %", "\u00a0%").replace("\u00d7 ", "\u00d7\u00a0") for title in titles)
     rows = [(example.name if frames else "", list(zip(titles, example.pictures, strict=True)))]
     return partial(strips, rows=rows, frames=frames) if frames else partial(titled_rows, rows=rows, small=True)
 
