@@ -388,7 +388,12 @@ def _tiles(report: Report) -> str:
     if lowest is not None:
         when = "under attack" if attack else "without attack"
         cells.append(
-            _tile(f"Correct in worst class: {lowest.name}", lowest.accuracy, "attacked" if attack else "clean", when)
+            _tile(
+                f"Correct in worst class: {lowest.name.removeprefix('class ')}",
+                lowest.accuracy,
+                "attacked" if attack else "clean",
+                when,
+            )
         )
     if mean is not None:
         cells.append(_tile("Correct when corrupted", mean, "clean", "noise, blur, weather, digital"))
