@@ -57,6 +57,7 @@ EXEMPT = {
     ("adversarial_divergence", "facade"): "the loss of ADR, made of terms of four inputs",
     ("EveryFrame", "tests"): "of clips: tests/augment/test_clips.py",
     **{(name, "gin"): "the comments of data/fashion_mnist.gin show it as the alternative" for name in ("Idx", "Mnist")},
+    ("ReferenceAccuracies", "gin"): "train.reference makes it from the path of a report",
     ("R3D18", "gin"): "the comments of models/r2plus1d18.gin show it as the alternative",
     ("GlobalSelection", "tests"): "the default of ASCL, so every row of it without a selection",
 }
