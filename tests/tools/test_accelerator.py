@@ -37,12 +37,12 @@ def test_both_sides_make_the_same_parameters(tools):
         {"kind": "drawn", "shape": [100, 100], "dtype": "float32", "mean": 2.0, "deviation": 0.5},
         {"kind": "drawn", "shape": [5], "dtype": "float32", "mean": 3.0, "deviation": 0.0},
     ]
-    images, labels, drawn, constant = (tools.arrays.made(entry, number) for number, entry in enumerate(entries))
+    images, labels, drawn, constant = (tools.arrays.parameter(entry, number) for number, entry in enumerate(entries))
     assert images.shape == (2, 3, 3, 1) and 0 <= images.min() < images.max() < 1
     assert set(labels) == {0, 1, 2, 3} and labels.dtype == np.int32
     assert abs(drawn.mean() - 2) < 0.05 and abs(drawn.std() - 0.5) < 0.05
-    assert (constant == 3).all() and (tools.arrays.made(entries[2], 2) == drawn).all()
-    assert (tools.arrays.made(entries[2], 3) != drawn).any()
+    assert (constant == 3).all() and (tools.arrays.parameter(entries[2], 2) == drawn).all()
+    assert (tools.arrays.parameter(entries[2], 3) != drawn).any()
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_both_sides_make_the_same_parameters(tools):
 )
 def test_small_parameters_return_from_their_bytes(tools, value):
     value = np.asarray(value)
-    returned = tools.arrays.made(tools.lower.describe(value), 7)
+    returned = tools.arrays.parameter(tools.lower.describe(value), 7)
     assert returned.dtype == value.dtype and returned.shape == value.shape and (returned == value).all()
 
 

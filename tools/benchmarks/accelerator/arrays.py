@@ -7,7 +7,7 @@ import numpy as np
 SAMPLES = 64
 
 
-def made(entry: dict, number: int) -> np.ndarray:
+def parameter(entry: dict, number: int) -> np.ndarray:
     """Make a parameter.
 
     Args:
@@ -56,11 +56,14 @@ def positions(size: int) -> np.ndarray:
 
 
 def difference(value: np.ndarray, expected: dict) -> float:
-    """Return the largest difference of a result from a summary, relative to its largest value."""
+    """Return the largest difference of a result from a summary, relative to its largest value, but at least to 1e-4.
+
+    Sums that cancel, such as the gradient of a bias before a normalization, are rounding alone.
+    """
     got = summary(value)
     if got["shape"] != expected["shape"]:
         return float("inf")
     ours, theirs = np.array([*got["values"], got["norm"]]), np.array([*expected["values"], expected["norm"]])
-    largest = max(np.abs(theirs[:-1]).max(initial=0.0), 1e-9)
-    scale = np.array([*np.full(len(theirs) - 1, largest), max(theirs[-1], 1e-9)])
+    largest = max(np.abs(theirs[:-1]).max(initial=0.0), 1e-4)
+    scale = np.array([*np.full(len(theirs) - 1, largest), max(theirs[-1], 1e-4)])
     return float(np.max(np.abs(ours - theirs) / scale, initial=0.0))

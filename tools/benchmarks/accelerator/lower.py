@@ -180,14 +180,14 @@ def lowered(run, entries: list[dict]) -> tuple[bytes, dict]:
     import tensorflow as tf
 
     step, described = tf.function(run, jit_compile=True), list(entries)
-    inputs = [tf.constant(arrays.made(entry, number)) for number, entry in enumerate(described)]
+    inputs = [tf.constant(arrays.parameter(entry, number)) for number, entry in enumerate(described)]
     captured = step.get_concrete_function(*inputs).captured_inputs
     for number, handle in enumerate(captured, len(described)):
         entry = describe(value_of(handle))
         described.append(entry)
         if handle.dtype == tf.resource and "value" not in entry:
             tf.raw_ops.AssignVariableOp(
-                resource=handle, value=tf.cast(arrays.made(entry, number), variable_type(handle))
+                resource=handle, value=tf.cast(arrays.parameter(entry, number), variable_type(handle))
             )
     lower_to = step.experimental_get_compiler_ir(*inputs)
     header = lower_to(stage="hlo").split("\n", 1)[0]

@@ -45,7 +45,7 @@ class Program:
     def put(self, number: int):
         """Return a parameter on the device."""
         entry = self.description["parameters"][number]
-        return jax.device_put(jax.numpy.asarray(arrays.made(entry, number), entry["dtype"]), self.device)
+        return jax.device_put(jax.numpy.asarray(arrays.parameter(entry, number), entry["dtype"]), self.device)
 
     def step(self) -> list:
         """Run one step; its parameters become those of the next. Returns the results, on the device."""

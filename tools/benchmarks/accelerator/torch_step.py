@@ -85,7 +85,7 @@ def fill(network: nn.Module, description: dict) -> None:
             position = next(
                 i for i, (entry, _) in enumerate(kernels) if entry["shape"] == [height, width, inputs, outputs]
             )
-            value = torch.from_numpy(arrays.made(*kernels.pop(position)).copy())
+            value = torch.from_numpy(arrays.parameter(*kernels.pop(position)).copy())
             module.weight.data.copy_(value.permute(3, 2, 0, 1))
 
 
@@ -109,7 +109,7 @@ class Step:
         model = Network(network)
         if description:
             fill(model, description)
-            batch_images, labels = (arrays.made(description["parameters"][number], number) for number in (0, 1))
+            batch_images, labels = (arrays.parameter(description["parameters"][number], number) for number in (0, 1))
             images, labels = torch.from_numpy(batch_images).permute(0, 3, 1, 2), torch.from_numpy(labels).long()
         else:
             images, labels = torch.rand(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
