@@ -111,7 +111,7 @@ def outcomes(identifier: str, correct: np.ndarray) -> Series:
     Returns:
         One row, whose column `right` holds a "1" or a "0" for each example.
     """
-    row = "".join("01"[int(right)] for right in correct)
+    row = "".join("01"[int(is_correct)] for is_correct in correct)
     return Series(f"outcomes.{identifier}", "Correct (1) or wrong (0), per example", {"right": [row]})
 
 
@@ -134,10 +134,12 @@ class CleanAccuracy(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure the clean accuracy."""
         classes = by_class("accuracy", setting.clean_correct, setting.labels, setting.examples)
-        found = class_measurements(classes, {}) if self.per_class else []
+        class_accuracies = class_measurements(classes, {}) if self.per_class else []
         groups = by_group("accuracy", setting.clean_correct, setting.group_names, setting.examples)
         series = [classes, *groups, outcomes("accuracy.clean", setting.clean_correct)]
-        return Outcome([accuracy("accuracy.clean", setting.clean_correct, {}, setting.examples), *found], series)
+        return Outcome(
+            [accuracy("accuracy.clean", setting.clean_correct, {}, setting.examples), *class_accuracies], series
+        )
 
     def ids(self) -> tuple[str, ...]:
         """Return ("accuracy.clean",)."""

@@ -81,20 +81,20 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> 
 
 def _efforts(attack: Attack, count: int) -> dict:
     """Return the efforts of the first members of an ensemble; {} for AutoAttack, as its version determines them."""
-    return {} if type(attack) is AutoAttack else {"member_efforts": [_effort(one) for one in attack.members[:count]]}
+    return {} if type(attack) is AutoAttack else {"member_efforts": [_effort(part) for part in attack.members[:count]]}
 
 
 def _effort(member: Attack) -> str:
     """Return a member's arguments other than its defaults, as text: "apgd_t (100 steps, 1 restart, 5 targets)"."""
     title, member = member.name, member.search if member.searches_surrogate else member
     counts = {name: getattr(member, name) for name in ("steps", "restarts", "targets") if hasattr(member, name)}
-    said = [f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items()]
+    arguments = [f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items()]
     for name, parameter in configured.constructor_arguments(type(member)).items():
         value = getattr(member, name, parameter.default)
         if name not in ("threat", *counts) and str(value) != str(parameter.default):
             shown = f"{value:.6g}" if isinstance(value, float) else str(value)
-            said.append(name if value is True else f"{name} {shown}")
-    return f"{title} ({', '.join(said)})"
+            arguments.append(name if value is True else f"{name} {shown}")
+    return f"{title} ({', '.join(arguments)})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class AttackAccuracy(Evaluator):
         if len(positions) < len(setting.images) and self.first is not None:
             settings["sample"] = f"first {self.first}"
         name = attack_id(attack, self.label)
-        found = [
+        measurements = [
             accuracy.accuracy(f"{name}.accuracy", robust, settings),
             self._drop(setting.clean_correct[positions], robust, settings),
         ]
@@ -155,17 +155,17 @@ class AttackAccuracy(Evaluator):
             correct = ~(result.success & (result.member <= number))
             after = {**attack_settings(member, setting, result.complete), "ensemble": attack.name, "cumulative": True}
             after |= _efforts(attack, number + 1)
-            found.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", correct, after))
+            measurements.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", correct, after))
         if attack.minimal:
-            found.append(self._median(name, result, settings))
+            measurements.append(self._median(name, result, settings))
         classes = accuracy.by_class(name, robust, setting.labels[positions])
         if self.per_class:
-            found += accuracy.class_measurements(classes, settings)
+            measurements += accuracy.class_measurements(classes, settings)
         names = setting.group_names
         series = [classes, *accuracy.by_group(name, robust, None if names is None else names[positions])]
         if self.limit is None or len(positions) == len(setting.images):
             series.append(accuracy.outcomes(f"{name}.accuracy", robust))
-        return Outcome(found, series, [] if result.complete else [self._cut_short(name, result)])
+        return Outcome(measurements, series, [] if result.complete else [self._cut_short(name, result)])
 
     def _cut_short(self, name: str, result: chunks.SearchResult) -> Finding:
         count = f"{result.success.sum()} of {len(result.success)} images"

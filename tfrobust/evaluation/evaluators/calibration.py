@@ -41,8 +41,8 @@ def log_confidence(logits: np.ndarray) -> np.ndarray:
     """
     logits = np.asarray(logits, np.float64)
     first = logits.argmax(axis=-1)[:, None]
-    others = np.exp(logits - np.take_along_axis(logits, first, axis=-1))
-    return -np.log1p(np.sum(others, axis=-1, where=np.arange(logits.shape[-1]) != first))
+    exponentials = np.exp(logits - np.take_along_axis(logits, first, axis=-1))
+    return -np.log1p(np.sum(exponentials, axis=-1, where=np.arange(logits.shape[-1]) != first))
 
 
 def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> dict[str, np.ndarray]:
@@ -62,12 +62,12 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> 
         Guo et al. 2017 (arXiv 1706.04599), section 2; bin edges as in paper 001's own script.
     """
     confidence = np.asarray(confidence, np.float64)
-    place = np.clip(np.searchsorted(np.linspace(0, 1, bins + 1), confidence, side="left") - 1, 0, bins - 1)
-    count = np.bincount(place, minlength=bins)
+    bin_of = np.clip(np.searchsorted(np.linspace(0, 1, bins + 1), confidence, side="left") - 1, 0, bins - 1)
+    count = np.bincount(bin_of, minlength=bins)
     some = np.maximum(count, 1)
     return {
-        "confidence": np.bincount(place, weights=confidence, minlength=bins) / some,
-        "accuracy": np.bincount(place, weights=np.asarray(correct, np.float64), minlength=bins) / some,
+        "confidence": np.bincount(bin_of, weights=confidence, minlength=bins) / some,
+        "accuracy": np.bincount(bin_of, weights=np.asarray(correct, np.float64), minlength=bins) / some,
         "count": count,
     }
 
@@ -158,8 +158,8 @@ def _ranked(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np
     """
     if np.isnan(confidence).any():
         return np.full(len(confidence), np.nan), np.full(len(confidence), np.nan)
-    values, place, count = np.unique(np.asarray(confidence, np.float64), return_inverse=True, return_counts=True)
-    share = np.bincount(place, weights=np.asarray(correct, np.float64)) / count
+    values, rank_of, count = np.unique(np.asarray(confidence, np.float64), return_inverse=True, return_counts=True)
+    share = np.bincount(rank_of, weights=np.asarray(correct, np.float64)) / count
     return np.repeat(values, count), np.repeat(share, count)
 
 
@@ -186,11 +186,11 @@ def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray, one_per_cla
 
     With one probability per class it is -log p_y - sum of log(1 - p_k) over the other classes.
     """
-    found = -log_probabilities(logits, one_per_class)[np.arange(len(labels)), labels]
+    losses = -log_probabilities(logits, one_per_class)[np.arange(len(labels)), labels]
     if not one_per_class:
-        return found
-    others = np.eye(logits.shape[-1])[labels] == 0
-    return found - np.sum(log_probabilities(-logits, True), axis=-1, where=others)
+        return losses
+    other_classes = np.eye(logits.shape[-1])[labels] == 0
+    return losses - np.sum(log_probabilities(-logits, True), axis=-1, where=other_classes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -254,8 +254,10 @@ class Calibration(Evaluator):
             "aurra": (float(curve.mean()), "fraction", {}),
         }
         measurements = [
-            Measurement(f"{self._prefix}.{name}", known(value), unit, count, settings={**settings, **own})
-            for name, (value, unit, own) in numbers.items()
+            Measurement(
+                f"{self._prefix}.{name}", none_if_nan(value), unit, count, settings={**settings, **bin_settings}
+            )
+            for name, (value, unit, bin_settings) in numbers.items()
         ]
         settings = {**settings, "interval": f"95 % over {setting.examples}, normal"}
         brier = brier_scores(logits, labels, one_per_class)
@@ -283,16 +285,16 @@ class Calibration(Evaluator):
         """Return logits, labels, and the settings that describe their origin."""
         if self.attack is None:
             return setting.clean_logits, setting.labels, {}
-        found = last_points(setting, self.attack, self.limit)
+        result = last_points(setting, self.attack, self.limit)
         settings = attack_settings(self.attack, setting) | {"answers": "to the last points of all images"}
-        return found.logits, setting.labels[found.positions], settings
+        return result.logits, setting.labels[result.positions], settings
 
     def _curves(self, setting: Setting, confidence, correct, curve) -> list[Series]:
         count, table = len(correct), reliability(confidence, correct, self.bins)
-        right = np.round(table["accuracy"] * table["count"]).astype(int)
+        hits = np.round(table["accuracy"] * table["count"]).astype(int)
         ends = [
-            statistics.wilson_interval(one, of) if of else (np.nan, np.nan)
-            for one, of in zip(right, table["count"], strict=True)
+            statistics.wilson_interval(hit, of) if of else (np.nan, np.nan)
+            for hit, of in zip(hits, table["count"], strict=True)
         ]
         table |= dict(zip(("low", "high"), np.transpose(ends), strict=True))
         shown = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS)).round().astype(int))
@@ -306,14 +308,14 @@ class Calibration(Evaluator):
 
 
 def _column_lists(columns: dict[str, np.ndarray]) -> dict[str, list]:
-    return {name: [known(value) for value in values.tolist()] for name, values in columns.items()}
+    return {name: [none_if_nan(value) for value in values.tolist()] for name, values in columns.items()}
 
 
-def known(value: float) -> float | None:
+def none_if_nan(value: float) -> float | None:
     """Return the value, or None for NaN, which neither a report nor a cached outcome can hold."""
     return None if np.isnan(value) else value
 
 
 def _mean(identifier: str, values: np.ndarray, unit: str, settings: dict) -> Measurement:
-    mean, (low, high) = known(float(values.mean())), map(known, statistics.mean_interval(values))
+    mean, (low, high) = none_if_nan(float(values.mean())), map(none_if_nan, statistics.mean_interval(values))
     return Measurement(identifier, mean, unit, len(values), None if low is None else max(0.0, low), high, settings)

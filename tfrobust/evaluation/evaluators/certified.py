@@ -54,8 +54,8 @@ class CertifiedAccuracy(Evaluator):
         certified = self._certified(setting, slice(None), self.threat.epsilon)
         if not certified.any():
             settings["certified_up_to"] = self._worth(setting)
-        found = accuracy.accuracy(identity, certified, settings, setting.examples)
-        return Outcome([found], [accuracy.outcomes(identity, certified)])
+        measurement = accuracy.accuracy(identity, certified, settings, setting.examples)
+        return Outcome([measurement], [accuracy.outcomes(identity, certified)])
 
     def ids(self) -> tuple[str, ...]:
         """Return the id of the certified accuracy."""

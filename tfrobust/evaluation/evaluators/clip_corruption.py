@@ -45,15 +45,15 @@ class ClipCorruptionAccuracy(Evaluator):
     kinds: ClassVar[tuple[str, ...]] = (CLIPS.name,)
 
     def __post_init__(self):
-        for what, allowed in (("names", corruptions.CLIP_NAMES), ("severities", corruptions.SEVERITIES)):
-            given = tuple(getattr(self, what))
-            wrong = [value for value in given if value not in allowed]
-            if wrong or not given or len(set(given)) < len(given):
+        for argument, allowed in (("names", corruptions.CLIP_NAMES), ("severities", corruptions.SEVERITIES)):
+            values = tuple(getattr(self, argument))
+            wrong = [value for value in values if value not in allowed]
+            if wrong or not values or len(set(values)) < len(values):
                 fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
                 raise InputError(
-                    f"ClipCorruptionAccuracy.{what} {fault}; it is some of {', '.join(map(str, allowed))}."
+                    f"ClipCorruptionAccuracy.{argument} {fault}; it is some of {', '.join(map(str, allowed))}."
                 )
-            object.__setattr__(self, what, given)
+            object.__setattr__(self, argument, values)
         if self.limit is not None and self.limit < 1:
             raise InputError(f"ClipCorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
 
@@ -63,34 +63,34 @@ class ClipCorruptionAccuracy(Evaluator):
         measurements, correct = [], {}
         for name in self.names:
             for severity in self.severities:
-                correct[name, severity] = right = clips.correct(name, severity)
+                correct[name, severity] = hits = clips.correct(name, severity)
                 settings = {**clips.settings, "source": temporal.SET, "corruption": name, "severity": severity}
                 prefix = f"clip_corruption.{name}.{severity}"
-                measurements.append(accuracy(f"{prefix}.accuracy", right, settings, setting.examples))
-                drop, low, high = clips.drop(right)
+                measurements.append(accuracy(f"{prefix}.accuracy", hits, settings, setting.examples))
+                drop, low, high = clips.drop(hits)
                 settings = settings | {"interval": clips.drop_interval.replace("images", setting.examples)}
-                measurements.append(Measurement(f"{prefix}.drop", drop, "fraction", len(right), low, high, settings))
+                measurements.append(Measurement(f"{prefix}.drop", drop, "fraction", len(hits), low, high, settings))
                 if setting.progress is not None:
                     setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
         return Outcome([*measurements, *(self._mean(kind, correct) for kind in self._kinds())])
 
     def _mean(self, kind: str, correct: dict) -> Measurement:
-        each = np.mean([right for (name, _), right in correct.items() if name in _MEANS[kind]], axis=0)
+        rates = np.mean([hits for (name, _), hits in correct.items() if name in _MEANS[kind]], axis=0)
         settings = {
             "source": temporal.SET,
             "interval": f"95 % over images, {statistics.SHARE_INTERVAL}".replace("image", "clip"),
         }
         settings |= {"names": [name for name in self.names if name in _MEANS[kind]]}
         settings |= {"severities": list(self.severities)}
-        bounds = statistics.share_interval(each)
+        bounds = statistics.share_interval(rates)
         identity = f"clip_corruption.mean_{kind}.accuracy"
-        return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, settings)
+        return Measurement(identity, float(rates.mean()), "fraction", len(rates), *bounds, settings)
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies, drops and means."""
         pairs = [f"clip_corruption.{name}.{severity}" for name in self.names for severity in self.severities]
-        found = [f"{pair}.{what}" for pair in pairs for what in ("accuracy", "drop")]
-        return (*found, *(f"clip_corruption.mean_{kind}.accuracy" for kind in self._kinds()))
+        identities = [f"{pair}.{quantity}" for pair in pairs for quantity in ("accuracy", "drop")]
+        return (*identities, *(f"clip_corruption.mean_{kind}.accuracy" for kind in self._kinds()))
 
     def _kinds(self) -> list[str]:
         return [kind for kind, names in _MEANS.items() if set(names) & set(self.names)]

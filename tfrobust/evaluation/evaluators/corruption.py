@@ -92,14 +92,19 @@ class CorruptionAccuracy(Evaluator):
     kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
-        known = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
-        for what, given, allowed in (("names", self.names, known), ("severities", self.severities, (1, 2, 3, 4, 5))):
-            given = tuple(given)
-            wrong = [value for value in given if value not in allowed]
-            if wrong or not given or len(set(given)) < len(given):
+        corruption_names = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
+        for argument, values, allowed in (
+            ("names", self.names, corruption_names),
+            ("severities", self.severities, (1, 2, 3, 4, 5)),
+        ):
+            values = tuple(values)
+            wrong = [value for value in values if value not in allowed]
+            if wrong or not values or len(set(values)) < len(values):
                 fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
-                raise InputError(f"CorruptionAccuracy.{what} {fault}; it is some of {', '.join(map(str, allowed))}.")
-            object.__setattr__(self, what, given)
+                raise InputError(
+                    f"CorruptionAccuracy.{argument} {fault}; it is some of {', '.join(map(str, allowed))}."
+                )
+            object.__setattr__(self, argument, values)
         if self.limit is not None and self.limit < 1:
             raise InputError(f"CorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
         if self.source is not None and self.frost_pictures:
@@ -120,13 +125,13 @@ class CorruptionAccuracy(Evaluator):
         measurements, correct = [], {}
         for name in self.names:
             for severity in self.severities:
-                correct[name, severity] = right = images.correct(name, severity)
+                correct[name, severity] = hits = images.correct(name, severity)
                 settings = {**images.settings, "corruption": name, "severity": severity}
                 prefix = f"corruption.{name}.{severity}"
-                drop = images.drop(right)
-                measurements.append(accuracy(f"{prefix}.accuracy", right, settings))
+                drop = images.drop(hits)
+                measurements.append(accuracy(f"{prefix}.accuracy", hits, settings))
                 settings = settings | {"interval": images.drop_interval}
-                measurements.append(Measurement(f"{prefix}.drop", drop[0], "fraction", len(right), *drop[1:], settings))
+                measurements.append(Measurement(f"{prefix}.drop", drop[0], "fraction", len(hits), *drop[1:], settings))
                 if setting.progress is not None:
                     setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
         measurements += [self._mean(images, *group, correct) for group in self._groups()]
@@ -154,35 +159,40 @@ class CorruptionAccuracy(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies, drops, means and errors."""
-        found = [f"corruption.{name}.{s}.{what}" for name in self.names for s in self.severities for what in _WHAT]
-        found += [identity for identity, _ in self._groups()]
-        return (*found, *(("corruption.mce", "corruption.relative_mce") if self.baseline else ()))
+        identities = [
+            f"corruption.{name}.{s}.{quantity}"
+            for name in self.names
+            for s in self.severities
+            for quantity in _QUANTITIES
+        ]
+        identities += [identity for identity, _ in self._groups()]
+        return (*identities, *(("corruption.mce", "corruption.relative_mce") if self.baseline else ()))
 
     def _groups(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return id and corruptions of each mean; in two of the means, some corruptions may be missing."""
         noise = corruptions.GROUPS["noise"]
         quiet = tuple(name for name in corruptions.NAMES if name not in noise)
-        found = [(_MEAN, corruptions.NAMES), ("corruption.mean_without_noise.accuracy", quiet)]
+        groups = [(_MEAN, corruptions.NAMES), ("corruption.mean_without_noise.accuracy", quiet)]
         for group, names in corruptions.GROUPS.items():
-            found.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(self.names) else ()))
-        return [(identity, names) for identity, names in found if set(names) & set(self.names)]
+            groups.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(self.names) else ()))
+        return [(identity, names) for identity, names in groups if set(names) & set(self.names)]
 
     def _mean(self, images: Generated | published.Corrupted, identity: str, group, correct: dict) -> Measurement:
         names = [name for name in group if name in self.names]
-        each = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
+        rates = np.mean([correct[name, severity] for name in names for severity in self.severities], axis=0)
         more = {"corruptions": len(names), "severities": list(self.severities), "interval": _INTERVAL}
         if len(names) < len(group):  # complete groups have no names, as in older reports
             more["names"] = sorted(names)
         settings = images.settings | (images.identity if identity == _MEAN else {})
-        bounds = statistics.share_interval(each)
-        return Measurement(identity, float(each.mean()), "fraction", len(each), *bounds, {**settings, **more})
+        bounds = statistics.share_interval(rates)
+        return Measurement(identity, float(rates.mean()), "fraction", len(rates), *bounds, {**settings, **more})
 
     def _errors(self, images: Generated | published.Corrupted, correct: dict) -> list[Measurement]:
         """Return mCE and relative mCE."""
         if not self.baseline:
             return []
-        own = {name: 1 - np.mean([correct[name, s] for s in self.severities]) for name in corruptions.NAMES}
-        mce, relative = mean_corruption_errors(own, 1 - images.clean.mean(), self.baseline)
+        mean_errors = {name: 1 - np.mean([correct[name, s] for s in self.severities]) for name in corruptions.NAMES}
+        mce, relative = mean_corruption_errors(mean_errors, 1 - images.clean.mean(), self.baseline)
         settings = {**images.settings, "baseline": self.baseline["name"]}
         if self.baseline != ALEXNET:
             used = {name: self.baseline["errors"][name] for name in corruptions.NAMES}
@@ -194,7 +204,7 @@ class CorruptionAccuracy(Evaluator):
         ]
 
 
-_WHAT = ("accuracy", "drop")
+_QUANTITIES = ("accuracy", "drop")
 
 
 class Generated:
@@ -208,9 +218,9 @@ class Generated:
         self._key = randomness.make_key(setting.seed, "evaluation", "corruption")
         self.clean = setting.clean_correct[positions]
         side = severities.reference_side(min(_size(setting)))
-        own = {"frost": "pictures" if frost_pictures else "textures of tfrobust"} if frost else {}
+        frost_settings = {"frost": "pictures" if frost_pictures else "textures of tfrobust"} if frost else {}
         constants = {"constants_of": f"{side} x {side} pixels", "seed": setting.seed}
-        self.settings = {"source": "generated", **constants, **own}
+        self.settings = {"source": "generated", **constants, **frost_settings}
         self.identity = baseline.images_of(setting, positions)
 
     def correct(self, name: str, severity: int) -> np.ndarray:
@@ -230,14 +240,14 @@ class Generated:
 
         if len(self._positions) > _WORTH_TRACING * size:
             change = tf.function(change, autograph=False)
-        found = []
+        batches = []
         for start in range(0, len(self._positions), size):
             # The last batch is padded, so that nothing is traced twice.
             rows = self._positions[np.minimum(np.arange(start, start + size), len(self._positions) - 1)]
             images = change(tf.constant(self._setting.images[rows]), randomness.example_keys(self._key, rows))
             logits = self._setting.predictor.compiled_logits(images).numpy()
-            found.append(logits[: len(self._positions) - start])
-        return np.concatenate(found)
+            batches.append(logits[: len(self._positions) - start])
+        return np.concatenate(batches)
 
     def drop(self, correct: np.ndarray) -> tuple:
         """Return the relative drop of accuracy with its interval."""
@@ -256,9 +266,9 @@ def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[
         (mCE, relative mCE); None where the baseline's error, or its increase, is 0 for some corruption.
     """
     pairs = [(errors[name], baseline["errors"][name]) for name in corruptions.NAMES]
-    growths = [(own - clean, other - baseline["clean"]) for own, other in pairs]
+    growths = [(error - clean, other - baseline["clean"]) for error, other in pairs]
     return tuple(
-        float(np.mean([own / other for own, other in ratios])) if all(other for _, other in ratios) else None
+        float(np.mean([error / other for error, other in ratios])) if all(other for _, other in ratios) else None
         for ratios in (pairs, growths)
     )
 
@@ -267,9 +277,9 @@ def _of_report(values: dict) -> dict:
     """Return the mean errors by corruption, and the clean error, that a report has."""
     errors = {}
     for corruption in corruptions.NAMES:
-        each = [values.get(f"corruption.{corruption}.{severity}.accuracy") for severity in corruptions.SEVERITIES]
-        if None not in each:
-            errors[corruption] = 1 - float(np.mean(each))
+        accuracies = [values.get(f"corruption.{corruption}.{severity}.accuracy") for severity in corruptions.SEVERITIES]
+        if None not in accuracies:
+            errors[corruption] = 1 - float(np.mean(accuracies))
     clean = values.get("accuracy.clean")
     return {"errors": errors} | ({} if clean is None else {"clean": 1 - clean})
 

@@ -59,10 +59,10 @@ def inter_intra_ratio(
     """
     require_choice(distance, "distance", DISTANCES)
 
-    def sums(squared, same, different):
+    def sums(squared, within, different):
         # On the sphere 1 - cos is half the squared distance.
         sizes = squared / 2 if distance == "cosine" else np.sqrt(squared)
-        return [(sizes * different).sum(1), (sizes * same).sum(1), different.sum(1), same.sum(1)]
+        return [(sizes * different).sum(1), (sizes * within).sum(1), different.sum(1), within.sum(1)]
 
     def parts(totals):
         inter, intra = totals[0] / totals[2], totals[1] / totals[3]
@@ -89,11 +89,13 @@ def uniformity(embeddings: np.ndarray, *, sharpness: float = 2.0) -> tuple[float
     """
     labels = np.zeros(len(embeddings), np.int64)  # one class, so that all pairs count
 
-    def sums(squared, same, _):
-        return [(np.exp(-sharpness * squared) * same).sum(1), same.sum(1)]
+    def sums(squared, within, _):
+        return [(np.exp(-sharpness * squared) * within).sum(1), within.sum(1)]
 
-    found = _jackknife(_row_sums(embeddings, labels, sums), lambda totals: {"log mean": np.log(totals[0] / totals[1])})
-    return found["log mean"]
+    estimates = _jackknife(
+        _row_sums(embeddings, labels, sums), lambda totals: {"log mean": np.log(totals[0] / totals[1])}
+    )
+    return estimates["log mean"]
 
 
 def alignment(first: np.ndarray, second: np.ndarray, *, power: float = 2.0) -> np.ndarray:
@@ -149,12 +151,12 @@ class EmbeddingGeometry(Evaluator):
             return no_embedding(setting, "no class distances, no uniformity, no alignment")
         positions = setting.subset(self.limit)
         features = setting.embed(setting.images[positions])
-        found = inter_intra_ratio(features, setting.labels[positions], distance=self.distance)
+        distances = inter_intra_ratio(features, setting.labels[positions], distance=self.distance)
         spread = uniformity(features, sharpness=self.sharpness)
         rows = [
-            ("inter_intra_ratio", "ratio", found["inter_intra_ratio"], {"distance": self.distance}),
-            ("inter_class_distance", "1", found["inter"], {"distance": self.distance}),
-            ("intra_class_distance", "1", found["intra"], {"distance": self.distance}),
+            ("inter_intra_ratio", "ratio", distances["inter_intra_ratio"], {"distance": self.distance}),
+            ("inter_class_distance", "1", distances["inter"], {"distance": self.distance}),
+            ("intra_class_distance", "1", distances["intra"], {"distance": self.distance}),
             ("uniformity", "nats", spread, {"sharpness": self.sharpness}),
         ]
         if self.views is not None:
@@ -196,15 +198,15 @@ def _row_sums(embeddings, labels, sums) -> np.ndarray:
     arrays [r]. An image and itself do not form a pair.
     """
     unit = on_sphere(embeddings)
-    squares, found = (unit**2).sum(1), []
+    squares, blocks = (unit**2).sum(1), []
     block = max(1, _BLOCK_ELEMENTS // max(1, len(unit)))
     for start in range(0, len(unit), block):
         rows = np.arange(start, min(start + block, len(unit)))
         squared = np.maximum(squares[rows, None] + squares - 2 * unit[rows] @ unit.T, 0.0)
         equal = labels[rows, None] == labels
         itself = rows[:, None] == np.arange(len(unit))
-        found.append(np.stack(sums(squared, equal & ~itself, ~equal)))
-    return np.concatenate(found, axis=1).astype(np.float64)
+        blocks.append(np.stack(sums(squared, equal & ~itself, ~equal)))
+    return np.concatenate(blocks, axis=1).astype(np.float64)
 
 
 def _jackknife(row_sums: np.ndarray, parts) -> dict[str, tuple[float, float, float]]:

@@ -16,7 +16,7 @@ from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_cor
 from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.engine.searching import LastPoints, check_last_points, last_points
 from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_settings
-from tfrobust.evaluation.evaluators.calibration import known, log_probabilities
+from tfrobust.evaluation.evaluators.calibration import log_probabilities, none_if_nan
 from tfrobust.structs import Series
 
 _DRAWN = "at random, from as many classes as possible"
@@ -61,37 +61,39 @@ class AdversarialExamples(Evaluator):
 
     def run(self, setting: Setting) -> Outcome:
         """Attack the images and encode some of them."""
-        found = last_points(setting, self.attack, self.limit)
-        rows = self._chosen(setting, found)
+        points = last_points(setting, self.attack, self.limit)
+        rows = self._chosen(setting, points)
         if not len(rows):
             return Outcome()
-        differences = found.images[rows] - setting.images[found.positions[rows]]
+        differences = points.images[rows] - setting.images[points.positions[rows]]
         factor = _factor(float(np.abs(differences).max()))
         settings = attack_settings(self.attack, setting) | {"difference_factor": factor, "drawn": _DRAWN}
-        shown = [_row(setting, found, row, factor) for row in rows]
-        columns = {name: [one[name] for one in shown] for name in shown[0]}
+        shown = [_row(setting, points, row, factor) for row in rows]
+        columns = {name: [picture[name] for picture in shown] for name in shown[0]}
         series = [Series(self.ids()[0], "Images clean and attacked", columns, settings)]
         if setting.predictor.kind is CLIPS:
-            series.append(_by_frame(f"{attack_id(self.attack, self.label)}.frames", setting, found, settings))
+            series.append(_by_frame(f"{attack_id(self.attack, self.label)}.frames", setting, points, settings))
         return Outcome(series=series)
 
     def ids(self) -> tuple[str, ...]:
         """Return the id of the series."""
         return (f"{attack_id(self.attack, self.label)}.examples",)
 
-    def _chosen(self, setting: Setting, found: LastPoints) -> np.ndarray:
-        """Return rows of `found`, those on which the attack succeeded first."""
-        order = setting.order("examples", len(found.positions))
-        order = order[setting.clean_correct[found.positions[order]]]
-        right = are_correct(found.logits, setting.labels[found.positions])
-        labels = setting.labels[found.positions]
-        wrong, correct = (_class_by_class(rows, labels[rows]) for rows in (order[~right[order]], order[right[order]]))
+    def _chosen(self, setting: Setting, points: LastPoints) -> np.ndarray:
+        """Return rows of `points`, those on which the attack succeeded first."""
+        order = setting.order("examples", len(points.positions))
+        order = order[setting.clean_correct[points.positions[order]]]
+        is_correct = are_correct(points.logits, setting.labels[points.positions])
+        labels = setting.labels[points.positions]
+        wrong, correct = (
+            _class_by_class(rows, labels[rows]) for rows in (order[~is_correct[order]], order[is_correct[order]])
+        )
         return np.concatenate([wrong[: self.misclassified], correct[: self.correct]])
 
 
 def _class_by_class(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Reorder rows: the first of each class in their order, then the second of each class, and so on."""
-    turn = [int((labels[:place] == label).sum()) for place, label in enumerate(labels)]
+    turn = [int((labels[:number] == label).sum()) for number, label in enumerate(labels)]
     return rows[np.argsort(turn, kind="stable")]
 
 
@@ -104,25 +106,25 @@ def _factor(largest: float) -> float:
     return float(f"{math.floor(0.5 / largest / unit + 1e-3) * unit:.6g}")
 
 
-def _by_frame(identity: str, setting: Setting, found: LastPoints, settings: dict) -> Series:
+def _by_frame(identity: str, setting: Setting, points: LastPoints, settings: dict) -> Series:
     """Return the size of the perturbation by frame, counted from 1."""
-    change = found.images - setting.images[found.positions]
+    change = points.images - setting.images[points.positions]
     sizes = np.sqrt(np.mean(np.square(change, dtype=np.float64), axis=(2, 3, 4)))
     intervals = [statistics.mean_interval(size) for size in sizes.T]
     columns = {
         "frame": list(range(1, sizes.shape[1] + 1)),
         "size": sizes.mean(axis=0).tolist(),
-        "low": [known(low) for low, _ in intervals],
-        "high": [known(high) for _, high in intervals],
+        "low": [none_if_nan(low) for low, _ in intervals],
+        "high": [none_if_nan(high) for _, high in intervals],
     }
     settings = {name: value for name, value in settings.items() if name not in ("difference_factor", "drawn")}
     settings |= {"measure": "root mean square over a frame", "n": len(sizes), "interval": "95 % over clips, normal"}
     return Series(identity, "Size of the perturbation by frame", columns, settings)
 
 
-def _row(setting: Setting, found: LastPoints, row: int, factor: float) -> dict:
-    position = found.positions[row]
-    image, adversary = setting.images[position], found.images[row]
+def _row(setting: Setting, points: LastPoints, row: int, factor: float) -> dict:
+    position = points.positions[row]
+    image, adversary = setting.images[position], points.images[row]
     is_clip = setting.predictor.kind is CLIPS
     draw = pictures.strip if is_clip else lambda example, shrink: shrink(example)
     drawn = {
@@ -136,12 +138,12 @@ def _row(setting: Setting, found: LastPoints, row: int, factor: float) -> dict:
         "position": int(position),
         "label": int(setting.labels[position]),
         **_answer("clean", setting.clean_logits[position], setting.predictor),
-        **_answer("attacked", found.logits[row], setting.predictor),
+        **_answer("attacked", points.logits[row], setting.predictor),
         **sizes,
         **{name: pictures.encode(picture) for name, picture in drawn.items()},
     }
 
 
 def _answer(name: str, logits: np.ndarray, predictor: Predictor) -> dict:
-    confidence = known(float(np.exp(log_probabilities(logits, predictor.one_per_class).max())))
+    confidence = none_if_nan(float(np.exp(log_probabilities(logits, predictor.one_per_class).max())))
     return {f"{name}_class": int(logits.argmax()), f"{name}_confidence": confidence}

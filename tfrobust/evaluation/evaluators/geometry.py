@@ -56,8 +56,8 @@ class Divergence(Evaluator):
         positions = order[np.isin(order, setting.subset(self.limit))]
         clean = setting.embed(setting.images[positions])
         sizes = curve_epsilons(self.attack, self.epsilons)
-        own = float(self.attack.threat.epsilon)
-        found = {epsilon: self._at(setting, epsilon, positions, clean) for epsilon in {*sizes, own}}
+        trained = float(self.attack.threat.epsilon)
+        results = {epsilon: self._at(setting, epsilon, positions, clean) for epsilon in {*sizes, trained}}
         settings = attack_settings(self.attack, setting) | {
             "batch_size": self.batch_size,
             "distance": "cosine",
@@ -65,13 +65,13 @@ class Divergence(Evaluator):
         units = ("ratio", "cosine distance", "cosine distance")
         names = ("r_div", "intra_class_divergence", "inter_class_divergence")
         measurements = [
-            Measurement(f"geometry.{name}", finite(value), unit, found[own][0].anchors, settings=settings)
-            for name, value, unit in zip(names, found[own][0], units, strict=False)
+            Measurement(f"geometry.{name}", finite(value), unit, results[trained][0].anchors, settings=settings)
+            for name, value, unit in zip(names, results[trained][0], units, strict=False)
         ]
         columns = {"epsilon": list(sizes)}
         for column, name in (("r_div", "r_div"), ("intra", "intra"), ("inter", "inter")):
-            columns[column] = [finite(getattr(found[epsilon][0], name)) for epsilon in sizes]
-        columns["accuracy"] = [found[epsilon][1] for epsilon in sizes]
+            columns[column] = [finite(getattr(results[epsilon][0], name)) for epsilon in sizes]
+        columns["accuracy"] = [results[epsilon][1] for epsilon in sizes]
         return Outcome(measurements, [Series("geometry.divergence_curve", "Divergence against epsilon", columns)])
 
     def ids(self) -> tuple[str, ...]:
@@ -90,9 +90,9 @@ class Divergence(Evaluator):
         if epsilon != self.attack.threat.epsilon:
             images = perturbed(setting, self.attack.with_epsilon(epsilon), positions)
             return images, setting.predict(images)
-        found = last_points(setting, self.attack, self.limit)  # which other evaluators use, too
-        rows = np.searchsorted(found.positions, positions)
-        return found.images[rows], found.logits[rows]
+        points = last_points(setting, self.attack, self.limit)  # which other evaluators use, too
+        rows = np.searchsorted(points.positions, positions)
+        return points.images[rows], points.logits[rows]
 
     def _divergences(self, setting, positions, clean, adversarial) -> Divergences:
         return batched_divergences(clean, adversarial, setting.labels[positions], self.batch_size)

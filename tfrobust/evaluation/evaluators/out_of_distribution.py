@@ -79,9 +79,11 @@ def placements(inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, np.
         DeLong et al. 1988, Biometrics 44, eqs. 4 and 5.
     """
 
-    def below(scores, others):
-        others = np.sort(others)
-        return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
+    def below(scores, references):
+        references = np.sort(references)
+        return (np.searchsorted(references, scores, "left") + np.searchsorted(references, scores, "right")) / (
+            2 * len(references)
+        )
 
     return below(inside, outside), 1 - below(outside, inside)
 
@@ -139,11 +141,11 @@ class OutOfDistribution(Evaluator):
     kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
-        names, known = tuple(self.names), (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
-        wrong = [name for name in names if name not in known]
+        names, corruption_names = tuple(self.names), (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
+        wrong = [name for name in names if name not in corruption_names]
         if wrong or not names or len(set(names)) < len(names):
             fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
-            raise InputError(f"OutOfDistribution.names {fault}; it is some of {', '.join(known)}.")
+            raise InputError(f"OutOfDistribution.names {fault}; it is some of {', '.join(corruption_names)}.")
         object.__setattr__(self, "names", names)
         if self.severity not in corruptions.SEVERITIES:
             raise InputError(f"OutOfDistribution.severity is {self.severity!r}; it is one of 1 to 5.")
@@ -160,17 +162,17 @@ class OutOfDistribution(Evaluator):
         """Load the other data set, and raise its errors early."""
         if self.source is None:
             return
-        here, there = setting.images.shape[1:], tuple(self._others.image_shape)
+        here, there = setting.images.shape[1:], tuple(self._other_examples.image_shape)
         if here != there:
             raise InputError(f"OutOfDistribution.source has images of shape {there}; those of the test set are {here}.")
 
     def files_read(self) -> str:
         """Return a hash of the other data set."""
-        return "" if self.source is None else self._others.fingerprint
+        return "" if self.source is None else self._other_examples.fingerprint
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements of both scores."""
-        return tuple(f"{self._id}.{score}.{what}" for score in SCORES for what in _NUMBERS)
+        return tuple(f"{self._id}.{score}.{quantity}" for score in SCORES for quantity in _NUMBERS)
 
     def run(self, setting: Setting) -> Outcome:
         """Measure both scores."""
@@ -182,10 +184,10 @@ class OutOfDistribution(Evaluator):
             scores["energy"] = functools.partial(negative_energy, temperature=self.temperature)
         measurements, columns = [], {"set": list(outside)}
         for name, score in scores.items():
-            known, others = score(inside), {key: score(logits) for key, logits in outside.items()}
-            found, each = self._numbers(name, known, others, settings)
-            measurements += found
-            columns[f"{name}_auroc"] = each
+            inside_scores, outside_scores = score(inside), {key: score(logits) for key, logits in outside.items()}
+            score_measurements, areas = self._numbers(name, inside_scores, outside_scores, settings)
+            measurements += score_measurements
+            columns[f"{name}_auroc"] = areas
         series = [] if self.source else [Series(self._id, "AUROC against each corruption", columns)]
         return Outcome(measurements, series, [_NO_ENERGY] if lost else [])
 
@@ -196,24 +198,24 @@ class OutOfDistribution(Evaluator):
         return f"ood.{self.label or re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', type(self.source).__name__).lower()}"
 
     @functools.cached_property
-    def _others(self) -> Examples:
+    def _other_examples(self) -> Examples:
         return self.source.load().test
 
     def _outside(self, setting: Setting, positions: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
         """Return logits [n, k] by the name of the corruption, or of the set; and the settings of the images."""
         if self.source is not None:
             self.check(setting)
-            images, _ = self._others.arrays()
+            images, _ = self._other_examples.arrays()
             rows = setting.subset(self.limit, len(images))
             logits = setting.predict(images[rows], "images of the other data set")
-            return {self._id: logits}, {"other_data": self._others.fingerprint}
-        found, images = {}, Generated(setting, positions, frost="frost" in self.names)
+            return {self._id: logits}, {"other_data": self._other_examples.fingerprint}
+        outputs, images = {}, Generated(setting, positions, frost="frost" in self.names)
         for name in self.names:
-            found[name] = images.logits(name, self.severity)
+            outputs[name] = images.logits(name, self.severity)
             if setting.progress is not None:
-                setting.progress("corruptions", len(found), len(self.names))
-        few = {} if set(found) == set(corruptions.NAMES) else {"names": sorted(found)}
-        return found, {**images.settings, "severity": self.severity, "corruptions": len(found), **few}
+                setting.progress("corruptions", len(outputs), len(self.names))
+        few = {} if set(outputs) == set(corruptions.NAMES) else {"names": sorted(outputs)}
+        return outputs, {**images.settings, "severity": self.severity, "corruptions": len(outputs), **few}
 
     def _numbers(self, score: str, inside, outside: dict, settings: dict) -> tuple[list[Measurement], list]:
         """Return both measurements of a score, and the AUROC of each set."""
@@ -223,28 +225,29 @@ class OutOfDistribution(Evaluator):
         if any(np.isnan(values).any() for values in (inside, *outside.values())):
             why = {"reason": "the logits of some images are not finite"}
             unknown = [
-                Measurement(f"{self._id}.{score}.{what}", None, "fraction", count, settings=why) for what in _NUMBERS
+                Measurement(f"{self._id}.{score}.{quantity}", None, "fraction", count, settings=why)
+                for quantity in _NUMBERS
             ]
             return unknown, [None] * len(outside)
         placed = [placements(inside, values) for values in outside.values()]
-        each = [float(inner.mean()) for inner, _ in placed]
+        areas = [float(inner.mean()) for inner, _ in placed]
         inner, outer = (np.mean(side, axis=0) for side in zip(*placed, strict=True))
         wrong = np.mean([false_positives(inside, values) for values in outside.values()], axis=0)
         numbers = {
-            "auroc": (float(np.mean(each)), self._interval(inner, outer), "DeLong"),
+            "auroc": (float(np.mean(areas)), self._interval(inner, outer), "DeLong"),
             "fpr95": (float(wrong.mean()), *_share(wrong, self.source is not None)),
         }
         return [
             Measurement(
-                f"{self._id}.{score}.{what}",
+                f"{self._id}.{score}.{quantity}",
                 value,
                 "fraction",
                 count,
                 *ends,
                 settings if ends[0] is None else settings | {"interval": f"95 % over images, {kind}"},
             )
-            for what, (value, ends, kind) in numbers.items()
-        ], each
+            for quantity, (value, ends, kind) in numbers.items()
+        ], areas
 
     def _interval(self, inner: np.ndarray, outer: np.ndarray) -> tuple[float | None, float | None]:
         """Return the interval of an AUROC; none if all images agree.

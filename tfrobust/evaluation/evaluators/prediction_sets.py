@@ -50,8 +50,8 @@ def conformal_threshold(scores: np.ndarray, level: float) -> float:
         Papadopoulos et al. 2002; Vovk et al. 2005; Lei et al. 2018 (arXiv 1604.04173), theorem 2.2.
     """
     rank = math.ceil((len(scores) + 1) * fractions.Fraction(repr(float(level))))
-    known = np.sort(np.nan_to_num(np.asarray(scores, np.float64), nan=np.inf, posinf=np.inf))
-    return float(known[rank - 1]) if rank <= len(known) else math.inf
+    ranked = np.sort(np.nan_to_num(np.asarray(scores, np.float64), nan=np.inf, posinf=np.inf))
+    return float(ranked[rank - 1]) if rank <= len(ranked) else math.inf
 
 
 def lac_scores(logits: np.ndarray, uniforms: np.ndarray | None = None) -> np.ndarray:
@@ -91,9 +91,9 @@ def aps_scores(logits: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     order = np.argsort(-probabilities, axis=-1, kind="stable")
     ranked = np.take_along_axis(probabilities, order, axis=-1)
     scores = np.cumsum(ranked, axis=-1) - ranked + np.asarray(uniforms, np.float64)[:, None] * ranked
-    found = np.empty_like(scores)
-    np.put_along_axis(found, order, scores, axis=-1)
-    return found
+    by_class = np.empty_like(scores)
+    np.put_along_axis(by_class, order, scores, axis=-1)
+    return by_class
 
 
 _FUNCTIONS = {"lac": lac_scores, "aps": aps_scores}
@@ -160,17 +160,17 @@ class PredictionSets(Evaluator):
         logits, positions, settings = self._outputs(setting)
         settings |= {"level": self.level, "calibration_images": len(setting.validation_images)}
         uniforms = _uniforms(setting, "test", len(setting.images))[positions]
-        found = []
+        measurements = []
         for name in self.scores:
             score, threshold = _FUNCTIONS[name], self._threshold(setting, name)
-            own = settings | {"score": name, "threshold": threshold if math.isfinite(threshold) else None}
+            score_settings = settings | {"score": name, "threshold": threshold if math.isfinite(threshold) else None}
             sets = np.nan_to_num(score(logits, uniforms), nan=math.inf, posinf=math.inf) <= threshold
-            found += self._numbers(name, sets, setting.labels[positions], own, setting.examples)
-        return Outcome(found, findings=_selected(setting))
+            measurements += self._numbers(name, sets, setting.labels[positions], score_settings, setting.examples)
+        return Outcome(measurements, findings=_selected(setting))
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements of each score."""
-        return tuple(f"{self._prefix(score)}.{what}" for score in self.scores for what in _NUMBERS)
+        return tuple(f"{self._prefix(score)}.{quantity}" for score in self.scores for quantity in _NUMBERS)
 
     def _prefix(self, score: str) -> str:
         attack = "" if self.attack is None else attack_id(self.attack, self.label).removeprefix("attack")
@@ -180,9 +180,9 @@ class PredictionSets(Evaluator):
         """Return logits, positions of their images, and the settings that describe their origin."""
         if self.attack is None:
             return setting.clean_logits, np.arange(len(setting.images)), {}
-        found = last_points(setting, self.attack, self.limit)
+        points = last_points(setting, self.attack, self.limit)
         settings = attack_settings(self.attack, setting) | {"answers": "to the last points of all images"}
-        return found.logits, found.positions, settings
+        return points.logits, points.positions, settings
 
     def _threshold(self, setting: Setting, score: str) -> float:
         labels = setting.validation_labels
@@ -193,7 +193,7 @@ class PredictionSets(Evaluator):
         """Return coverage, mean size and share of empty sets, bool [n, k]."""
         sizes, prefix = sets.sum(axis=-1), self._prefix(score)
         low, high = statistics.mean_interval(sizes)
-        own = settings | {"interval": f"95 % over {examples}, normal"}
+        size_settings = settings | {"interval": f"95 % over {examples}, normal"}
         return [
             accuracy(f"{prefix}.coverage", sets[np.arange(len(labels)), labels], settings, examples),
             Measurement(
@@ -203,7 +203,7 @@ class PredictionSets(Evaluator):
                 len(sizes),
                 max(0.0, low),
                 min(high, sets.shape[1]),
-                own,
+                size_settings,
             ),
             accuracy(f"{prefix}.empty", sizes == 0, settings, examples),
         ]

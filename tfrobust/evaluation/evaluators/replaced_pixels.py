@@ -66,13 +66,13 @@ def replacement_probabilities(weights: np.ndarray, *, share: float = 0.15, count
     """
     if count == "bernoulli":
         return np.minimum(1.0, share * weights.size * weights)
-    wanted = round(share * weights.size)
+    total = round(share * weights.size)
     low, high = 0.0, float(weights.size)
-    while np.sum(-np.expm1(-high * weights)) < wanted:
+    while np.sum(-np.expm1(-high * weights)) < total:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if np.sum(-np.expm1(-middle * weights)) < wanted else (low, middle)
+        low, high = (middle, high) if np.sum(-np.expm1(-middle * weights)) < total else (low, middle)
     return -np.expm1(-high * weights)
 
 
@@ -191,10 +191,10 @@ class ReplacedPixels(Evaluator):
 
 def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
     """Return `noise.examples`: a row per image, a column per set; pictures encoded by `common.pictures.encode`."""
-    small = {name: [pictures.shrunk(_still(image)) for image in found] for name, found in images.items()}
+    small = {name: [pictures.shrunk(_still(image)) for image in stills] for name, stills in images.items()}
     sizes = zip(*(image.shape for image in small["clean"]), strict=True)
     columns = {"label": labels.tolist(), **dict(zip(("height", "width", "channels"), map(list, sizes), strict=True))}
-    columns |= {name: [pictures.encode(image) for image in found] for name, found in small.items()}
+    columns |= {name: [pictures.encode(image) for image in stills] for name, stills in small.items()}
     return Series("noise.examples", "Images clean and with random pixels", columns)
 
 

@@ -78,20 +78,22 @@ class Sensitivity(Evaluator):
         values, shown = {name: [] for name in _NAMES}, []
         means = _ClassMeans(setting, positions, self.classes)
         for start in range(0, len(positions), size):
-            own = positions[start : start + size]
-            utility, sensitivity = engine.run(own)
-            means.add(own, utility)
+            batch = positions[start : start + size]
+            utility, sensitivity = engine.run(batch)
+            means.add(batch, utility)
             values["utility_concentration"] += list(maps.concentration(utility).numpy())
             if sensitivity is not None:
                 values["sensitivity_concentration"] += list(maps.concentration(sensitivity).numpy())
                 values["agreement"] += list(maps.rank_correlation(utility, sensitivity).numpy())
-            for row in range(min(len(own), self.pictures - len(shown))):
-                found = {"utility": utility[row]} | ({} if sensitivity is None else {"sensitivity": sensitivity[row]})
-                shown.append(_picture(setting, own[row], found))
-        outcome = Outcome([_mean(name, found, settings) for name, found in values.items() if found], means.series())
+            for row in range(min(len(batch), self.pictures - len(shown))):
+                pixel_maps = {"utility": utility[row]} | (
+                    {} if sensitivity is None else {"sensitivity": sensitivity[row]}
+                )
+                shown.append(_picture(setting, batch[row], pixel_maps))
+        outcome = Outcome([_mean(name, ratios, settings) for name, ratios in values.items() if ratios], means.series())
         if shown:
-            columns = {"picture": [number for number, one in enumerate(shown) for _ in one["label"]]}
-            columns |= {name: [value for one in shown for value in one[name]] for name in shown[0]}
+            columns = {"picture": [number for number, picture in enumerate(shown) for _ in picture["label"]]}
+            columns |= {name: [value for picture in shown for value in picture[name]] for name in shown[0]}
             outcome.series.append(Series("sensitivity.maps", "Utility and sensitivity of each pixel", columns))
         if directions is None:
             outcome.extend(no_embedding(setting, "utility alone is measured, no sensitivity, no agreement"))
@@ -184,30 +186,30 @@ class _ClassMeans:
     def add(self, positions: np.ndarray, utility: np.ndarray) -> None:
         """Add images at `positions` [m] and their utilities [m, h, w, c]; skip those with non-finite utilities."""
         maps, labels = np.linalg.norm(utility, axis=-1, keepdims=True), self._setting.labels[positions]
-        for place, label in enumerate(self._labels):
+        for index, label in enumerate(self._labels):
             rows = (labels == label) & np.isfinite(maps).all(axis=(1, 2, 3))
-            self._count[place] += rows.sum()
-            self._image[place] += self._setting.images[positions[rows]].sum(axis=0)
-            self._utility[place] += maps[rows].sum(axis=0)
+            self._count[index] += rows.sum()
+            self._image[index] += self._setting.images[positions[rows]].sum(axis=0)
+            self._utility[index] += maps[rows].sum(axis=0)
 
     def series(self) -> list[Series]:
         """Return `sensitivity.classes`, a row per class; pictures encoded by `common.pictures.encode`."""
-        found = []
+        classes = []
         for label, count, *sums in zip(self._labels, self._count, self._image, self._utility, strict=True):
             if count:
                 image, utility = (pictures.shrunk(total / count) for total in sums)
                 size = dict(zip(("height", "width", "channels"), image.shape, strict=True))
                 largest = float(utility.max())
                 drawn = {"image": pictures.encode(image), "utility": pictures.encode(utility, largest)}
-                found.append({"label": int(label), "images": int(count), **size, **drawn, "largest_utility": largest})
-        if not found:
+                classes.append({"label": int(label), "images": int(count), **size, **drawn, "largest_utility": largest})
+        if not classes:
             return []
         of = f": the first {len(self._labels)} of {len(self._labels) + self._left_out}" if self._left_out else ""
-        columns = {name: [one[name] for one in found] for name in found[0]}
+        columns = {name: [entry[name] for entry in classes] for name in classes[0]}
         return [Series("sensitivity.classes", f"Utility averaged over the images of each class{of}", columns)]
 
 
-def _picture(setting: Setting, position: int, found: dict[str, np.ndarray]) -> dict[str, list]:
+def _picture(setting: Setting, position: int, pixel_maps: dict[str, np.ndarray]) -> dict[str, list]:
     """Return one image and its maps, a row per pixel: label, row, column, one value per channel, one per map."""
     image = pictures.shrunk(setting.images[position])
     height, width, channels = image.shape
@@ -216,7 +218,7 @@ def _picture(setting: Setting, position: int, found: dict[str, np.ndarray]) -> d
     picture = {"label": [label] * len(rows), "row": rows.tolist(), "column": columns.tolist()}
     for channel in range(channels):
         picture[f"channel_{channel}"] = _short(image[..., channel])
-    for name, values in found.items():
+    for name, values in pixel_maps.items():
         picture[name] = _short(pictures.shrunk(np.linalg.norm(values, axis=-1, keepdims=True)))
     return picture
 
@@ -227,18 +229,18 @@ def _short(values: np.ndarray) -> list[float]:
 
 
 def _mean(name: str, values: list[float], settings: dict) -> Measurement:
-    known = np.array(values)[np.isfinite(values)]
+    finite = np.array(values)[np.isfinite(values)]
     measure = "Spearman's rank correlation" if name == "agreement" else "Gini coefficient"
     settings = {**settings, "measure": measure, "interval": "95 % over images, normal"}
     if name == "utility_concentration":
         settings = {name: settings[name] for name in ("measure", "interval")}
-    if len(known) < len(values):
+    if len(finite) < len(values):
         # A map of zeros, such as a vanished gradient, has no concentration or rank.
-        settings["images_with_constant_maps"] = len(values) - len(known)
-    if not len(known):
+        settings["images_with_constant_maps"] = len(values) - len(finite)
+    if not len(finite):
         settings["reason"] = f"the maps of all {len(values)} images are constant"
         return Measurement(f"sensitivity.{name}", None, "ratio", 0, settings=settings)
-    low, high = statistics.mean_interval(known)
+    low, high = statistics.mean_interval(finite)
     least = -1.0 if name == "agreement" else 0.0
     bounds = (max(least, low), min(1.0, high))
-    return Measurement(f"sensitivity.{name}", float(known.mean()), "ratio", len(known), *bounds, settings)
+    return Measurement(f"sensitivity.{name}", float(finite.mean()), "ratio", len(finite), *bounds, settings)

@@ -56,18 +56,18 @@ class ShiftAccuracy(Evaluator):
         """Measure accuracy and calibration on the set."""
         opened = published.open_once(setting, self.source)
         positions = setting.subset(self.limit, len(opened.labels))
-        kept = np.unique(opened.labels)
+        classes = np.unique(opened.labels)
         logits, done, size = [], 0, min(setting.batch_size, len(positions))
-        for images, found in published.predictions(setting, opened.read((), positions, size), size):
-            logits.append(found[:, kept])
+        for images, outputs in published.predictions(setting, opened.read((), positions, size), size):
+            logits.append(outputs[:, classes])
             done += len(images)
             if setting.progress is not None:
                 setting.progress(self.source.title, done, len(positions))
         logits = np.concatenate(logits)
-        correct = (kept[logits.argmax(axis=-1)] == opened.labels[positions]) & np.isfinite(logits).all(axis=-1)
+        correct = (classes[logits.argmax(axis=-1)] == opened.labels[positions]) & np.isfinite(logits).all(axis=-1)
         logarithms = calibration.log_probabilities(logits, setting.predictor.one_per_class)
         confidence = np.exp(logarithms.max(axis=-1))
-        settings = {**opened.notes, "classes": f"{len(kept)} of {setting.predictor.class_count}"}
+        settings = {**opened.notes, "classes": f"{len(classes)} of {setting.predictor.class_count}"}
         return Outcome(self._measurements(confidence, correct, settings))
 
     def _measurements(self, confidence: np.ndarray, correct: np.ndarray, settings: dict) -> list[Measurement]:
@@ -75,16 +75,22 @@ class ShiftAccuracy(Evaluator):
         adaptive = {"bin_size": self.rms_bin_size, "bins": self.rms_bins}
         ece = calibration.expected_calibration_error(confidence, correct, self.bins)
         rms = calibration.rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
-        aurra = calibration.known(float(calibration.response_accuracy(confidence, correct).mean()))
+        aurra = calibration.none_if_nan(float(calibration.response_accuracy(confidence, correct).mean()))
         return [
             accuracy(f"{prefix}.accuracy", correct, settings),
             Measurement(
-                f"{prefix}.ece", calibration.known(ece), "fraction", count, settings={**settings, "bins": self.bins}
+                f"{prefix}.ece",
+                calibration.none_if_nan(ece),
+                "fraction",
+                count,
+                settings={**settings, "bins": self.bins},
             ),
-            Measurement(f"{prefix}.rms", calibration.known(rms), "fraction", count, settings={**settings, **adaptive}),
+            Measurement(
+                f"{prefix}.rms", calibration.none_if_nan(rms), "fraction", count, settings={**settings, **adaptive}
+            ),
             Measurement(f"{prefix}.aurra", aurra, "fraction", count, settings=settings),
         ]
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements."""
-        return tuple(f"shift.{self.source.name}.{what}" for what in ("accuracy", "ece", "rms", "aurra"))
+        return tuple(f"shift.{self.source.name}.{quantity}" for quantity in ("accuracy", "ece", "rms", "aurra"))

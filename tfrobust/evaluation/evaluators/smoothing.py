@@ -81,23 +81,29 @@ class Smoothing(Evaluator):
         votes = self._votes(setting, chunks.split(positions, self._chunk_size(setting)))
         noise, values = self._noise(), setting.images[0].size
         options = {"noise": noise, "alpha": self.alpha, "values": values}
-        found = smoothing.certificates(votes[:, 0], votes[:, 1], self.draws, **options)
-        radii = np.where(found.classes == setting.labels[positions], found.radii, -1.0)  # -1: wrong or abstained
+        certificates = smoothing.certificates(votes[:, 0], votes[:, 1], self.draws, **options)
+        # -1: wrong or abstained
+        radii = np.where(certificates.classes == setting.labels[positions], certificates.radii, -1.0)
         settings = self._settings(setting)
         outcome = Outcome()
         for radius in self.radii:
             identity, certified = self._id(radius), radii >= radius
-            own = {**settings, "radius": radius}
-            outcome.measurements.append(accuracy.accuracy(identity, certified, own, setting.examples))
+            radius_settings = {**settings, "radius": radius}
+            outcome.measurements.append(accuracy.accuracy(identity, certified, radius_settings, setting.examples))
             if len(positions) == len(setting.images):
                 outcome.series.append(accuracy.outcomes(identity, certified))
-        outcome.measurements += self._means(np.maximum(radii, 0.0), found.classes == smoothing.ABSTAINED, settings)
+        outcome.measurements += self._means(
+            np.maximum(radii, 0.0), certificates.classes == smoothing.ABSTAINED, settings
+        )
         outcome.series.append(self._curve(radii, self._largest(values), settings))
         return outcome
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements and of the curve."""
-        return (*map(self._id, self.radii), *(f"{self._prefix}.{what}" for what in ("acr", "abstention", "curve")))
+        return (
+            *map(self._id, self.radii),
+            *(f"{self._prefix}.{quantity}" for quantity in ("acr", "abstention", "curve")),
+        )
 
     def share(self, setting: Setting, shard: chunks.Shard) -> int:
         """Count and store the votes on a shard's images."""
@@ -136,7 +142,7 @@ class Smoothing(Evaluator):
     def _votes(self, setting: Setting, parts: list[np.ndarray]) -> np.ndarray:
         """Return the votes that choose and those that estimate, int64 [n, 2, k], from the store where it has them."""
         shape, k = setting.images.shape[1:], setting.predictor.class_count
-        total, done, found = sum(map(len, parts)), 0, [np.zeros((0, 2, k), np.int64)]
+        total, done, blocks = sum(map(len, parts)), 0, [np.zeros((0, 2, k), np.int64)]
         report = setting.reporter(f"votes of the smoothed classifier, sigma {self.sigma:g}")
         made_by = {"votes": [self.noise, self.sigma, self.selection, self.draws, self.copies]}
         voting = None
@@ -146,22 +152,24 @@ class Smoothing(Evaluator):
             if not stored:
                 voting = voting or smoothing.Voting(setting.predictor.logits, shape, self._noise(), self.copies, k)
                 stored = {"votes": np.zeros((len(part), 2, k), np.int64)}
-                for row, place in enumerate(part):
-                    key = smoothing.draw_key(setting.seed, place)
-                    stored["votes"][row] = voting.both(setting.images[place], key, self.selection, self.draws)
+                for row, position in enumerate(part):
+                    key = smoothing.draw_key(setting.seed, position)
+                    stored["votes"][row] = voting.both(setting.images[position], key, self.selection, self.draws)
                     if report is not None:
                         report(done + row + 1, total)
                 if path:
                     setting.store.keep(path, **stored)
-            found.append(stored["votes"])
+            blocks.append(stored["votes"])
             done += len(part)
-        return np.concatenate(found)
+        return np.concatenate(blocks)
 
     def _means(self, radii: np.ndarray, abstained: np.ndarray, settings: dict) -> list[Measurement]:
         """Return the average certified radius and the share of abstentions."""
         low, high = statistics.mean_interval(radii)
-        own = {**settings, "interval": "95 % over images, normal"}
-        mean = Measurement(f"{self._prefix}.acr", float(radii.mean()), "1", len(radii), max(0.0, low), high, own)
+        mean_settings = {**settings, "interval": "95 % over images, normal"}
+        mean = Measurement(
+            f"{self._prefix}.acr", float(radii.mean()), "1", len(radii), max(0.0, low), high, mean_settings
+        )
         return [mean, accuracy.accuracy(f"{self._prefix}.abstention", abstained, settings)]
 
     def _largest(self, values: int) -> float:

@@ -42,7 +42,7 @@ ALEXNET = {
         "shear": 0.10658,
     },
 }
-_KNOWN = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
+_SEQUENCES = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
 _MEAN = "stability.mean.flip_probability"
 _INTERVAL = f"95 % over images, {statistics.SHARE_INTERVAL}"
 
@@ -85,10 +85,10 @@ class Stability(Evaluator):
 
     def __post_init__(self):
         names = tuple(self.names)
-        wrong = [name for name in names if name not in _KNOWN]
+        wrong = [name for name in names if name not in _SEQUENCES]
         if wrong or not names or len(set(names)) < len(names):
             fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
-            raise InputError(f"Stability.names {fault}; it is some of {', '.join(_KNOWN)}.")
+            raise InputError(f"Stability.names {fault}; it is some of {', '.join(_SEQUENCES)}.")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"Stability.limit is {self.limit}; it must be at least 1.")
         object.__setattr__(self, "names", names)
@@ -99,31 +99,31 @@ class Stability(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure flip probabilities and flip rates."""
         source = self._sequences(setting)
-        flips, found = {}, []
-        for place, name in enumerate(self.names):
-            predictions, noise = self._predictions(setting, source, place), sequences.is_noise(name)
+        flips, measurements = {}, []
+        for number, name in enumerate(self.names):
+            predictions, noise = self._predictions(setting, source, number), sequences.is_noise(name)
             flips[name] = flip_probabilities(predictions, noise=noise)
             reference = "first frame" if noise else "previous frame"
             settings = {"sequence": name, "frames": predictions.shape[1], "level": 1, "reference": reference}
             settings = {**source.settings, **settings}
-            found.append(_mean(f"stability.{name}.flip_probability", flips[name], [1.0], settings))
+            measurements.append(_mean(f"stability.{name}.flip_probability", flips[name], [1.0], settings))
             if self.baseline:
-                found.append(_mean(f"stability.{name}.flip_rate", flips[name], *self._rates([name], settings)))
-        each = np.mean([flips[name] for name in self.names], axis=0)
+                measurements.append(_mean(f"stability.{name}.flip_rate", flips[name], *self._rates([name], settings)))
+        rates = np.mean([flips[name] for name in self.names], axis=0)
         settings = {**source.settings, **source.identity, "sequences": list(self.names)}
-        found.append(_mean(_MEAN, each, [1.0], settings))
-        unlike = baseline.findings(self.baseline, "Flip rates", _MEAN, found)
+        measurements.append(_mean(_MEAN, rates, [1.0], settings))
+        unlike = baseline.findings(self.baseline, "Flip rates", _MEAN, measurements)
         if self._has_mean_rate:
-            each = np.stack([flips[name] for name in corruptions.SEQUENCES], axis=-1)
+            rates = np.stack([flips[name] for name in corruptions.SEQUENCES], axis=-1)
             settings = {**source.settings, "sequences": list(corruptions.SEQUENCES)}
-            found.append(_mean("stability.mfr", each, *self._rates(corruptions.SEQUENCES, settings)))
-        return Outcome(found, findings=unlike)
+            measurements.append(_mean("stability.mfr", rates, *self._rates(corruptions.SEQUENCES, settings)))
+        return Outcome(measurements, findings=unlike)
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements."""
         kinds = ("flip_probability", "flip_rate") if self.baseline else ("flip_probability",)
-        found = [f"stability.{name}.{kind}" for name in self.names for kind in kinds]
-        return (*found, _MEAN, *(("stability.mfr",) if self._has_mean_rate else ()))
+        identities = [f"stability.{name}.{kind}" for name in self.names for kind in kinds]
+        return (*identities, _MEAN, *(("stability.mfr",) if self._has_mean_rate else ()))
 
     @property
     def _has_mean_rate(self) -> bool:
@@ -131,11 +131,11 @@ class Stability(Evaluator):
 
     def _rates(self, names, settings: dict) -> tuple[list[float], dict, str]:
         """Return the baseline's flip probabilities, the settings that name it, and the unit of rates."""
-        others = {name: self.baseline["flip_probabilities"][name] for name in names}
+        divisors = {name: self.baseline["flip_probabilities"][name] for name in names}
         settings = {**settings, "baseline": self.baseline["name"]}
         if self.baseline != ALEXNET:
-            settings |= baseline.numbers_of(others)
-        return list(others.values()), settings, "fraction of the baseline's flip probability"
+            settings |= baseline.numbers_of(divisors)
+        return list(divisors.values()), settings, "fraction of the baseline's flip probability"
 
     def _sequences(self, setting: Setting) -> _Generated | published.Perturbed:
         if self.source is None:
@@ -151,18 +151,18 @@ class Stability(Evaluator):
         """Return a hash of the state of the published set's files."""
         return "" if self.source is None else self.source.state()
 
-    def _predictions(self, setting: Setting, source: _Generated | published.Perturbed, place: int) -> np.ndarray:
-        """Return the predicted classes along sequence number `place`, float [n, frames], NaN where there is none."""
-        found, done = [], place * source.count
-        for part in source.sequences(self.names[place]):
+    def _predictions(self, setting: Setting, source: _Generated | published.Perturbed, number: int) -> np.ndarray:
+        """Return the predicted classes along the sequence `number`, float [n, frames], NaN where there is none."""
+        parts, done = [], number * source.count
+        for part in source.sequences(self.names[number]):
             frames = part.reshape(-1, *part.shape[2:])
             logits = in_batches(setting.predictor.compiled_logits, frames, setting.batch_size)
             classes = np.where(np.isfinite(logits).all(axis=-1), logits.argmax(axis=-1), np.nan)
-            found.append(classes.reshape(part.shape[:2])[: source.count * (place + 1) - done])
-            done += len(found[-1])
+            parts.append(classes.reshape(part.shape[:2])[: source.count * (number + 1) - done])
+            done += len(parts[-1])
             if setting.progress is not None:
                 setting.progress("perturbation sequences", done, len(self.names) * source.count)
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
 
 class _Generated:
@@ -203,28 +203,30 @@ def flip_probabilities(predictions: np.ndarray, *, noise: bool) -> np.ndarray:
     return np.mean(predictions[:, 1:] != (predictions[:, :1] if noise else predictions[:, :-1]), axis=1)
 
 
-def _mean(identity: str, flips: np.ndarray, others: list[float], settings: dict, unit: str = "fraction") -> Measurement:
+def _mean(
+    identity: str, flips: np.ndarray, divisors: list[float], settings: dict, unit: str = "fraction"
+) -> Measurement:
     """Return the mean of flips / others, with its interval over images; no value if one of the others is 0.
 
     Args:
         identity: id of the measurement.
         flips: [n] or [n, m] in [0, 1], each image's flip probability by type.
-        others: m divisors, taken as exact; if m > 1 the ratios are averaged.
+        divisors: m divisors, taken as exact; if m > 1 the ratios are averaged.
         settings: the settings of the measurement.
         unit: its unit.
     """
     count = len(flips)
     settings = {**settings, "interval": _INTERVAL}
-    if not all(others):
+    if not all(divisors):
         settings["reason"] = "the baseline never changes its prediction, and a ratio to it has no value"
         return Measurement(identity, None, unit, count, settings=settings)
-    each = np.mean(flips.reshape(count, -1) / np.array(others), axis=1)
-    largest = float(np.mean(1 / np.array(others)))
-    low, high = (largest * bound for bound in statistics.share_interval(each / largest))
-    return Measurement(identity, float(each.mean()), unit, count, low, high, settings)
+    ratios = np.mean(flips.reshape(count, -1) / np.array(divisors), axis=1)
+    largest = float(np.mean(1 / np.array(divisors)))
+    low, high = (largest * bound for bound in statistics.share_interval(ratios / largest))
+    return Measurement(identity, float(ratios.mean()), unit, count, low, high, settings)
 
 
 def _of_report(values: dict) -> dict:
     """Return the flip probabilities by sequence that a report has."""
-    found = {name: values.get(f"stability.{name}.flip_probability") for name in _KNOWN}
-    return {"flip_probabilities": {name: value for name, value in found.items() if value is not None}}
+    probabilities = {name: values.get(f"stability.{name}.flip_probability") for name in _SEQUENCES}
+    return {"flip_probabilities": {name: value for name, value in probabilities.items() if value is not None}}

@@ -75,34 +75,41 @@ class TokenSensitivity(Evaluator):
         positions = setting.subset(self.limit)
         if setting.strengths is None or not np.isfinite(setting.strengths[positions]).any():
             return Outcome(findings=[_NO_STRENGTHS])
-        found, strengths = _sensitivities(setting, positions), setting.strengths[positions]
+        sensitivities, strengths = _sensitivities(setting, positions), setting.strengths[positions]
         scored = strengths > self.neutral + _ROUNDING  # false for NaN
-        measurements = [self._averaged(found, strengths, scored), self._pooled(setting, found, strengths, scored)]
-        return Outcome(measurements, self._series(setting, positions, found, scored))
+        measurements = [
+            self._averaged(sensitivities, strengths, scored),
+            self._pooled(setting, sensitivities, strengths, scored),
+        ]
+        return Outcome(measurements, self._series(setting, positions, sensitivities, scored))
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements and the series."""
         return ("sensitivity.tokens.correlation", "sensitivity.tokens.pooled_correlation", "sensitivity.tokens")
 
-    def _averaged(self, found: np.ndarray, strengths: np.ndarray, scored: np.ndarray) -> Measurement:
-        each = [correlation(*pair) for pair in _tokens(found, strengths, scored) if len(pair[0]) >= _LEAST_TOKENS]
-        known = np.array([value for value in each if value is not None])
+    def _averaged(self, sensitivities: np.ndarray, strengths: np.ndarray, scored: np.ndarray) -> Measurement:
+        correlations = [
+            correlation(*pair) for pair in _tokens(sensitivities, strengths, scored) if len(pair[0]) >= _LEAST_TOKENS
+        ]
+        numbers = np.array([value for value in correlations if value is not None])
         settings = self._settings(scored) | {
-            "sentences_too_short": len(found) - len(each),
-            "sentences_of_equal_tokens": len(each) - len(known),
+            "sentences_too_short": len(sensitivities) - len(correlations),
+            "sentences_of_equal_tokens": len(correlations) - len(numbers),
             "interval": "95 % over sentences, normal",
         }
-        if not len(known):
+        if not len(numbers):
             settings["reason"] = f"no sentence has {_LEAST_TOKENS} scored tokens of different sensitivity and strength"
             return Measurement("sensitivity.tokens.correlation", None, "ratio", 0, settings=settings)
-        low, high = statistics.mean_interval(known)
+        low, high = statistics.mean_interval(numbers)
         bounds = (max(-1.0, low), min(1.0, high))
         return Measurement(
-            "sensitivity.tokens.correlation", float(known.mean()), "ratio", len(known), *bounds, settings
+            "sensitivity.tokens.correlation", float(numbers.mean()), "ratio", len(numbers), *bounds, settings
         )
 
-    def _pooled(self, setting: Setting, found: np.ndarray, strengths: np.ndarray, scored: np.ndarray) -> Measurement:
-        pairs = [np.stack(pair) for pair in _tokens(found, strengths, scored) if len(pair[0])]
+    def _pooled(
+        self, setting: Setting, sensitivities: np.ndarray, strengths: np.ndarray, scored: np.ndarray
+    ) -> Measurement:
+        pairs = [np.stack(pair) for pair in _tokens(sensitivities, strengths, scored) if len(pair[0])]
         value = correlation(*np.concatenate(pairs, axis=1)) if pairs else None
         settings = self._settings(scored) | {"interval": f"95 % over sentences, bootstrap of {self.resamples}"}
         words = randomness.make_key(setting.seed, "evaluation", "token sensitivity").numpy().astype(np.uint32)
@@ -117,12 +124,14 @@ class TokenSensitivity(Evaluator):
     def _settings(self, scored: np.ndarray) -> dict:
         return {"measure": "Pearson's correlation", "neutral": self.neutral, "tokens": int(scored.sum())}
 
-    def _series(self, setting: Setting, positions: np.ndarray, found: np.ndarray, scored: np.ndarray) -> list[Series]:
+    def _series(
+        self, setting: Setting, positions: np.ndarray, sensitivities: np.ndarray, scored: np.ndarray
+    ) -> list[Series]:
         """Return a few of the sentences that have a correlation, a row per token."""
-        fit = [place for place in setting.order("tokens", len(found)) if scored[place].sum() >= _LEAST_TOKENS]
+        fit = [row for row in setting.order("tokens", len(sensitivities)) if scored[row].sum() >= _LEAST_TOKENS]
         columns: dict = {name: [] for name in ("sentence", "label", "token", "strength", "sensitivity")}
-        for number, place in enumerate(fit[: self.sentences]):
-            position = positions[place]
+        for number, row in enumerate(fit[: self.sentences]):
+            position = positions[row]
             for column, token in enumerate(setting.images[position]):
                 if token:
                     strength = float(setting.strengths[position, column])
@@ -130,7 +139,7 @@ class TokenSensitivity(Evaluator):
                     columns["label"].append(int(setting.labels[position]))
                     columns["token"].append(_word(setting.vocabulary, int(token)))
                     columns["strength"].append(_short(strength) if np.isfinite(strength) else None)
-                    columns["sensitivity"].append(_short(found[place, column]))
+                    columns["sensitivity"].append(_short(sensitivities[row, column]))
         title = "Sensitivity and true strength of each token"
         return [Series("sensitivity.tokens", title, columns)] if columns["token"] else []
 
@@ -170,19 +179,19 @@ def _sensitivities(setting: Setting, positions: np.ndarray) -> np.ndarray:
         input_signature=[tf.TensorSpec([size, length], tf.int32)],
         autograph=False,
     )
-    found = []
+    batches = []
     for start in range(0, len(positions), size):
-        own = positions[np.minimum(np.arange(start, start + size), len(positions) - 1)]
-        found.append(compiled(tf.constant(setting.images[own], tf.int32)).numpy()[: len(positions) - start])
+        rows = positions[np.minimum(np.arange(start, start + size), len(positions) - 1)]
+        batches.append(compiled(tf.constant(setting.images[rows], tf.int32)).numpy()[: len(positions) - start])
         if report is not None:
             report(min(start + size, len(positions)), len(positions))
-    return np.concatenate(found)
+    return np.concatenate(batches)
 
 
-def _tokens(found: np.ndarray, strengths: np.ndarray, scored: np.ndarray):
+def _tokens(sensitivities: np.ndarray, strengths: np.ndarray, scored: np.ndarray):
     """Yield the scored tokens of each sentence: (sensitivities [n], strengths [n])."""
-    for own, strength, counts in zip(found, strengths, scored, strict=True):
-        yield own[counts].astype(np.float64), strength[counts].astype(np.float64)
+    for values, strength, counts in zip(sensitivities, strengths, scored, strict=True):
+        yield values[counts].astype(np.float64), strength[counts].astype(np.float64)
 
 
 def _word(vocabulary: tuple[str, ...], token: int) -> str:

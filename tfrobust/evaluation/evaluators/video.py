@@ -81,9 +81,9 @@ class VideoAttackAccuracy(Evaluator):
 
     def run(self, setting: Setting) -> Outcome:
         """Run the attack and measure the accuracy it leaves."""
-        found = self._of_videos.run(as_videos(setting))
-        renamed = ([_renamed(one) for one in parts] for parts in (found.measurements, found.series))
-        return Outcome(*renamed, found.findings)
+        outcome = self._of_videos.run(as_videos(setting))
+        renamed = ([_renamed(part) for part in parts] for parts in (outcome.measurements, outcome.series))
+        return Outcome(*renamed, outcome.findings)
 
     def check(self, setting: Setting) -> None:
         """Raise ValueError if the clips are not those of videos, or the attack suits neither them nor the model."""
@@ -170,9 +170,9 @@ def _clips(setting: Setting) -> int:
     return clips
 
 
-def _renamed(one: Measurement | Series) -> Measurement | Series:
+def _renamed(item: Measurement | Series) -> Measurement | Series:
     """Return a measurement or a series of videos under its own id, and with intervals over videos."""
-    head, _, rest = one.id.rpartition("attack.")
-    interval = one.settings.get("interval")
+    head, _, rest = item.id.rpartition("attack.")
+    interval = item.settings.get("interval")
     more = {} if interval is None else {"interval": re.sub("over (images|clips)", "over videos", interval)}
-    return dataclasses.replace(one, id=f"{head}video.attack.{rest}", settings={**one.settings, **more})
+    return dataclasses.replace(item, id=f"{head}video.attack.{rest}", settings={**item.settings, **more})
