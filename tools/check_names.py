@@ -27,7 +27,6 @@ FOR_NOW: dict[str, float] = {
     "tests/runs": 6.4,
     "tests/serving": 3.6,
     "tfrobust/commands": 7.2,
-    "tfrobust/report": 6.7,
     "tfrobust/runs": 4.4,
     "tfrobust/serving": 4.3,
 }

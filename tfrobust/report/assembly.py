@@ -73,27 +73,27 @@ def extended(earlier: Report, later: Report) -> Report | None:
     Raises:
         InputError: an id has other values in both reports, so that one report cannot hold both.
     """
-    known, costs = {measured.id: measured for measured in earlier.measurements}, {}
+    by_id, costs = {measured.id: measured for measured in earlier.measurements}, {}
     for measured in later.measurements:
-        before = known.setdefault(measured.id, measured)
+        before = by_id.setdefault(measured.id, measured)
         if measured.id.startswith("cost.") and before is not measured:
             costs[measured.id] = dataclasses.replace(measured, value=_total(before.value, measured.value))
         elif "reason" in measured.settings:  # why it could not be measured
             continue
         elif "reason" in before.settings:
-            known[measured.id] = measured
+            by_id[measured.id] = measured
         elif before != measured:
             raise _held(measured.id)
     findings = [*earlier.doctor]
     for finding in later.doctor:
-        same = [one for one in findings if one.check == finding.check]
-        if all(_VERDICTS.index(one.verdict) < _VERDICTS.index(finding.verdict) for one in same):
-            findings = [one for one in findings if one not in same] + [finding]
+        counterparts = [other for other in findings if other.check == finding.check]
+        if all(_VERDICTS.index(other.verdict) < _VERDICTS.index(finding.verdict) for other in counterparts):
+            findings = [other for other in findings if other not in counterparts] + [finding]
     shown = {series.id: series for series in earlier.series}
-    for one in later.series:
-        if _points(shown.setdefault(one.id, one)) != _points(one):
-            raise _held(one.id)
-    measurements, series = list(known.values()), list(shown.values())
+    for added in later.series:
+        if _points(shown.setdefault(added.id, added)) != _points(added):
+            raise _held(added.id)
+    measurements, series = list(by_id.values()), list(shown.values())
     if (measurements, findings, series) == ([*earlier.measurements], [*earlier.doctor], [*earlier.series]):
         return None
     measurements = [costs.get(measured.id, measured) for measured in measurements]
@@ -127,7 +127,7 @@ def _held(identity: str) -> InputError:
 
 
 def _total(*seconds: float | None) -> float:
-    return sum(one or 0.0 for one in seconds)
+    return sum(part or 0.0 for part in seconds)
 
 
 def _now() -> str:
@@ -136,5 +136,5 @@ def _now() -> str:
 
 def environment() -> dict:
     """Return library versions and machine, enough to explain why a number differs elsewhere."""
-    found = {"python": platform.python_version(), "machine": platform.machine(), "processors": os.cpu_count()}
-    return found | versions()
+    facts = {"python": platform.python_version(), "machine": platform.machine(), "processors": os.cpu_count()}
+    return facts | versions()

@@ -35,17 +35,17 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
     data: the variation that the two models share then cancels. Otherwise it is computed from the two intervals as for
     independent samples, which is wider than necessary if the images are the same.
     """
-    own, other = report.get(identity), reference.get(identity)
-    if own is None or other is None or own.value is None or other.value is None:
+    measurement, other = report.get(identity), reference.get(identity)
+    if measurement is None or other is None or measurement.value is None or other.value is None:
         return None
     pairs = outcomes(identity, report), outcomes(identity, reference)
     if all(pairs) and len(pairs[0]) == len(pairs[1]) and protocol.same_data([report, reference]):
         return Difference(*paired_shares(*pairs), PAIRED)
-    ends = (own.low, own.high, other.low, other.high)
+    ends = (measurement.low, measurement.high, other.low, other.high)
     if None in ends:
-        return Difference(own.value - other.value, None, None, "")
-    first, second = (own.value, own.low, own.high), (other.value, other.low, other.high)
-    return Difference(own.value - other.value, *independent_interval(first, second), INDEPENDENT)
+        return Difference(measurement.value - other.value, None, None, "")
+    first, second = (measurement.value, measurement.low, measurement.high), (other.value, other.low, other.high)
+    return Difference(measurement.value - other.value, *independent_interval(first, second), INDEPENDENT)
 
 
 def paired_shares(first: str, second: str) -> tuple[float, float, float]:
@@ -65,9 +65,9 @@ def paired_shares(first: str, second: str) -> tuple[float, float, float]:
     Source:
         Bonett and Price 2012, Journal of Educational and Behavioral Statistics 37, 479-488.
     """
-    alone = [sum(a == one and b != one for a, b in zip(first, second, strict=True)) for one in "10"]
+    alone = [sum(a == digit and b != digit for a, b in zip(first, second, strict=True)) for digit in "10"]
     count = len(first) + 2
-    more, fewer = ((found + 1) / count for found in alone)
+    more, fewer = ((exclusive + 1) / count for exclusive in alone)
     error = statistics.Z * math.sqrt((more + fewer - (more - fewer) ** 2) / count)
     low, high = max(-1.0, more - fewer - error), min(1.0, more - fewer + error)
     return (alone[0] - alone[1]) / len(first), low, high
@@ -98,9 +98,13 @@ def outcomes(identity: str, report: Report) -> str:
     series = report.get_series(f"outcomes.{identity}")
     rows = series.columns.get("right", []) if series is not None else []
     row = rows[0] if len(rows) == 1 and isinstance(rows[0], str) else ""
-    own = report.get(identity)
-    if own is None or own.value is None:
+    measurement = report.get(identity)
+    if measurement is None or measurement.value is None:
         return ""
     # A row whose share of correct examples differs from the measurement does not belong to it.
-    fits = set(row) <= {"0", "1"} and len(row) == own.n and abs(row.count("1") - own.value * len(row)) < 0.5
+    fits = (
+        set(row) <= {"0", "1"}
+        and len(row) == measurement.n
+        and abs(row.count("1") - measurement.value * len(row)) < 0.5
+    )
     return row if row and fits else ""

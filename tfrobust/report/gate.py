@@ -166,17 +166,17 @@ def _compare(measured: Measurement, end: str | None, sign: str, number: str, per
     limit = _limit(number, percent)
     if _is_share(measured) and (sign == "<=" and limit == 1 and not percent or sign in ("<=", "<") and limit > 1):
         return ["it is a fraction, which is never above 1" + ("" if percent else f"; for per cent, write {number} %")]
-    kept = _OPERATORS[sign](value, limit)
+    holds = _OPERATORS[sign](value, limit)
     beyond = _is_share(measured) and limit > 1 and not percent
-    return [] if kept else [f"it is {value:.6g}" + (f", a fraction; for per cent, write {number} %" if beyond else "")]
+    return [] if holds else [f"it is {value:.6g}" + (f", a fraction; for per cent, write {number} %" if beyond else "")]
 
 
 def _no_finding(match: re.Match, report: Report) -> list[str]:
     refused = ("fail",) if match[1] == "fail" else ("fail", "warn")
-    found = [f"{f.check} ({f.verdict}): {f.evidence}" for f in report.doctor if f.verdict in refused]
+    findings = [f"{f.check} ({f.verdict}): {f.evidence}" for f in report.doctor if f.verdict in refused]
     if not any(finding.check == _DOCTORS_CHECK for finding in report.doctor):
-        return [*found, f"the doctor did not run: {_DOCTORS_REMEDY}"]
-    return found
+        return [*findings, f"the doctor did not run: {_DOCTORS_REMEDY}"]
+    return findings
 
 
 def _no_worse(match: re.Match, report: Report) -> list[str]:
@@ -189,7 +189,7 @@ def _no_worse(match: re.Match, report: Report) -> list[str]:
     main = [m.id for m in reading.main_measurements(other) if _direction(m.id) and m.value is not None]
     if not main:
         return ["the other report has no main number with a known better direction"]
-    return [f"{each}: {fault}" for each in main for fault in _compared(each, report, other, allowed)]
+    return [f"{main_id}: {fault}" for main_id in main for fault in _compared(main_id, report, other, allowed)]
 
 
 def _compared(identity: str, report: Report, other: Report, allowed: float) -> list[str]:
@@ -199,15 +199,15 @@ def _compared(identity: str, report: Report, other: Report, allowed: float) -> l
     fault, there = _fault(identity, report), _fault(identity, other)
     if fault or there:
         return [fault or f"in the other report {there}"]
-    own, reference = _measured(identity, report), _measured(identity, other)
-    if allowed >= 1 and _is_share(own):
+    measurement, reference = _measured(identity, report), _measured(identity, other)
+    if allowed >= 1 and _is_share(measurement):
         return [f"it is a fraction, which is never worse by more than 1; for per cent, write {allowed:g} %"]
-    unlike = protocol.differences(own, reference)
+    unlike = protocol.differences(measurement, reference)
     if unlike:
         return [f"the protocols differ in {', '.join(unlike)}"]
-    worse_by = direction * (reference.value - own.value)
+    worse_by = direction * (reference.value - measurement.value)
     # The tolerance lets a loss of exactly the allowed amount pass despite rounding.
-    return [] if worse_by <= allowed + 1e-9 else [f"it is {own.value:.6g}, there {reference.value:.6g}"]
+    return [] if worse_by <= allowed + 1e-9 else [f"it is {measurement.value:.6g}, there {reference.value:.6g}"]
 
 
 def _limit(number: str, percent: str | None) -> float:

@@ -79,7 +79,7 @@ def ood_score(name: str) -> str:
     return _OOD_SCORES.get(name, name.replace("_", " "))
 
 
-def ood_label(name: str, score: str, what: str) -> str:
+def ood_label(name: str, score: str, measure: str) -> str:
     """Return the display name of a measurement of detection from the parts of its id."""
-    label = f"{ood_set(name)} by {ood_score(score)}, {_OOD_NUMBERS[what]}"
+    label = f"{ood_set(name)} by {ood_score(score)}, {_OOD_NUMBERS[measure]}"
     return label[0].upper() + label[1:]

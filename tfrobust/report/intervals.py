@@ -14,8 +14,8 @@ def kind(item: Measurement | Series | None) -> str:
     """Return what the interval is over and its kind, such as "over images, Wilson"; "" without an interval."""
     if item is None or (isinstance(item, Measurement) and (item.low is None or item.high is None)):
         return ""
-    said = item.settings.get("interval")
-    return said.removeprefix("95 % ") if isinstance(said, str) and said else _UNKNOWN
+    interval = item.settings.get("interval")
+    return interval.removeprefix("95 % ") if isinstance(interval, str) and interval else _UNKNOWN
 
 
 def common(report: Report) -> str:
@@ -29,19 +29,24 @@ def statement(report: Report) -> str:
     return f"Intervals are 95 % {_worded(common(report))}." if common(report) else ""
 
 
-def others(report: Report, measurements) -> str:
+def unusual_kinds(report: Report, measurements) -> str:
     """State the kinds of those intervals that differ from the most frequent one of the report; "" without any.
 
     Over the images of one class or bin, the same kind of interval does not count as another.
     """
     names: dict[str, dict[str, None]] = {}
-    for one in measurements:
-        own = re.sub(" of the (class|bin)(?=, )", "", kind(one))
-        if own not in ("", common(report)):
-            name = "relative drops" if one.id.endswith(".drop") else reading.label(one).split(" under ")[0]
-            names.setdefault(own, {})[name] = None
-    said = [f"{', '.join(filter(None, found)) or 'this section'}: {_worded(own)}" for own, found in names.items()]
-    return f"Intervals of {'; of '.join(said)}." if said else ""
+    for measurement in measurements:
+        kind_text = re.sub(" of the (class|bin)(?=, )", "", kind(measurement))
+        if kind_text not in ("", common(report)):
+            name = (
+                "relative drops" if measurement.id.endswith(".drop") else reading.label(measurement).split(" under ")[0]
+            )
+            names.setdefault(kind_text, {})[name] = None
+    clauses = [
+        f"{', '.join(filter(None, subjects)) or 'this section'}: {_worded(kind_text)}"
+        for kind_text, subjects in names.items()
+    ]
+    return f"Intervals of {'; of '.join(clauses)}." if clauses else ""
 
 
 def _worded(kind: str) -> str:
@@ -62,8 +67,8 @@ def of_each(measurements) -> str:
     Returns "" if no measurement has an interval.
     """
     names: dict[str, dict[str, None]] = {}
-    for one in measurements:
-        if kind(one):
-            names.setdefault(kind(one), {})[reading.label(one)] = None
-    most, *rest = sorted(names, key=lambda found: -len(names[found])) or [""]
-    return "; ".join([most, *(f"{', '.join(names[found])}: {found}" for found in rest)])
+    for measurement in measurements:
+        if kind(measurement):
+            names.setdefault(kind(measurement), {})[reading.label(measurement)] = None
+    most, *rest = sorted(names, key=lambda text: -len(names[text])) or [""]
+    return "; ".join([most, *(f"{', '.join(names[text])}: {text}" for text in rest)])

@@ -44,7 +44,7 @@ def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[st
         Id -> sentences, for the ids that have any.
     """
     budgets, refused = _budget_notes(reports), _doctor_notes(reports)
-    found = {}
+    by_column = {}
     for identity, heading in columns.items():
         having = [(name, report) for name, report in reports if _is_measured(report.get(identity))]
         facts = [(name, _facts(report[identity])) for name, report in having]
@@ -54,8 +54,8 @@ def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[st
             # If only some are bounds, the settings differ, which `_setting_notes` reports.
             sentences.append(f"{heading}: all values are bounds, since time budgets ended the attacks.")
         if sentences:
-            found[identity] = sentences
-    return found
+            by_column[identity] = sentences
+    return by_column
 
 
 def curve_notes(reports: list[tuple[str, Report]], identity: str) -> list[str]:
@@ -90,10 +90,10 @@ def _fingerprints(reports: list[Report]) -> list[str | None]:
     Test splits come first because training data may differ.
     """
     for key in ("test_fingerprint", "fingerprint"):
-        found = [report.data.get(key) for report in reports]
-        if None not in found:
-            return found
-    return found
+        fingerprints = [report.data.get(key) for report in reports]
+        if None not in fingerprints:
+            return fingerprints
+    return fingerprints
 
 
 def _data_notes(reports: list[tuple[str, Report]]) -> list[str]:
@@ -105,22 +105,24 @@ def _data_notes(reports: list[tuple[str, Report]]) -> list[str]:
 
 
 def _setting_notes(heading: str, facts: list[tuple[str, dict[str, str]]]) -> list[str]:
-    keys = dict.fromkeys(key for _, found in facts for key in found)
-    groups = {key: _grouped((found.get(key, "-"), name) for name, found in facts) for key in keys}
-    return [f"{heading}: {key} differs ({_listed(one)})." for key, one in groups.items() if len(one) > 1]
+    keys = dict.fromkeys(key for _, settings in facts for key in settings)
+    groups = {key: _grouped((settings.get(key, "-"), name) for name, settings in facts) for key in keys}
+    return [f"{heading}: {key} differs ({_listed(group)})." for key, group in groups.items() if len(group) > 1]
 
 
 def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
     """Note attacks that were run at different budgets: their ids differ, so they are grouped by attack."""
     rows = [(name, row) for name, report in reports for row in reading.attack_rows(report.measurements)]
-    found = {}
-    for attack, own in _grouped((row.attack, (name, row)) for name, row in rows).items():
-        budgets = _grouped((name, row.budget) for name, row in own)
+    by_identity = {}
+    for attack, named_rows in _grouped((row.attack, (name, row)) for name, row in rows).items():
+        budgets = _grouped((name, row.budget) for name, row in named_rows)
         if len({tuple(sorted(group)) for group in budgets.values()}) > 1:
-            listed = _listed(_grouped((row.budget, name) for name, row in own))
-            for _, row in own:
-                found[row.accuracy.id] = [f"{reading.attack_name(attack)} was run at different budgets ({listed})."]
-    return found
+            listed = _listed(_grouped((row.budget, name) for name, row in named_rows))
+            for _, row in named_rows:
+                by_identity[row.accuracy.id] = [
+                    f"{reading.attack_name(attack)} was run at different budgets ({listed})."
+                ]
+    return by_identity
 
 
 def _doctor_notes(reports: list[tuple[str, Report]]) -> dict[str, str]:

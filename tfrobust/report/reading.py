@@ -128,7 +128,7 @@ class AttackRow:
         name = str(settings.get("attack", self.attack))
         if self.is_upper_bound or name != "apgd_t":
             return not self.is_upper_bound and name.startswith("autoattack")
-        counts = [(settings.get(what), least) for what, least in _STRONG.items()]
+        counts = [(settings.get(setting), least) for setting, least in _STRONG.items()]
         return all(isinstance(count, (int, float)) and count >= least for count, least in counts)
 
 
@@ -171,22 +171,22 @@ _BUDGET = ("norm", "epsilon", "frames")
 
 def _budget(norm: str, epsilon: str | None, frames: str = "") -> str:
     size = f" ε = {epsilon}" if epsilon else ""
-    each = " per frame" if frames.startswith("_per_frame") else ""
+    per_frame = " per frame" if frames.startswith("_per_frame") else ""
     _, _, count = frames.partition("_max_frames_")
-    return f"{NORM_NAMES[norm]}{size}{each}{',' * bool(each and count)}" + (
+    return f"{NORM_NAMES[norm]}{size}{per_frame}{',' * bool(per_frame and count)}" + (
         f" in at most {count} frame{'s' * (count != '1')}" if count else ""
     )
 
 
 def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
     """Return the attacks of a report in the order measured; members of ensembles only if `members`."""
-    found = {}
+    pairs = {}
     for measurement in measurements:
         match = _ATTACK_ID.match(measurement.id)
         if match and (members or not match["member"]):
             key = match.group("attack", *_BUDGET, "member")
-            found.setdefault(key, {})[match["what"]] = measurement
-    return [AttackRow(*key, pair["accuracy"], pair.get("drop")) for key, pair in found.items() if "accuracy" in pair]
+            pairs.setdefault(key, {})[match["what"]] = measurement
+    return [AttackRow(*key, pair["accuracy"], pair.get("drop")) for key, pair in pairs.items() if "accuracy" in pair]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,8 +210,8 @@ class Bracket:
 def brackets(measurements) -> list[Bracket]:
     """Return a bracket per certified accuracy, in the order measured."""
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
-    found = [m for m in measurements if m.value is not None and _CERTIFIED_ID.match(m.id)]
-    parts = [(m, _CERTIFIED_ID.match(m.id).group(*_BUDGET)) for m in found]
+    certified = [m for m in measurements if m.value is not None and _CERTIFIED_ID.match(m.id)]
+    parts = [(m, _CERTIFIED_ID.match(m.id).group(*_BUDGET)) for m in certified]
     return [
         Bracket(
             m, strongest([row for row in rows if (row.norm, row.epsilon, row.frames) == key and row.accuracy.n == m.n])
@@ -246,11 +246,11 @@ def weakly_attacked(measurements) -> list[str]:
     return [budget for budget in dict.fromkeys(row.budget for row in rows) if budget not in strong]
 
 
-def place(identity: str) -> tuple[int, int]:
+def sort_key(identity: str) -> tuple[int, int]:
     """Return the sort key of a measurement id: by kind, and within a kind the headlines before the rest."""
     kind = identity.split(".")[0]
-    found = (rank for rank, pattern in enumerate(_HEADLINES) if re.fullmatch(pattern, identity))
-    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS), next(found, len(_HEADLINES))
+    ranks = (rank for rank, pattern in enumerate(_HEADLINES) if re.fullmatch(pattern, identity))
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS), next(ranks, len(_HEADLINES))
 
 
 def in_order(report: Report) -> list[Measurement]:
@@ -258,14 +258,14 @@ def in_order(report: Report) -> list[Measurement]:
 
     Those that were not possible are not among them either: `unmeasured` gives their reasons.
     """
-    found = (m for m in report.measurements if not m.id.startswith("cost.") and "reason" not in m.settings)
-    return sorted(found, key=lambda m: place(m.id))
+    measurements = (m for m in report.measurements if not m.id.startswith("cost.") and "reason" not in m.settings)
+    return sorted(measurements, key=lambda m: sort_key(m.id))
 
 
 def unmeasured(report: Report) -> list[tuple[str, str]]:
     """Return the name of each measurement that was requested and not possible, and the reason."""
-    found = (m for m in report.measurements if isinstance(m.settings.get("reason"), str))
-    return [(label(m), m.settings["reason"]) for m in sorted(found, key=lambda m: place(m.id))]
+    measurements = (m for m in report.measurements if isinstance(m.settings.get("reason"), str))
+    return [(label(m), m.settings["reason"]) for m in sorted(measurements, key=lambda m: sort_key(m.id))]
 
 
 def not_measured_lines(report: Report) -> list[str]:
@@ -275,7 +275,7 @@ def not_measured_lines(report: Report) -> list[str]:
 
 def main_measurements(report: Report) -> list[Measurement]:
     """Return the headlines among the measurements, in order."""
-    return [m for m in in_order(report) if place(m.id)[1] < len(_HEADLINES)]
+    return [m for m in in_order(report) if sort_key(m.id)[1] < len(_HEADLINES)]
 
 
 def label(measurement: Measurement, *, details: bool = True) -> str:
@@ -289,8 +289,8 @@ def label(measurement: Measurement, *, details: bool = True) -> str:
     name = _name_of(measurement.id, measurement.settings if details else {})
     if name and details:
         baseline, frost = measurement.settings.get("baseline"), frost_word(measurement)
-        count, whole = measurement.settings.get("corruptions"), _CORRUPTIONS.get(measurement.id, 0)
-        few = f"{count} of {whole}" if isinstance(count, int) and count < whole else ""
+        count, full_count = measurement.settings.get("corruptions"), _CORRUPTIONS.get(measurement.id, 0)
+        few = f"{count} of {full_count}" if isinstance(count, int) and count < full_count else ""
         return ", ".join(filter(None, (name, f"against {baseline}" if baseline else few, frost and f"{frost} frost")))
     return name or measurement.id
 
@@ -316,22 +316,22 @@ def _name_of(identity: str, settings: dict) -> str:
     if match := _CERTIFIED_ID.match(identity):
         return f"Certified accuracy, {_budget(*match.group(*_BUDGET))}"
     if match := _SMOOTHING_ID.match(identity):
-        what = _SMOOTHING_NUMBERS.get(match["what"]) or (
+        measure = _SMOOTHING_NUMBERS.get(match["what"]) or (
             f"certified accuracy, {NORM_NAMES[match['norm']]} r = {match['radius']}"
         )
-        return f"{smoothed_name(match['noise'], match['sigma'])}, {what}"
+        return f"{smoothed_name(match['noise'], match['sigma'])}, {measure}"
     if match := _SHIFT_ID.match(identity):
-        what = _SHIFT_NUMBERS.get(match["what"], match["what"])
-        return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {what}"
+        measure = _SHIFT_NUMBERS.get(match["what"], match["what"])
+        return f"{_SHIFTED_SETS.get(match['set'], nice(match['set']))}, {measure}"
     if parts := identities.conformal_parts(identity):
-        attack, score, level, what = parts
+        attack, score, level, measure = parts
         under = f" under {attack_caption(attack, settings)}" if attack else ""
-        return f"{score.upper()} sets for {share(float(level))}, {identities.CONFORMAL_NUMBERS[what]}{under}"
+        return f"{score.upper()} sets for {share(float(level))}, {identities.CONFORMAL_NUMBERS[measure]}{under}"
     if parts := identities.ood_parts(identity):
         return identities.ood_label(*parts)
     if match := _CALIBRATION_ID.match(identity):
-        what = identities.LABELS.get(f"calibration.{match['what']}", match["what"])
-        return f"{what} under {attack_name(match['attack'], settings)}, {_budget(*match.group(*_BUDGET))}"
+        measure = identities.LABELS.get(f"calibration.{match['what']}", match["what"])
+        return f"{measure} under {attack_name(match['attack'], settings)}, {_budget(*match.group(*_BUDGET))}"
     return identities.LABELS.get(identity, "")
 
 
@@ -344,31 +344,31 @@ class Smoothed:
         name: its display name.
         norm: of the radii, "L2".
         accuracies: radius -> certified accuracy.
-        others: "acr", "abstention" -> measurement.
+        summaries: "acr", "abstention" -> measurement.
     """
 
     key: str
     name: str
     norm: str
     accuracies: dict[float, Measurement]
-    others: dict[str, Measurement]
+    summaries: dict[str, Measurement]
 
 
 def smoothed(measurements) -> list[Smoothed]:
     """Return a row per smoothed classifier, in the order measured."""
-    found: dict[tuple[str, str], Smoothed] = {}
-    for one in measurements:
-        match = _SMOOTHING_ID.match(one.id)
-        if not match or one.value is None:
+    by_key: dict[tuple[str, str], Smoothed] = {}
+    for measurement in measurements:
+        match = _SMOOTHING_ID.match(measurement.id)
+        if not match or measurement.value is None:
             continue
         key = match.group("noise", "sigma")
-        row = found.setdefault(key, Smoothed("_".join(key), smoothed_name(*key), "", {}, {}))
+        row = by_key.setdefault(key, Smoothed("_".join(key), smoothed_name(*key), "", {}, {}))
         if match["what"]:
-            row.others[match["what"]] = one
+            row.summaries[match["what"]] = measurement
         else:
-            row.accuracies[float(match["radius"])] = one
-            found[key] = dataclasses.replace(row, norm=NORM_NAMES[match["norm"]])
-    rows = [row for row in found.values() if row.accuracies]
+            row.accuracies[float(match["radius"])] = measurement
+            by_key[key] = dataclasses.replace(row, norm=NORM_NAMES[match["norm"]])
+    rows = [row for row in by_key.values() if row.accuracies]
     return [dataclasses.replace(row, accuracies=dict(sorted(row.accuracies.items()))) for row in rows]
 
 
@@ -380,8 +380,8 @@ def smoothed_name(noise: str, sigma: str) -> str:
 def origin(measurements) -> str:
     """Describe the sources of images that do not come from the test set; "" where no source is recorded."""
     sources = {m.settings.get("source") for m in measurements}
-    said = list(map(_origin_of, sorted(source for source in sources if isinstance(source, str))))
-    return " ".join(filter(None, [*said, _FROST_NOTE if any(map(frost_word, measurements)) else ""]))
+    sentences = list(map(_origin_of, sorted(source for source in sources if isinstance(source, str))))
+    return " ".join(filter(None, [*sentences, _FROST_NOTE if any(map(frost_word, measurements)) else ""]))
 
 
 def _origin_of(source: str) -> str:
@@ -421,11 +421,11 @@ def interval(measurement: Measurement | None) -> str:
     return " to ".join(ends)
 
 
-def nearest(identity: str, known) -> str:
+def nearest(identity: str, known_ids) -> str:
     """Return the known ids most similar to a missing one, joined by commas; the first ones if none is similar."""
-    known = sorted(one for one in known if not one.startswith("cost."))
-    close = difflib.get_close_matches(identity, known, n=3, cutoff=0.6)
-    return ", ".join(close or known[:5]) or "none"
+    known_ids = sorted(known_id for known_id in known_ids if not known_id.startswith("cost."))
+    close = difflib.get_close_matches(identity, known_ids, n=3, cutoff=0.6)
+    return ", ".join(close or known_ids[:5]) or "none"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -489,8 +489,8 @@ def file_kind(report: Report) -> str:
 
 def footer(report: Report) -> str:
     """Return the note at the end of a rendered report: its source and time."""
-    made = f", made {report.created}" if report.created else ""
-    return f"Rendered from robustness_report.json ({report.schema}){made}."
+    creation = f", made {report.created}" if report.created else ""
+    return f"Rendered from robustness_report.json ({report.schema}){creation}."
 
 
 def doctor_counts(report: Report) -> dict[str, int]:

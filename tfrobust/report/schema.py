@@ -120,7 +120,7 @@ class Report:
             raise InputError(f"The robustness report has more than {_LONGEST_TEXT} bytes.")
         try:
             text = text.removeprefix("\ufeff") if isinstance(text, str) else text  # bytes may begin with a mark, too
-            document = json.loads(text, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_real)
+            document = json.loads(text, parse_constant=_refuse_constant, parse_int=_bounded_integer, parse_float=_real)
         except (ValueError, RecursionError) as error:
             raise InputError(f"The robustness report is not JSON: {str(error)[:200]}.") from None
         level = [document]
@@ -133,11 +133,11 @@ class Report:
     @classmethod
     def _of(cls, document) -> "Report":
         check_document(document)
-        known = {f.name: document[f.name] for f in dataclasses.fields(cls) if f.name in document}
-        known["other"] = {name: value for name, value in document.items() if name not in _FIELDS}
+        fields = {f.name: document[f.name] for f in dataclasses.fields(cls) if f.name in document}
+        fields["other"] = {name: value for name, value in document.items() if name not in _FIELDS}
         for name, kind in _LISTS.items():
-            known[name] = tuple(_from_dict(kind, item) for item in known.get(name, ()))
-        return cls(**known)
+            fields[name] = tuple(_from_dict(kind, item) for item in fields.get(name, ()))
+        return cls(**fields)
 
 
 _LISTS = {"measurements": Measurement, "doctor": Finding, "series": Series, "not_measured": str}
@@ -217,10 +217,10 @@ def _items(part: dict | list):
 def _as_dict(item):
     if isinstance(item, str):
         return item
-    found = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    if isinstance(item, Series) and not found["settings"]:
-        del found["settings"]  # early reports lack this field and must round-trip byte for byte
-    return found
+    document = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    if isinstance(item, Series) and not document["settings"]:
+        del document["settings"]  # early reports lack this field and must round-trip byte for byte
+    return document
 
 
 def _from_dict(kind: type, item):
@@ -233,7 +233,7 @@ def _refuse_constant(name: str):
     raise InputError(f"{name} is no JSON number")
 
 
-def _whole(text: str) -> int:
+def _bounded_integer(text: str) -> int:
     """Parse an integer of at most 64 bits, which later formatting and plotting can convert."""
     if len(text) > 20 or abs(int(text)) >= 2**63:
         raise InputError(f"{text[:40]} is no integer of 64 bits")

@@ -42,9 +42,9 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
     """
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     if not rows:
-        seen = [f"unmodified test {examples}", *(said for kind, said in _NATURAL.items() if _has(measurements, kind))]
-        said = f"No attack was run. This report does not cover adversarial robustness, only {_enumerate(seen)}."
-        return " ".join([said, *map(smoothed_sentence, smoothed(measurements))]).replace("images", examples)
+        seen = [f"unmodified test {examples}", *(words for kind, words in _NATURAL.items() if _has(measurements, kind))]
+        sentence = f"No attack was run. This report does not cover adversarial robustness, only {_enumerate(seen)}."
+        return " ".join([sentence, *map(smoothed_sentence, smoothed(measurements))]).replace("images", examples)
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):
         sentences.append(_holds([row for row in rows if row.budget == budget]))
@@ -108,8 +108,8 @@ def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
     missing = [(sentence, words) for sentence, words in missing if sentence]
     sentence = "Patches, rotations, translations and other changes that are not bounded by a norm."
     missing.append((sentence, "patches and rotations"))
-    others = " and the measured shifted sets" if any(identity.startswith("shift.") for identity in ids) else ""
-    sentence = f"Data from sources other than the test set{others} (domain shift)."
+    exception = " and the measured shifted sets" if any(identity.startswith("shift.") for identity in ids) else ""
+    sentence = f"Data from sources other than the test set{exception} (domain shift)."
     missing.append((sentence, "images from elsewhere"))
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
         sentence = "Other training seeds: one trained model is evaluated, and the intervals are over images."
@@ -119,12 +119,12 @@ def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
 
 def _not_certified(measurements) -> str:
     """Return the sentence on a certified accuracy that was not measured, with its reason; "" if one was."""
-    found = [m for m in measurements if m.id.startswith("certified.")]
-    if any(m.value is not None for m in found):
+    certified = [m for m in measurements if m.id.startswith("certified.")]
+    if any(m.value is not None for m in certified):
         return ""
-    reasons = dict.fromkeys(m.settings["reason"] for m in found if isinstance(m.settings.get("reason"), str))
-    said = f": {'; '.join(reasons)}" if reasons else ", a lower bound that holds against every attack"
-    return f"Certified accuracy{said}."
+    reasons = dict.fromkeys(m.settings["reason"] for m in certified if isinstance(m.settings.get("reason"), str))
+    reason = f": {'; '.join(reasons)}" if reasons else ", a lower bound that holds against every attack"
+    return f"Certified accuracy{reason}."
 
 
 def _missing_of_text(measurements, findings) -> list[tuple[str, str]]:
@@ -187,20 +187,22 @@ def bracket_sentence(bracket: Bracket) -> str:
             f"From below, nothing is known within {bracket.budget}: the bound certifies none of the images{until}. "
             "Such bounds are loose on networks that were not trained for them."
         )
-    said = f"From below, {number(certified)} are certified within {bracket.budget}: no attack can change their class"
+    claim = f"From below, {number(certified)} are certified within {bracket.budget}: no attack can change their class"
     if bracket.attacked is None:
-        return f"{said}."
+        return f"{claim}."
     gap = max(0.0, bracket.attacked.accuracy.value - certified.value)
-    return f"{said}. For {quantity(gap, 'fraction')} neither is known."
+    return f"{claim}. For {quantity(gap, 'fraction')} neither is known."
 
 
-def smoothed_sentence(found: Smoothed) -> str:
+def smoothed_sentence(classifier: Smoothed) -> str:
     """State what is certified of a smoothed classifier, and that it is another classifier than the served one."""
-    known = [(radius, m) for radius, m in found.accuracies.items() if radius > 0] or [*found.accuracies.items()]
-    radius, measured = known[0]
-    within = f"within {found.norm} radius {radius:g}" if radius else "at radius 0"
+    certified = [(radius, m) for radius, m in classifier.accuracies.items() if radius > 0] or [
+        *classifier.accuracies.items()
+    ]
+    radius, measured = certified[0]
+    within = f"within {classifier.norm} radius {radius:g}" if radius else "at radius 0"
     return (
-        f"{found.name}: {number(measured)} of the images are certified {within}. "
+        f"{classifier.name}: {number(measured)} of the images are certified {within}. "
         "That is the classifier that votes over noisy copies, not the one behind serving_default."
     )
 
@@ -236,8 +238,8 @@ def _not_covered(rows, measurements) -> str:
     subjects.append("attacks adapted to this defense")
     if not _has(measurements, "corruption.") and not _has(measurements, "clip_corruption."):
         subjects.append("natural corruptions")
-    others = " other than the measured shifted sets" if _has(measurements, "shift.") else " from other sources"
-    subjects.append(f"images{others}")
+    origins = " other than the measured shifted sets" if _has(measurements, "shift.") else " from other sources"
+    subjects.append(f"images{origins}")
     return f"Not covered: {_enumerate(subjects)}."
 
 

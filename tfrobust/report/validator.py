@@ -42,9 +42,9 @@ def _own_problem(value, schema: dict, path: str) -> str | None:
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_TYPES[kind](value) for kind in kinds):
         return f"{path}: {show(value)} is not of type {' or '.join(kinds)}."
-    if "const" in schema and not _same(value, schema["const"]):
+    if "const" in schema and not _equal(value, schema["const"]):
         return f"{path}: {show(value)} is not {show(schema['const'])}."
-    if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
+    if "enum" in schema and not any(_equal(value, allowed) for allowed in schema["enum"]):
         return f"{path}: {show(value)} is not one of {', '.join(map(show, schema['enum']))}."
     if isinstance(value, str):
         if "pattern" in schema and not re.search(schema["pattern"], value):
@@ -65,11 +65,11 @@ def _child_problem(value, schema: dict, path: str) -> str | None:
             if name not in value:
                 return f"{path}.{name}: is missing."
         declared = schema.get("properties", {})
-        others = schema.get("additionalProperties", True)
+        additional = schema.get("additionalProperties", True)
         for name in sorted(value):
-            if name not in declared and others is False:
+            if name not in declared and additional is False:
                 return f"{path}.{show(name)}: is not a known field."
-            inner = declared.get(name, others)
+            inner = declared.get(name, additional)
             if isinstance(inner, dict):
                 problem = first_problem(value[name], inner, f"{path}.{name[:60]}")
                 if problem:
@@ -82,8 +82,8 @@ def _child_problem(value, schema: dict, path: str) -> str | None:
     return None
 
 
-def _same(left, right) -> bool:
-    return left == right and isinstance(left, bool) == isinstance(right, bool)
+def _equal(first, second) -> bool:
+    return first == second and isinstance(first, bool) == isinstance(second, bool)
 
 
 def show(value) -> str:

@@ -134,13 +134,13 @@ Block = Paragraph | Listing | Code | Numbers | Table | Figure | Words
 
 def measurements_of(blocks: Iterable[Block]) -> list[Measurement]:
     """Return the measurements that the blocks show, and those that curves and bins are made of (with the id "")."""
-    found = []
+    measurements = []
     for block in blocks:
-        found += block.measurements if isinstance(block, (Numbers, Grid)) else []
+        measurements += block.measurements if isinstance(block, (Numbers, Grid)) else []
         table = block.numbers if isinstance(block, Figure) else block
         if isinstance(table, Table):
-            found += [cell for row in table.rows for cell in row if isinstance(cell, Measurement)]
-    return found
+            measurements += [cell for row in table.rows for cell in row if isinstance(cell, Measurement)]
+    return measurements
 
 
 def shown(blocks: Iterable[Block]) -> set[str]:

@@ -55,9 +55,9 @@ _NAMES = list(ROLES)
 _PLACEHOLDER = re.compile(r"(fill|stroke|stop-color): #0af5([0-9a-f]{2})")
 
 
-def series(place: int) -> str:
+def series(number: int) -> str:
     """Return the role of the series at a place, for plots whose series have no meaning of their own."""
-    return f"series-{_ORDER[place % SERIES_COUNT]}"
+    return f"series-{_ORDER[number % SERIES_COUNT]}"
 
 
 def meaning(text: str) -> str:

@@ -45,8 +45,8 @@ def class_maps(identity: str, panels: list[tuple[str, list, list]]) -> Plot:
         all_axes = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
         for axes in all_axes.ravel():
             axes.set_visible(False)
-        for place, (name, image, values) in enumerate(panels):
-            row, column = 3 * (place // columns), place % columns
+        for number, (name, image, values) in enumerate(panels):
+            row, column = 3 * (number // columns), number % columns
             _show(all_axes[row, column], image, is_map=False)
             _show(all_axes[row + 1, column], values, is_map=True)
             all_axes[row, column].set_title(textwrap.fill(name, 12), fontsize=8.5)
@@ -94,8 +94,8 @@ def strips(identity: str, rows: list[tuple[str, list[tuple[str, list]]]], frames
         for axes, (title, picture) in zip(figure.subplots(len(titled), 1, squeeze=False)[:, 0], titled, strict=True):
             _show(axes, picture, is_map=False)
             axes.set_title(title, fontsize=8.5, loc="left")
-            for place in range(1, frames):
-                axes.axvline(place * len(picture[0]) / frames - 0.5, color=placeholder("faint"), linewidth=0.8)
+            for frame in range(1, frames):
+                axes.axvline(frame * len(picture[0]) / frames - 0.5, color=placeholder("faint"), linewidth=0.8)
             axes.spines[:].set_visible(True)
             axes.spines[:].set_color(placeholder("faint"))
     return Plot(output.text)

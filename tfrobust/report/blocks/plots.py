@@ -53,8 +53,8 @@ class Line(NamedTuple):
         y: y values.
         low: lower edge of the band, or None.
         high: upper edge of the band, or None.
-        place: index that selects color, dash and marker; None = the position among the lines drawn.
-        role: of the color; "": by the meaning of `text`, else by `place`.
+        style_number: index that selects color, dash and marker; None = the position among the lines drawn.
+        role: of the color; "": by the meaning of `text`, else by `style_number`.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Line(NamedTuple):
     y: list
     low: list | None = None
     high: list | None = None
-    place: int | None = None
+    style_number: int | None = None
     role: str = ""
 
 
@@ -73,7 +73,7 @@ def curves(
     x_label: str,
     y_label: str,
     percent: bool = False,
-    whole: bool = True,
+    full_axis: bool = True,
     percent_x: bool = False,
     logarithmic: bool = False,
     mark: tuple[float, str] | None = None,
@@ -87,7 +87,7 @@ def curves(
         x_label: label of the x axis, with its unit.
         y_label: label of the y axis, with its unit.
         percent: True if y holds fractions, shown in per cent.
-        whole: True for an axis of fractions up to 100 %, False up to their largest.
+        full_axis: True for an axis of fractions up to 100 %, False up to their largest.
         percent_x: True if x holds fractions, shown in per cent.
         logarithmic: True for a logarithmic y scale.
         mark: x position and legend entry of a dotted vertical line, or None.
@@ -102,14 +102,14 @@ def curves(
         if mark is not None:
             axes.axvline(mark[0], color=placeholder("ink"), linewidth=0.9, linestyle=(0, (1, 2)))
             keys = (*keys, Key(mark[1], "ink", 2))
-        _finish(axes, x_label, y_label, percent, whole)
+        _finish(axes, x_label, y_label, percent, full_axis)
         if percent_x:
             axes.xaxis.set_major_formatter(_percent_formatter())
         if logarithmic:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter(lambda value, _: "")
-        elif not (percent and whole):
+        elif not (percent and full_axis):
             _from_zero(axes)
     return Plot(output.text, tuple(dict.fromkeys(keys)))
 
@@ -121,7 +121,7 @@ def stacked_curves(identity: str, panels: list[tuple[str, list[Line], bool]], *,
         keys, names = [], []
         for axes, (y_label, lines, percent) in zip(all_axes, panels, strict=True):
             names += [line.text for line in lines if line.text not in names]
-            keys += _draw_lines(axes, [line._replace(place=names.index(line.text)) for line in lines])
+            keys += _draw_lines(axes, [line._replace(style_number=names.index(line.text)) for line in lines])
             _finish(axes, x_label if axes is all_axes[-1] else "", y_label, percent)
             if not percent:
                 _from_zero(axes)
@@ -164,8 +164,8 @@ def reliability(
                 upper.plot([c, c], interval, color=placeholder("ink"), linewidth=0.9)
         line = Line("accuracy in the bin", [b[0] for b in bins], [b[1] for b in bins], role=role)
         keys = _draw_lines(upper, [line])
-        for (left, right), (_, _, size, *_) in zip(_spans([b[0] for b in bins], len(confidence)), bins, strict=True):
-            lower.bar(left, size, width=right - left, align="edge", color=placeholder(role), alpha=0.7)
+        for (start, end), (_, _, size, *_) in zip(_spans([b[0] for b in bins], len(confidence)), bins, strict=True):
+            lower.bar(start, size, width=end - start, align="edge", color=placeholder(role), alpha=0.7)
         _finish(upper, "", "accuracy", True)
         _finish(lower, "confidence (mean of the bin)", examples, False)
         # A network is confident of nearly everything: on a linear scale all other bars would be invisible.
@@ -188,9 +188,9 @@ def reliability(
 def _spans(centers: list[float], count: int) -> list[tuple[float, float]]:
     """Return the left and right ends of bars around ascending centers: at most a bin wide, and without overlap."""
     half, spans = 0.4 / max(10, count), []
-    middles = [(one + two) / 2 for one, two in zip(centers, centers[1:], strict=False)]
-    for center, left, right in zip(centers, [-1.0, *middles], [*middles, 2.0], strict=False):
-        spans.append((max(center - half, left + half / 20), min(center + half, right - half / 20)))
+    middles = [(first + second) / 2 for first, second in zip(centers, centers[1:], strict=False)]
+    for center, start, end in zip(centers, [-1.0, *middles], [*middles, 2.0], strict=False):
+        spans.append((max(center - half, start + half / 20), min(center + half, end - half / 20)))
     return spans
 
 
@@ -218,13 +218,13 @@ def bars(
         top: upper end of the x axis; None: the largest value.
     """
     kinds = kinds or [""] * len(names)
-    roles = {kind: meaning(kind) or series(place) for place, kind in enumerate(dict.fromkeys(kinds))}
+    roles = {kind: meaning(kind) or series(number) for number, kind in enumerate(dict.fromkeys(kinds))}
     with drawing(identity, 0.8 + 0.26 * max(4, len(names))) as (figure, output):
         axes = figure.subplots()
-        for place, kind, value, *interval in zip(range(len(names)), kinds, values, low, high, strict=True):
-            axes.barh(place, value or 0.0, height=0.62, color=placeholder(roles[kind]), alpha=0.75)
+        for row, kind, value, *interval in zip(range(len(names)), kinds, values, low, high, strict=True):
+            axes.barh(row, value or 0.0, height=0.62, color=placeholder(roles[kind]), alpha=0.75)
             if None not in interval:
-                axes.plot(interval, [place, place], color=placeholder("strong"), linewidth=1.2)
+                axes.plot(interval, [row, row], color=placeholder("strong"), linewidth=1.2)
         axes.set_yticks(range(len(names)), [textwrap.fill(name, 26) for name in names])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
@@ -253,13 +253,13 @@ def stacked_bars(
         kinds: legend entries.
         examples: their name.
     """
-    roles = [meaning(kind) or series(place) for place, kind in enumerate(kinds)]
+    roles = [meaning(kind) or series(number) for number, kind in enumerate(kinds)]
     with drawing(identity, 0.8 + 0.3 * max(2, len(names))) as (figure, output):
         axes = figure.subplots()
-        for place, parts in enumerate(shares):
+        for row, parts in enumerate(shares):
             start = 0.0
             for role, part in zip(roles, parts, strict=True):
-                axes.barh(place, part, left=start, height=0.62, color=placeholder(role), alpha=0.75)
+                axes.barh(row, part, left=start, height=0.62, color=placeholder(role), alpha=0.75)
                 start += part
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
@@ -392,12 +392,12 @@ def _inline(svg: str, identity: str) -> str:
     svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
     svg = svg.replace("base64,\n", "base64,")
     size = re.search(r'viewBox="([^"]*)"', svg)[1]
-    own = prefix(identity)
-    head = f'<svg viewBox="{size}" role="img" aria-labelledby="{own}-caption" class="plot">'
+    identity_prefix = prefix(identity)
+    head = f'<svg viewBox="{size}" role="img" aria-labelledby="{identity_prefix}-caption" class="plot">'
     svg = head + svg[svg.index(">") + 1 :]
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{own}-\1"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{own}-\1)", svg)
-    svg = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{own}-\1"', svg)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{identity_prefix}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{identity_prefix}-\1)", svg)
+    svg = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{identity_prefix}-\1"', svg)
     svg = re.sub(r" font-family: [^;\"]*;", "", svg)  # the page's own font
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"\s+(?=[^<>]*>)", " ", svg)
@@ -410,21 +410,21 @@ def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
     if all(isinstance(value, int) for line in lines for value in line.x):
         axes.xaxis.get_major_locator().set_params(integer=True)  # no half epochs
     for order, line in enumerate(lines):
-        position = order if line.place is None else line.place
-        kept = [i for i, value in enumerate(line.y) if _is_number(value) and _is_number(line.x[i])]
+        position = order if line.style_number is None else line.style_number
+        points = [i for i, value in enumerate(line.y) if _is_number(value) and _is_number(line.x[i])]
         dash, marker = position % len(_DASHES), position % len(_MARKERS)
         role = line.role or meaning(line.text) or series(position)
-        if len(kept) > 25:
+        if len(points) > 25:
             marker = -1
         axes.plot(
-            [line.x[i] for i in kept],
-            [line.y[i] for i in kept],
+            [line.x[i] for i in points],
+            [line.y[i] for i in points],
             color=placeholder(role),
             linestyle=_DASHES[dash],
             marker=_MARKERS[marker] if marker >= 0 else "",
         )
         if line.low and line.high:
-            banded = [i for i in kept if _is_number(line.low[i]) and _is_number(line.high[i])]
+            banded = [i for i in points if _is_number(line.low[i]) and _is_number(line.high[i])]
             axes.fill_between(
                 [line.x[i] for i in banded],
                 [line.low[i] for i in banded],
@@ -443,12 +443,12 @@ def _is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _finish(axes, x_label: str, y_label: str, percent: bool, whole: bool = True) -> None:
+def _finish(axes, x_label: str, y_label: str, percent: bool, full_axis: bool = True) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     if percent:
         axes.yaxis.set_major_formatter(_percent_formatter())
-    if percent and whole:
+    if percent and full_axis:
         axes.set_ylim(-0.02, 1.02)
 
 
@@ -475,8 +475,8 @@ def bare(axes) -> None:
 
 
 def _class_name(label: int, class_names: list | None) -> str:
-    known = class_names and 0 <= int(label) < len(class_names)
-    return str(class_names[int(label)])[:_LONGEST_NAME] if known else str(int(label))
+    is_named = class_names and 0 <= int(label) < len(class_names)
+    return str(class_names[int(label)])[:_LONGEST_NAME] if is_named else str(int(label))
 
 
 def _name_clusters(axes, x, y, labels, adversarial, names: dict[int, str]) -> None:

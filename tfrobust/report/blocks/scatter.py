@@ -21,14 +21,14 @@ class Point(NamedTuple):
         text: its name.
         x: fraction with the ends of its interval (value, low, high); None for unknown ends.
         y: the same.
-        place: index that selects color and marker.
+        style_number: index that selects color and marker.
         single: (x, y) of the values that it is the mean of; empty for none.
     """
 
     text: str
     x: tuple[float, float | None, float | None]
     y: tuple[float, float | None, float | None]
-    place: int
+    style_number: int
     single: tuple[tuple[float, float], ...] = ()
 
 
@@ -47,7 +47,7 @@ def scatter(identity: str, points: list[Point], *, x_label: str, y_label: str) -
     from matplotlib.ticker import PercentFormatter
 
     limits = [
-        _limits([value for point in points for value in (*point[axis], *(one[axis - 1] for one in point.single))])
+        _limits([value for point in points for value in (*point[axis], *(pair[axis - 1] for pair in point.single))])
         for axis in (1, 2)
     ]
     keys = [_key(point) for point in points]
@@ -61,12 +61,12 @@ def scatter(identity: str, points: list[Point], *, x_label: str, y_label: str) -
                 axes.plot(x, y, color=color, marker="o", markersize=3, alpha=0.6)
             axes.plot(point.x[0], point.y[0], color=color, marker=_MARKERS[key.marker], markersize=7)
         places = _places(points, limits)
-        for number, (point, key, place) in enumerate(zip(points, keys, places, strict=True)):
-            if place is not None:
+        for number, (point, key, offset) in enumerate(zip(points, keys, places, strict=True)):
+            if offset is not None:
                 # The style sheet draws an edge around texts with such an id.
                 style = {"ha": "center", "va": "center", "color": placeholder(key.role), "gid": f"class-{number}"}
                 origin = point.x[0], point.y[0]
-                axes.annotate(point.text, origin, place, textcoords="offset points", fontsize=9, **style)
+                axes.annotate(point.text, origin, offset, textcoords="offset points", fontsize=9, **style)
         axes.set(xlim=limits[0], ylim=limits[1], xlabel=x_label, ylabel=y_label)
         axes.locator_params(nbins=6)
         for axis, ends in zip((axes.xaxis, axes.yaxis), limits, strict=True):
@@ -76,14 +76,14 @@ def scatter(identity: str, points: list[Point], *, x_label: str, y_label: str) -
 
 
 def _key(point: Point) -> Key:
-    rounds, color = divmod(point.place, SERIES_COUNT)
-    return Key(point.text, series(point.place), -1, (color + rounds) % len(_MARKERS))
+    rounds, color = divmod(point.style_number, SERIES_COUNT)
+    return Key(point.text, series(point.style_number), -1, (color + rounds) % len(_MARKERS))
 
 
 def _limits(values: list[float | None]) -> tuple[float, float]:
     """Return the ends of an axis: at least 10 points apart, with a margin in which names find room."""
-    known = [min(1.0, max(0.0, value)) for value in values if value is not None]
-    low, high = min(known), max(known)
+    clipped = [min(1.0, max(0.0, value)) for value in values if value is not None]
+    low, high = min(clipped), max(clipped)
     margin = max(0.12 * (high - low), (0.1 - (high - low)) / 2)
     return low - margin, high + margin
 
@@ -112,7 +112,7 @@ def _places(points: list[Point], limits: list[tuple[float, float]]) -> list[tupl
         for point in points
         for x, y in _lines(point)
     ]
-    found = []
+    name_offsets = []
     for point, (x, y) in zip(points, centers, strict=True):
         width = _LETTER * len(point.text) + 4
         aside = width / 2 + _GAP
@@ -126,10 +126,10 @@ def _places(points: list[Point], limits: list[tuple[float, float]]) -> list[tupl
             for offset, box in boxes.items()
             if _is_inside(box) and not any(_overlap(box, other) for other in obstacles)
         )
-        found.append(next(free, None))
-        if found[-1] is not None:
-            taken.append(boxes[found[-1]])
-    return found
+        name_offsets.append(next(free, None))
+        if name_offsets[-1] is not None:
+            taken.append(boxes[name_offsets[-1]])
+    return name_offsets
 
 
 def _box(x: float, y: float, width: float, height: float) -> Box:
@@ -140,5 +140,5 @@ def _is_inside(box: Box) -> bool:
     return box[0] >= 0 and box[1] >= 0 and box[2] <= _AXES[0] and box[3] <= _AXES[1]
 
 
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and one[2] > other[0] and one[1] < other[3] and one[3] > other[1]
+def _overlap(box: Box, other: Box) -> bool:
+    return box[0] < other[2] and box[2] > other[0] and box[1] < other[3] and box[3] > other[1]

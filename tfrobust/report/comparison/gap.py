@@ -50,30 +50,34 @@ def gap_table(reports: Named, start: str, end: str) -> Table:
     Raises:
         ValueError: no such report, several of that name, or no common attack.
     """
-    first, last = (find_name([name for name, _ in reports], wanted) for wanted in (start, end))
+    first, last = (find_name([name for name, _ in reports], text) for text in (start, end))
     drops, named = {name: _drops(report) for name, report in reports}, dict(reports)
     columns = [identity for identity in drops[first] if identity in drops[last]]
     if not columns:
         raise InputError(f"{first} and {last} share no attack, so no gap can be computed.")
     header = [reading.label(drops[first][identity]).removesuffix(", relative drop") for identity in columns]
     rows = []
-    for name, found in drops.items():
+    for name, report_drops in drops.items():
         cells = [name]
         for identity in columns:
             share = None
             three = (first, last, name)
-            if identity in found and name not in (first, last) and _alike(identity, [named[one] for one in three]):
-                share = gap_closed(*(drops[one][identity].value for one in three))
-            cells.append(reading.number(found.get(identity)) + ("" if share is None else f" ({share:.0%})"))
+            if (
+                identity in report_drops
+                and name not in (first, last)
+                and _alike(identity, [named[model] for model in three])
+            ):
+                share = gap_closed(*(drops[model][identity].value for model in three))
+            cells.append(reading.number(report_drops.get(identity)) + ("" if share is None else f" ({share:.0%})"))
         rows.append(cells)
     return Table(["relative drop (gap closed)", *header], rows)
 
 
 def _alike(identity: str, reports: list[Report]) -> bool:
     """Return True if the drops were measured with one protocol, to completion and on the same data."""
-    found = [report[identity] for report in reports]
-    unlike = any(protocol.differences(found[0], other) for other in found[1:])
-    return not unlike and protocol.same_data(reports) and not any("bound" in one.settings for one in found)
+    drops = [report[identity] for report in reports]
+    unlike = any(protocol.differences(drops[0], other) for other in drops[1:])
+    return not unlike and protocol.same_data(reports) and not any("bound" in drop.settings for drop in drops)
 
 
 def _drops(report: Report) -> dict[str, Measurement]:

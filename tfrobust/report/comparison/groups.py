@@ -77,16 +77,16 @@ def group(reports: list[Report]) -> dict[str, Runs]:
     Raises:
         ValueError: a model occurs twice.
     """
-    found: dict[str, Runs] = {}
+    groups: dict[str, Runs] = {}
     for report in reports:
         name = report.model["name"]
         match = _RUN_NAME.fullmatch(name)
-        runs = found.setdefault(match["group"] if match else name, {})
+        runs = groups.setdefault(match["group"] if match else name, {})
         seed = int(match["seed"]) if match else None
         if seed in runs:
             raise InputError(f"{name} is given twice; a group has one report per seed."[:300])
         runs[seed] = report
-    return found
+    return groups
 
 
 def summary(name: str, runs: Runs) -> Report:
@@ -108,25 +108,27 @@ def difference(identity: str, first: Runs, second: Runs) -> Difference | None:
         {seed: m.value for seed in pairs(first, second) if (m := runs[seed].get(identity)) and m.value is not None}
         for runs in (first, second)
     ]
-    found = paired_spread(*values)
-    return found and Difference(found.mean, found.low, found.high, SEEDS if found.count > 1 else "")
+    estimate = paired_spread(*values)
+    return estimate and Difference(estimate.mean, estimate.low, estimate.high, SEEDS if estimate.count > 1 else "")
 
 
 def _mean(measured: list[Measurement]) -> Measurement:
     """Return the mean of one measurement over runs, as a measurement; settings that differ are left out."""
     first = measured[0]
-    same = {
+    shared_settings = {
         key: value
         for key, value in first.settings.items()
-        if key != "interval" and all(one.settings.get(key) == value for one in measured)
+        if key != "interval" and all(measurement.settings.get(key) == value for measurement in measured)
     }
     # A mean with a bound in it is a bound.
-    bounds = {one.settings["bound"] for one in measured if "bound" in one.settings}
-    same |= {"bound": bounds.pop()} if len(bounds) == 1 else {}
-    values = [one.value for one in measured if one.value is not None]
+    bounds = {measurement.settings["bound"] for measurement in measured if "bound" in measurement.settings}
+    shared_settings |= {"bound": bounds.pop()} if len(bounds) == 1 else {}
+    values = [measurement.value for measurement in measured if measurement.value is not None]
     if not values:
-        return dataclasses.replace(first, value=None, low=None, high=None, n=0, settings=same)
-    found = spread(values)
-    if found.count > 1:
-        same |= {"interval": "95 % over seeds, Student's t", "deviation": found.deviation}
-    return dataclasses.replace(first, value=found.mean, low=found.low, high=found.high, n=found.count, settings=same)
+        return dataclasses.replace(first, value=None, low=None, high=None, n=0, settings=shared_settings)
+    estimate = spread(values)
+    if estimate.count > 1:
+        shared_settings |= {"interval": "95 % over seeds, Student's t", "deviation": estimate.deviation}
+    return dataclasses.replace(
+        first, value=estimate.mean, low=estimate.low, high=estimate.high, n=estimate.count, settings=shared_settings
+    )

@@ -55,30 +55,30 @@ class Comparison:
         shown = [m for _, report in self.named for m in reading.main_measurements(report)]
         shown += filter(None, (report.get(self.sort) for _, report in self.named))
         labels = collections.Counter(identity for identity, _ in {(m.id, reading.label(m)) for m in shown})
-        found = {m.id: reading.label(m, details=labels[m.id] == 1) for m in shown}
-        return dict(sorted(found.items(), key=lambda item: reading.place(item[0])))
+        headings = {m.id: reading.label(m, details=labels[m.id] == 1) for m in shown}
+        return dict(sorted(headings.items(), key=lambda item: reading.sort_key(item[0])))
 
     @functools.cached_property
     def notes(self) -> dict[str, list[int]]:
         """Note on why numbers are not comparable -> ids of the columns it concerns."""
-        found = {}
+        columns = {}
         for identity, sentences in protocol.notes(self.runs, self.columns).items():
             for sentence in sentences:
-                found.setdefault(sentence, []).append(identity)
-        return found
+                columns.setdefault(sentence, []).append(identity)
+        return columns
 
     def marks(self, identity: str) -> str:
         """Return the numbers of a column's notes, counted from 1: " [1] [3]", or "" without notes."""
-        return "".join(f" [{place}]" for place in self._places.get(identity, ()))
+        return "".join(f" [{number}]" for number in self._places.get(identity, ()))
 
     @functools.cached_property
     def _places(self) -> dict[str, list[int]]:
         """Id of a column -> numbers of its notes."""
-        found = {}
-        for place, ids in enumerate(self.notes.values(), 1):
+        numbers = {}
+        for number, ids in enumerate(self.notes.values(), 1):
             for identity in dict.fromkeys(ids):
-                found.setdefault(identity, []).append(place)
-        return found
+                numbers.setdefault(identity, []).append(number)
+        return numbers
 
     def differences(self, report: Report) -> dict[str, Difference | None]:
         """Return, by column, the row's number minus the reference's; None if either number is missing."""
@@ -122,11 +122,11 @@ def arrange(
     if reference is not None:
         reference = find_name([name for name, *_ in rows], reference)
     if sort is not None:
-        known = {m.id for _, report, _ in rows for m in report.measurements}
-        if sort not in known:
-            raise InputError(f"No report has {sort!r}; nearest: {reading.nearest(sort, known)}."[:300])
-        rows.sort(key=lambda row: _place(row[1].get(sort), ascending))
-    read = [file for *_, own in rows for file in own]
+        identities = {m.id for _, report, _ in rows for m in report.measurements}
+        if sort not in identities:
+            raise InputError(f"No report has {sort!r}; nearest: {reading.nearest(sort, identities)}."[:300])
+        rows.sort(key=lambda row: _sort_key(row[1].get(sort), ascending))
+    read = [file for *_, report_files in rows for file in report_files]
     return Comparison([(name, report) for name, report, _ in rows], read, sort, reference, groups)
 
 
@@ -144,31 +144,31 @@ def load_reports(paths) -> Located:
         FileNotFoundError: a path does not exist.
         ValueError: a file claims to be a robustness report and is not a valid one.
     """
-    found = {}
+    reports = {}
     for path in map(pathlib.Path, paths):
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist; give exported models, workdirs or report files.")
         file = find_report(path)
-        if file is None or file.resolve() in found:
+        if file is None or file.resolve() in reports:
             continue
         text = files.read_bounded(file)
         if SCHEMA.rpartition("/")[0].encode() not in text:
             continue
         try:
-            found[file.resolve()] = (file, Report.from_json(text))
+            reports[file.resolve()] = (file, Report.from_json(text))
         except ValueError as error:
             raise InputError(f"{file}: {error}"[:300]) from None
-    return list(found.values())
+    return list(reports.values())
 
 
 def names(reports: Located) -> list[str]:
     """Return a short distinct name per report: model/version, with a number appended where two agree."""
-    found, result = {}, []
+    counts, result = {}, []
     for _, report in reports:
         version = report.model.get("version")
         name = report.model["name"] if version is None else f"{report.model['name']}/{version}"
-        found[name] = found.get(name, 0) + 1
-        result.append(name if found[name] == 1 else f"{name} ({found[name]})")
+        counts[name] = counts.get(name, 0) + 1
+        result.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return result
 
 
@@ -188,20 +188,20 @@ def find_report(path) -> pathlib.Path | None:
     return newest if newest.is_file() else None
 
 
-def find_name(known: list[str], wanted: str) -> str:
-    """Return the known name that `wanted` means: itself, or the only version of that model.
+def find_name(all_names: list[str], text: str) -> str:
+    """Return the known name that `text` means: itself, or the only version of that model.
 
     Raises:
         ValueError: no name matches, or several do.
     """
-    found = [wanted] if wanted in known else [name for name in known if name.partition("/")[0] == wanted]
-    if len(found) != 1:
-        fault = "means several reports" if found else "is not one of the reports"
-        raise InputError(f"{wanted!r} {fault}; name one of {', '.join(known)}."[:300])
-    return found[0]
+    matches = [text] if text in all_names else [name for name in all_names if name.partition("/")[0] == text]
+    if len(matches) != 1:
+        fault = "means several reports" if matches else "is not one of the reports"
+        raise InputError(f"{text!r} {fault}; name one of {', '.join(all_names)}."[:300])
+    return matches[0]
 
 
-def _place(measurement: Measurement | None, ascending: bool) -> tuple[bool, float]:
+def _sort_key(measurement: Measurement | None, ascending: bool) -> tuple[bool, float]:
     if measurement is None or measurement.value is None:
         return True, 0.0
     return False, measurement.value if ascending else -measurement.value

@@ -78,13 +78,13 @@ def _obstacle(comparison: Comparison, rows: list[tuple[str, Report]], identity: 
 
 def _answer(comparison: Comparison, names: list[str], identity: str, quality: str, under: str) -> list[str]:
     """Return which model is best, and which others it differs from significantly."""
-    reports, (best, *others) = dict(comparison.named), names
+    reports, (best, *rivals) = dict(comparison.named), names
     values = {name: reading.number(reports[name][identity]) for name in names}
-    gaps = {name: _difference(comparison, identity, best, name) for name in others}
+    gaps = {name: _difference(comparison, identity, best, name) for name in rivals}
     beaten = [name for name, gap in gaps.items() if _is_significant(gap)]
-    open_ = [name for name in others if name not in beaten]
+    open_ = [name for name in rivals if name not in beaten]
     basis = "seeds" if comparison.groups is not None else "images"
-    if len(others) == 1:
+    if len(rivals) == 1:
         (other,), (gap,) = gaps, gaps.values()
         if beaten:
             return [

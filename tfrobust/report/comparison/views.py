@@ -53,8 +53,8 @@ def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -
     for sentence in map(terminal, verdict(comparison)):
         lines += [sentence] if width is None else textwrap.wrap(sentence, max(width, 40))
     for heading, rows, remarks in _tables(comparison, short=True):
-        right = tuple(range(1, len(rows[0])))
-        lines += [*(["", heading] if lines else []), *folded(rows, right, width)]
+        right_columns = tuple(range(1, len(rows[0])))
+        lines += [*(["", heading] if lines else []), *folded(rows, right_columns, width)]
         for remark in map(terminal, remarks):
             lines += [remark] if width is None else textwrap.wrap(remark, max(width, 40), subsequent_indent="  ")
     warnings = terminal(_one_line(comparison.notes))
@@ -118,7 +118,7 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
             lead = "Large marks: means over seeds with 95 % intervals. Small marks and curves: single runs."
         body.append(page.section("plots", "Clean and robust accuracy", lead, f'<div class="figures">{figures}</div>'))
     for number, (heading, rows, remarks) in enumerate(_tables(comparison)):
-        remarks = "".join(f'<p class="key">{page.text(one)}</p>' for one in remarks)
+        remarks = "".join(f'<p class="key">{page.text(remark)}</p>' for remark in remarks)
         lead = "" if number else _GROUP_LEAD if comparison.groups is not None else _LEAD
         body.append(page.section(("table", "differences")[number], heading, lead, _markup(rows) + remarks))
     if ends is not None:
@@ -150,7 +150,7 @@ def _markup(rows: list[list[str]]) -> str:
         below = re.sub(r" \[(.*)\](.*)$", r"<small>\1\2</small>", page.text(cell))
         return below.replace(" to ", "&nbsp;to&nbsp;")
 
-    cells = [[page.text(name), *map(interval_below, found)] for name, *found in rows[1:]]
+    cells = [[page.text(name), *map(interval_below, values)] for name, *values in rows[1:]]
     return page.table(rows[0], cells, numeric=tuple(range(1, len(rows[0]))), stack=True)
 
 
@@ -169,7 +169,9 @@ def _tables(comparison: Comparison, short: bool = False) -> list[tuple[str, list
     for name, report in comparison.named:
         numbers = [report.get(identity) for identity in comparison.columns]
         runs = len(comparison.groups[name]) if grouped else None
-        rows.append([name, *([str(runs)] if grouped else []), *(_cell(one, short, runs) for one in numbers)])
+        rows.append(
+            [name, *([str(runs)] if grouped else []), *(_cell(measurement, short, runs) for measurement in numbers)]
+        )
         shown += filter(None, numbers)
     kinds = intervals.of_each(shown)
     remarks = []
@@ -178,10 +180,10 @@ def _tables(comparison: Comparison, short: bool = False) -> list[tuple[str, list
     if grouped:
         remarks.append("SD: standard deviation over seeds")
     remarks += _unmeasured(comparison)
-    found = [("Measurements", rows, remarks)]
+    tables = [("Measurements", rows, remarks)]
     if comparison.reference is not None:
-        found.append(_differences(comparison, headings, short))
-    return found
+        tables.append(_differences(comparison, headings, short))
+    return tables
 
 
 def _unmeasured(comparison: Comparison) -> list[str]:
@@ -189,14 +191,14 @@ def _unmeasured(comparison: Comparison) -> list[str]:
     models: dict[tuple[str, str], list[str]] = {}
     for name, report in comparison.named:
         runs = [report] if comparison.groups is None else comparison.groups[name].values()
-        for missing in dict.fromkeys(one for run in runs for one in reading.unmeasured(run)):
+        for missing in dict.fromkeys(entry for run in runs for entry in reading.unmeasured(run)):
             models.setdefault(missing, []).append(name)
     return [f"not measured for {', '.join(names)}: {label}: {reason}" for (label, reason), names in models.items()]
 
 
 def _is_fraction(comparison: Comparison, identity: str) -> bool:
-    found = [report[identity] for _, report in comparison.named if report.get(identity)]
-    return all(one.unit.startswith("fraction") for one in found)
+    measurements = [report[identity] for _, report in comparison.named if report.get(identity)]
+    return all(measurement.unit.startswith("fraction") for measurement in measurements)
 
 
 def _differences(comparison: Comparison, headings: list[str], short: bool) -> tuple[str, list[list[str]], list[str]]:
@@ -205,12 +207,18 @@ def _differences(comparison: Comparison, headings: list[str], short: bool) -> tu
     for name, report in comparison.named:
         if name == comparison.reference:
             continue
-        found = comparison.differences(report)
+        differences = comparison.differences(report)
         counts = []
         if grouped:
             counts = [str(len(pairs(comparison.groups[name], comparison.groups[comparison.reference])))]
-        rows.append([name, *counts, *(_signed(one, report.get(identity), short) for identity, one in found.items())])
-        kinds |= {one.kind for one in found.values() if one is not None}
+        rows.append(
+            [
+                name,
+                *counts,
+                *(_signed(difference, report.get(identity), short) for identity, difference in differences.items()),
+            ]
+        )
+        kinds |= {difference.kind for difference in differences.values() if difference is not None}
     remarks = [f"95 % intervals, {text}" for kind, text in _KINDS.items() if kind in kinds]
     heading = f"Differences from {comparison.reference}, accuracies in points"
     return heading, rows, [*remarks, "*: the interval does not contain 0"] if remarks else []
@@ -231,21 +239,21 @@ def _cell(measurement: Measurement | None, short: bool, runs: int | None = None)
     return text if runs in (None, measurement.n) else f"{text}, n = {measurement.n}"
 
 
-def _signed(one: Difference | None, measurement: Measurement | None, short: bool = False) -> str:
+def _signed(difference: Difference | None, measurement: Measurement | None, short: bool = False) -> str:
     """Format a difference as "+3.1 [+1.2 to +5.0] p*": fractions in points, other numbers in their own unit."""
-    if one is None:
+    if difference is None:
         return "-"
     fraction = measurement.unit.startswith("fraction")
 
     def signed(*numbers: float) -> list[str]:
         return reading.per_cents(*numbers, sign="+") if fraction else [format(number, "+.3g") for number in numbers]
 
-    if not one.kind:
-        return signed(one.value)[0]
-    mark = one.kind[0] + ("*" if one.low > 0 or one.high < 0 else "")
+    if not difference.kind:
+        return signed(difference.value)[0]
+    mark = difference.kind[0] + ("*" if difference.low > 0 or difference.high < 0 else "")
     if short:
-        return f"{signed(one.value)[0]} {_plus_minus(one, fraction)} {mark}"
-    value, low, high = signed(one.value, one.low, one.high)
+        return f"{signed(difference.value)[0]} {_plus_minus(difference, fraction)} {mark}"
+    value, low, high = signed(difference.value, difference.low, difference.high)
     return f"{value} [{low} to {high}] {mark}"
 
 
@@ -256,7 +264,7 @@ def _plus_minus(item: Measurement | Difference, fraction: bool) -> str:
 
 
 def _numbered(notes) -> list[str]:
-    return [f"[{place}] {note}" for place, note in enumerate(notes, 1)]
+    return [f"[{number}] {note}" for number, note in enumerate(notes, 1)]
 
 
 def _one_line(notes) -> str:
@@ -266,15 +274,15 @@ def _one_line(notes) -> str:
 
 
 def _json_row(comparison: Comparison, name: str, report: Report) -> dict:
-    found = comparison.differences(report) if comparison.reference not in (None, name) else {}
+    differences = comparison.differences(report) if comparison.reference not in (None, name) else {}
     numbers = {}
     for identity in comparison.columns:
         m = report.get(identity)
         if m is None:
             continue
         numbers[identity] = {key: getattr(m, key) for key in ("value", "low", "high", "unit", "n", "settings")}
-        if found.get(identity) is not None:
-            numbers[identity]["difference"] = found[identity]._asdict()
+        if differences.get(identity) is not None:
+            numbers[identity]["difference"] = differences[identity]._asdict()
     data = {key: report.data.get(key) for key in ("name", "fingerprint")}
     files = {id(run): str(file) for (_, run), file in zip(comparison.runs, comparison.files, strict=True)}
     if comparison.groups is not None:
@@ -295,19 +303,19 @@ def _scatter(comparison: Comparison) -> str:
         if all(report.get(identity) and report[identity].value is not None for identity in (clean, attack))
     ]
     points = []
-    for place, (name, report) in enumerate(comparison.named):
+    for number, (name, report) in enumerate(comparison.named):
         if name in having:
             x, y = ((m.value, m.low, m.high) for m in (report[clean], report[attack]))
             runs = comparison.groups[name].values() if comparison.groups is not None else ()
             single = [[run.get(identity) for identity in (clean, attack)] for run in runs]
-            small = [(one.value, other.value) for one, other in single if one and other]
-            points.append(Point(name, x, y, place, tuple(small) if len(small) > 1 else ()))
+            small = [(first.value, other.value) for first, other in single if first and other]
+            points.append(Point(name, x, y, number, tuple(small) if len(small) > 1 else ()))
     title = comparison.columns[attack]
     caption = f"Clean accuracy against accuracy under {title}{comparison.marks(attack)}"
     draw = partial(scatter, points=points, x_label="clean accuracy", y_label="robust accuracy")
     missing = [name for name in named if name not in having]
-    said = f'<p class="key">Not evaluated with this attack: {page.text(", ".join(missing))}.</p>' if missing else ""
-    return f"<div>{page.figure(Figure('compare-scatter', caption, draw))}{said}</div>"
+    remark = f'<p class="key">Not evaluated with this attack: {page.text(", ".join(missing))}.</p>' if missing else ""
+    return f"<div>{page.figure(Figure('compare-scatter', caption, draw))}{remark}</div>"
 
 
 def _curves(comparison: Comparison, notes: list[str]) -> str:
@@ -326,15 +334,15 @@ def _curves(comparison: Comparison, notes: list[str]) -> str:
         for key, columns in accuracy_curves(report):
             # The bands of several runs of one color would hide each other.
             ends = (columns.get("low"), columns.get("high")) if comparison.groups is None else (None, None)
-            place = order.index(name)
-            line = plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, place, series(place))
+            number = order.index(name)
+            line = plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, number, series(number))
             lines.setdefault(key, []).append(line)
     items = []
     axes = {"x_label": "epsilon (pixels in [0, 1])", "y_label": "accuracy", "percent": True, "height": 3.4}
-    for key, found in lines.items():
-        own = protocol.curve_notes(comparison.runs, f"attack.{key}.curve")
-        notes += [note for note in own if note not in notes]
-        marks = "".join(f" [{notes.index(note) + 1}]" for note in own)
+    for key, attack_lines in lines.items():
+        figure_notes = protocol.curve_notes(comparison.runs, f"attack.{key}.curve")
+        notes += [note for note in figure_notes if note not in notes]
+        marks = "".join(f" [{notes.index(note) + 1}]" for note in figure_notes)
         caption = f"Accuracy under {reading.attack_caption(key)}{marks}"
-        items.append(page.figure(Figure(f"compare-{key}", caption, partial(plots.curves, lines=found, **axes))))
+        items.append(page.figure(Figure(f"compare-{key}", caption, partial(plots.curves, lines=attack_lines, **axes))))
     return "".join(items)

@@ -44,7 +44,7 @@ def render(report: Report, *, repo: str, version: int, shape: Sequence[int], lic
     except ImportError:
         raise InputError("a model card needs the package huggingface_hub: pip install 'tfrobust[hub]'.") from None
     task = _TASKS[kind_of(shape).name]
-    main = [one for one in reading.main_measurements(report) if one.value is not None]
+    main = [measurement for measurement in reading.main_measurements(report) if measurement.value is not None]
     try:
         metadata = ModelCardData(
             library_name="tfrobust",
@@ -53,7 +53,7 @@ def render(report: Report, *, repo: str, version: int, shape: Sequence[int], lic
             tags=["tfrobust", "tensorflow", "saved-model", "robustness", "adversarial-robustness"],
             metrics=["accuracy"],
             model_name=report.model["name"],
-            eval_results=[_result(one, report, task) for one in main],
+            eval_results=[_result(measurement, report, task) for measurement in main],
         )
         body = "\n\n".join(_body(report, main, repo, version, tuple(shape)))
         return str(ModelCard(f"---\n{metadata}\n---\n\n{body}\n"))
@@ -63,34 +63,41 @@ def render(report: Report, *, repo: str, version: int, shape: Sequence[int], lic
         ) from None
 
 
-def _result(one: Measurement, report: Report, task: str):
+def _result(measurement: Measurement, report: Report, task: str):
     """Return a measurement as an entry of the model-index, which groups entries by task, data set and its config."""
     from huggingface_hub import EvalResult
 
-    kind, *rest = one.id.split(".")
+    kind, *rest = measurement.id.split(".")
     name = report.data["name"]
     if kind == "shift":
         name, config = rest[0], None
     else:
         config = _OTHER_IMAGES.get(kind)
-    facts = {"id": one.id, "n": one.n, "low": one.low, "high": one.high, "unit": one.unit, **one.settings}
+    facts = {
+        "id": measurement.id,
+        "n": measurement.n,
+        "low": measurement.low,
+        "high": measurement.high,
+        "unit": measurement.unit,
+        **measurement.settings,
+    }
     return EvalResult(
         task_type=task,
         dataset_type=re.sub(r"[^A-Za-z0-9._-]+", "-", name),
         dataset_name=name,
         dataset_config=config,
         dataset_split="test",
-        dataset_args=_known({"fingerprint": report.data.get("test_fingerprint")}) or None,
-        metric_type=one.id.rpartition(".")[2].replace("clean", "accuracy"),
-        metric_name=reading.label(one),
-        metric_value=one.value,
-        metric_args=_known(facts),
+        dataset_args=_with_values({"fingerprint": report.data.get("test_fingerprint")}) or None,
+        metric_type=measurement.id.rpartition(".")[2].replace("clean", "accuracy"),
+        metric_name=reading.label(measurement),
+        metric_value=measurement.value,
+        metric_args=_with_values(facts),
     )
 
 
-def _known(facts: dict) -> dict:
+def _with_values(facts: dict) -> dict:
     """Drop the entries without a value, which the model-index would lose when it is read again."""
-    nested = {name: _known(value) if isinstance(value, dict) else value for name, value in facts.items()}
+    nested = {name: _with_values(value) if isinstance(value, dict) else value for name, value in facts.items()}
     return {name: value for name, value in nested.items() if value is not None and value != {}}
 
 
@@ -99,7 +106,11 @@ def _body(report: Report, main: list[Measurement], repo: str, version: int, shap
     rows = [["Measurement", "Value", "95 % interval", "n"]]
     rows += [[reading.label(m), reading.number(m), reading.interval(m), "" if m.n is None else m.n] for m in main]
     kinds = intervals.of_each(main)
-    found = [f"{one.verdict}: {one.check}: {one.evidence}" for one in report.doctor if one.verdict != "pass"]
+    findings = [
+        f"{finding.verdict}: {finding.check}: {finding.evidence}"
+        for finding in report.doctor
+        if finding.verdict != "pass"
+    ]
     return [
         f"# {markdown.safe(reading.title(report))}",
         *markdown.opened(report),
@@ -108,14 +119,14 @@ def _body(report: Report, main: list[Measurement], repo: str, version: int, shap
         "## Threat model",
         markdown.paragraph(report.threat),
         "## Results",
-        markdown.table(rows, right=(1, 2, 3)),
+        markdown.table(rows, right_columns=(1, 2, 3)),
         *([markdown.paragraph(f"95 % intervals {kinds}.")] if kinds else []),
         *markdown.unmeasured(report),
         f"All numbers, plots and settings are in the report: [HTML]({extras}.html), [Markdown]({extras}.md), "
         f"[JSON]({extras}.json).",
-        *(["## Limits"] if report.not_measured or found else []),
+        *(["## Limits"] if report.not_measured or findings else []),
         *(["Not measured:", markdown.listing(report.not_measured)] if report.not_measured else []),
-        *(["Found by the checks of the evaluation:", markdown.listing(found)] if found else []),
+        *(["Found by the checks of the evaluation:", markdown.listing(findings)] if findings else []),
         "## How to load",
         "tfrobust scans the SavedModel before it loads it. It evaluates it on the data that the report names, or with "
         "`--data` on your own:",

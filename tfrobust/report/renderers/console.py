@@ -60,8 +60,8 @@ def _numbers(report: Report, listed: list[Measurement]) -> list[str]:
 
 def _drop_of(measurement: Measurement) -> str:
     """Return the id of an accuracy's relative drop; "" for any other measurement."""
-    name, _, what = measurement.id.rpartition(".")
-    return f"{name}.drop" if what == "accuracy" else ""
+    name, _, measure = measurement.id.rpartition(".")
+    return f"{name}.drop" if measure == "accuracy" else ""
 
 
 def terminal(text: str) -> str:
@@ -69,13 +69,15 @@ def terminal(text: str) -> str:
     return printable(text.translate(_SYMBOLS))
 
 
-def align(rows: list[list[str]], right: tuple[int, ...] = ()) -> list[str]:
-    """Align rows of text in columns, two spaces apart; the columns in `right` are right-aligned."""
+def align(rows: list[list[str]], right_columns: tuple[int, ...] = ()) -> list[str]:
+    """Align rows of text in columns, two spaces apart; the columns in `right_columns` are right-aligned."""
     rows = [list(map(terminal, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            c.rjust(w) if i in right_columns else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
     return lines
 
@@ -90,15 +92,15 @@ def _headings_wrapped(rows: list[list[str]]) -> list[list[str]]:
         lines = textwrap.wrap(heading, room, break_on_hyphens=False) or [""]
         stacks.append([line.replace("\xa0", " ") for line in lines])
     height = max(map(len, stacks))
-    return [list(row) for row in zip(*([""] * (height - len(one)) + one for one in stacks), strict=True)] + body
+    return [list(row) for row in zip(*([""] * (height - len(stack)) + stack for stack in stacks), strict=True)] + body
 
 
-def folded(rows: list[list[str]], right: tuple[int, ...], width: int | None) -> list[str]:
+def folded(rows: list[list[str]], right_columns: tuple[int, ...], width: int | None) -> list[str]:
     """Align rows as `align` does; split tables wider than the terminal into stacked blocks of columns.
 
     Args:
         rows: rows with the same number of cells, the header first.
-        right: columns aligned to the right.
+        right_columns: columns aligned to the right.
         width: characters per line, for which the headings are wrapped; None for lines of any length.
 
     Returns:
@@ -109,7 +111,7 @@ def folded(rows: list[list[str]], right: tuple[int, ...], width: int | None) -> 
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     blocks: list[list[int]] = [[]]
     for column in range(1, len(widths)):
-        taken = widths[0] + sum(2 + widths[one] for one in [*blocks[-1], column])
+        taken = widths[0] + sum(2 + widths[other] for other in [*blocks[-1], column])
         if width is not None and blocks[-1] and taken > width:
             blocks.append([])
         blocks[-1].append(column)
@@ -118,5 +120,8 @@ def folded(rows: list[list[str]], right: tuple[int, ...], width: int | None) -> 
         chosen = [0, *block]
         cells = [[row[column] for column in chosen] for row in rows]
         cells = cells[next(number for number, row in enumerate(cells) if any(row)) :]  # headings of other blocks
-        lines += [*([""] if lines else []), *align(cells, tuple(i for i, one in enumerate(chosen) if one in right))]
+        lines += [
+            *([""] if lines else []),
+            *align(cells, tuple(i for i, source in enumerate(chosen) if source in right_columns)),
+        ]
     return lines

@@ -53,8 +53,8 @@ _NUMBER = re.compile(r"((?:[<>]= )?[-+]?[\d ]*\d)((?:\.\d+)?(?:[ e].*)?)")
 
 def render(report: Report) -> str:
     """Render one self-contained page: inline style and SVG, no scripts, no external resources."""
-    found = sections.build(report)
-    kind = [each for each in (reading.version(report), reading.file_kind(report)) if each]
+    report_sections = sections.build(report)
+    kind = [part for part in (reading.version(report), reading.file_kind(report)) if part]
     small = f" <small>{text(', '.join(kind))}</small>" if kind else ""
     head = [
         f'<p class="eyebrow">Robustness report &middot; {text(report.data["name"])}</p>',
@@ -66,9 +66,12 @@ def render(report: Report) -> str:
     ]
     body = [
         f'<div class="report"><header>{"".join(head)}</header>',
-        _contents(found),
+        _contents(report_sections),
         "<div>",
-        *(section(one.anchor, one.heading, one.introduction, write(one.content), one.sentence) for one in found),
+        *(
+            section(entry.anchor, entry.heading, entry.introduction, write(entry.content), entry.sentence)
+            for entry in report_sections
+        ),
         f"<footer>{text(reading.footer(report))}</footer></div></div>",
     ]
     return page(f"{reading.title(report)}: robustness report", "\n".join(body))
@@ -120,7 +123,7 @@ def write(blocks: list[Block]) -> str:
             ]
         body = "".join(cells)
         body = _WORDS_KEY + body if isinstance(last, Words) else body
-        parts.append(f'<div class="figures">{body}</div>' if any(isinstance(one, Figure) for one in run) else body)
+        parts.append(f'<div class="figures">{body}</div>' if any(isinstance(item, Figure) for item in run) else body)
     return "".join(parts)
 
 
@@ -155,7 +158,7 @@ def _table(block: Table) -> str:
     """Render a table, with the bars of its columns in one column of their own, and a legend of these above."""
     columns = [list(column) for column in zip(*block.rows, strict=True)]
     cells = [
-        _numeric(column) if place >= block.texts else list(map(_cell, column)) for place, column in enumerate(columns)
+        _numeric(column) if number >= block.texts else list(map(_cell, column)) for number, column in enumerate(columns)
     ]
     heads, numeric = list(block.header), set(range(block.texts, len(block.header)))
     if not block.bars:
@@ -164,7 +167,7 @@ def _table(block: Table) -> str:
     first = block.bars[0][0]
     cells.insert(first, ["".join(_bar_of(row[i], role) for i, role in block.bars) for row in block.rows])
     heads.insert(first, "")
-    numeric = tuple(place + (place >= first) for place in numeric)
+    numeric = tuple(number + (number >= first) for number in numeric)
     keys = [Key(block.header[i], role, -1, BAR) for i, role in block.bars]
     body = table(heads, [list(row) for row in zip(*cells, strict=True)], numeric)
     return f'<div class="bars">{_legend([*keys, Key("95 % interval", "strong", -1, BAND)])}{body}</div>'
@@ -173,9 +176,9 @@ def _table(block: Table) -> str:
 def _numeric(column: list) -> list[str]:
     """Render the cells of a column of numbers with their decimal points, units and intervals below each other."""
     margins = [reading.interval(cell) if isinstance(cell, Measurement) else "" for cell in column]
-    found = [_cell(cell) if isinstance(cell, (Heat, Badge, Noted)) else "" for cell in column]
+    special = [_cell(cell) if isinstance(cell, (Heat, Badge, Noted)) else "" for cell in column]
     texts = [reading.number(cell) if isinstance(cell, Measurement) else plain_cell(cell) for cell in column]
-    texts = [other or one for other, one in zip(found, aligned(texts), strict=True)]
+    texts = [other or number for other, number in zip(special, aligned(texts), strict=True)]
     return _with_margins(texts, margins)
 
 
@@ -185,14 +188,14 @@ def _with_margins(texts: list[str], margins: list[str]) -> list[str]:
     if not width:
         return texts
     return [
-        f'{one}<small style="min-width:{width - 2}ch">{text(margin)}</small>'
-        for one, margin in zip(texts, margins, strict=True)
+        f'{cell}<small style="min-width:{width - 2}ch">{text(margin)}</small>'
+        for cell, margin in zip(texts, margins, strict=True)
     ]
 
 
 def aligned(texts: list[str]) -> list[str]:
     """Render numbers, some with units, such that right-aligned cells have their decimal points below each other."""
-    parts = [_NUMBER.fullmatch(one) or re.fullmatch("(.*)()", one, re.DOTALL) for one in texts]
+    parts = [_NUMBER.fullmatch(cell) or re.fullmatch("(.*)()", cell, re.DOTALL) for cell in texts]
     widths = {len(m[2]) for m in parts if m[1] != "-"}
     if len(widths) < 2:
         return list(map(text, texts))
@@ -253,8 +256,8 @@ def _bar_of(m: Measurement | None, role: str) -> str:
     share = 100 * min(1.0, max(0.0, m.value))
     band = ""
     if m.low is not None and m.high is not None:
-        left, right = (100 * min(1.0, max(0.0, bound)) for bound in (m.low, m.high))
-        band = f'<s style="left:{left:.1f}%;width:{right - left:.1f}%"></s>'
+        start, end = (100 * min(1.0, max(0.0, bound)) for bound in (m.low, m.high))
+        band = f'<s style="left:{start:.1f}%;width:{end - start:.1f}%"></s>'
     filled = f'<u style="width:{share:.1f}%;background:var(--{role})"></u>'
     return f'<span class="bar" aria-hidden="true">{filled}{band}</span>'
 
@@ -334,9 +337,9 @@ _WORDS_KEY = "".join(
 _WORDS_KEY = f'<p class="tokens key">0 {_WORDS_KEY} largest of the line</p>'
 
 
-def _contents(found: list[sections.Section]) -> str:
+def _contents(report_sections: list[sections.Section]) -> str:
     """Render links to the sections: a list at the side, or one line where the page is narrow."""
-    links = "".join(f'<li><a href="#{one.anchor}">{text(one.heading)}</a></li>' for one in found)
+    links = "".join(f'<li><a href="#{entry.anchor}">{text(entry.heading)}</a></li>' for entry in report_sections)
     return f'<nav aria-label="Sections"><ul class="contents">{links}</ul></nav>'
 
 

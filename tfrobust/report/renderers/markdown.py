@@ -79,8 +79,8 @@ def _shortened(numbers: Table) -> Table:
         return numbers
     rows = []
     for name, *values in zip(numbers.header, *numbers.rows, strict=True):
-        known = [value for value in values if value is not None]
-        rows.append([name, *(known[:1] + known[-1:] or [None, None])])
+        filled = [value for value in values if value is not None]
+        rows.append([name, *(filled[:1] + filled[-1:] or [None, None])])
     return Table(["", "first", "last"], rows)
 
 
@@ -88,7 +88,7 @@ def _numbers(block: Numbers) -> str:
     rows = [["Measurement", "Value", "95 % interval", "n"]]
     for m in block.measurements:
         rows.append([*reading.named_number(m), reading.interval(m) or "none", "-" if m.n is None else m.n])
-    return table(rows, right=(1, 2, 3))
+    return table(rows, right_columns=(1, 2, 3))
 
 
 def _word(pair: tuple[str, float | None]) -> str:
@@ -116,19 +116,21 @@ def listing(items) -> str:
     return "\n".join(f"- {paragraph(item)}" for item in items)
 
 
-def table(rows: list[list], right: tuple[int, ...] = ()) -> str:
+def table(rows: list[list], right_columns: tuple[int, ...] = ()) -> str:
     """Format rows of plain text as a table, aligned in the source too.
 
     Args:
         rows: cells, the first row is the header.
-        right: columns aligned to the right.
+        right_columns: columns aligned to the right.
     """
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(cells[0]))]
-    rule = ["-" * (w - 1) + ":" if i in right else "-" * w for i, w in enumerate(widths)]
+    rule = ["-" * (w - 1) + ":" if i in right_columns else "-" * w for i, w in enumerate(widths)]
     lines = []
     for row in [cells[0], rule, *cells[1:]]:
-        written = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        written = [
+            c.rjust(w) if i in right_columns else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append(f"| {' | '.join(written)} |")
     return "\n".join(lines)
 

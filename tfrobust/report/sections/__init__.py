@@ -26,16 +26,16 @@ def build(report: Report) -> list[Section]:
 @functools.cache
 def kinds() -> list[type[Section]]:
     """Return the classes of all sections, in order."""
-    found = []
+    classes = []
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found += [
+        classes += [
             value
             for value in vars(module).values()
             if isinstance(value, type) and issubclass(value, Section) and value.__module__ == module.__name__
         ]
-    return sorted((kind for kind in found if not inspect.isabstract(kind)), key=_place)
+    return sorted((kind for kind in classes if not inspect.isabstract(kind)), key=_sort_key)
 
 
-def _place(kind: type[Section]) -> float:
+def _sort_key(kind: type[Section]) -> float:
     return ORDER.index(kind.anchor) if kind.anchor in ORDER else ORDER.index("further") - 0.5

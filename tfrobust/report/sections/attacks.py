@@ -23,24 +23,24 @@ class Curve(Section):
     @property
     def lead(self) -> str:
         """The effort behind the curves."""
-        known = []
+        efforts = []
         for key, columns in accuracy_curves(self.report):
             effort = reading.effort(self._settings(key))
             how = ", ".join(filter(None, (effort, _images_of(self.report, columns))))
-            known += [f"{self._caption(key)}: {how}"] if how else []
-        said = f" ({'; '.join(known)})" if known else ""
-        return f"Accuracy as epsilon grows{said}."
+            efforts += [f"{self._caption(key)}: {how}"] if how else []
+        remark = f" ({'; '.join(efforts)})" if efforts else ""
+        return f"Accuracy as epsilon grows{remark}."
 
     @property
     def sentence(self) -> str:
         """The epsilon at which the accuracy of each curve has halved."""
-        found = []
+        clauses = []
         for key, columns in accuracy_curves(self.report):
             points = sorted(p for p in zip(columns["epsilon"], columns["accuracy"], strict=True) if None not in p)
             half = next((epsilon for epsilon, value in points if value <= points[0][1] / 2), None)
             if half and points[0][1]:
-                found.append(f"under {self._caption(key)}, the accuracy has halved by epsilon {half:.6g}")
-        return joined(found)
+                clauses.append(f"under {self._caption(key)}, the accuracy has halved by epsilon {half:.6g}")
+        return joined(clauses)
 
     def blocks(self) -> list[Block]:
         """Return the plot and the grid of its numbers."""
@@ -74,14 +74,14 @@ class Curve(Section):
     def _rows(self, curves: list[tuple[str, dict]]) -> list[list]:
         """Return the curves' numbers: epsilon, and the accuracy under each attack there."""
         points = [{} for _ in curves]
-        for found, (key, columns) in zip(points, curves, strict=True):
+        for curve_points, (key, columns) in zip(points, curves, strict=True):
             empty = [None] * len(columns["epsilon"])
             bounds = (columns.get("low") or empty, columns.get("high") or empty)
             for epsilon, value, low, high in zip(columns["epsilon"], columns["accuracy"], *bounds, strict=True):
                 if epsilon is not None:
-                    found[epsilon] = Measurement("", value, "fraction", None, low, high, self._settings(key))
-        epsilons = sorted({epsilon for found in points for epsilon in found})
-        return [[f"{epsilon:.6g}", *(found.get(epsilon) for found in points)] for epsilon in epsilons]
+                    curve_points[epsilon] = Measurement("", value, "fraction", None, low, high, self._settings(key))
+        epsilons = sorted({epsilon for curve_points in points for epsilon in curve_points})
+        return [[f"{epsilon:.6g}", *(curve_points.get(epsilon) for curve_points in points)] for epsilon in epsilons]
 
     def _training_budget(self) -> float | None:
         """Return the epsilon of training if it has the curves' scale: a number, in the norm of all curves."""
@@ -132,33 +132,33 @@ class Attacks(Section):
         compared = reading.compared_with(worst, rows)
         which = f" on the same {worst.accuracy.n} {self.examples}" if len(compared) < len(rows) else ""
         lowest = f"Of {len(compared)} attacks{which}, {worst.name}{within} gives the lowest accuracy{early}."
-        found = [lowest] if len(compared) > 1 else []
+        sentences = [lowest] if len(compared) > 1 else []
         weak = reading.weakly_attacked(self.report.measurements)
-        return " ".join([*found, *([_weak(weak)] if weak else [])])
+        return " ".join([*sentences, *([_weak(weak)] if weak else [])])
 
     def blocks(self) -> list[Block]:
         """Return the bar chart and the table of attacks."""
         if not self.rows:
             return []
-        clean, found, references = self.report.get("accuracy.clean"), [], []
+        clean, rows, references = self.report.get("accuracy.clean"), [], []
         if clean:
             unmodified = Noted("no attack", f"unmodified {self.examples}")
-            found.append([unmodified, clean, None, clean.n])
+            rows.append([unmodified, clean, None, clean.n])
             references.append(self._reference(clean))
         for row in self.rows:
             name = f"{row.name}: after {reading.attack_name(row.member)}" if row.member else row.name
             detail = ", ".join(part for part in (row.budget if len(self._budgets) > 1 else "", row.effort) if part)
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
-            found.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
+            rows.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
             references.append(self._reference(row.accuracy))
         header = ["Attack", "Accuracy", "Relative drop", self.examples.capitalize()]
         if len(self._counts) == 1:
-            header, found = header[:-1], [row[:-1] for row in found]
+            header, rows = header[:-1], [row[:-1] for row in rows]
         if any(references):
             name = str(next(filter(None, references)).settings.get("reference", "reference"))
             header.insert(2, f"Accuracy of {name[:_LONGEST_NAME]}")
-            found = [[*row[:2], other, *row[2:]] for row, other in zip(found, references, strict=True)]
-        return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, found)]
+            rows = [[*row[:2], other, *row[2:]] for row, other in zip(rows, references, strict=True)]
+        return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, rows)]
 
     def _reference(self, accuracy: Measurement) -> Measurement | None:
         return self.report.get(f"{reading.REFERENCE}{accuracy.id}")
@@ -177,8 +177,8 @@ class Attacks(Section):
     def _counts(self) -> list[int | None]:
         """The different numbers of images."""
         clean = self.report.get("accuracy.clean")
-        found = [row.accuracy for row in self.rows] + ([clean] if clean else [])
-        return list(dict.fromkeys(m.n for m in found))
+        accuracies = [row.accuracy for row in self.rows] + ([clean] if clean else [])
+        return list(dict.fromkeys(m.n for m in accuracies))
 
     @functools.cached_property
     def _budgets(self) -> list[str]:

@@ -49,8 +49,10 @@ class Section(abc.ABC):
     @property
     def introduction(self) -> str:
         """The lead, and the kinds of those of its intervals that differ from most in the report."""
-        said = " ".join(filter(None, (self.lead, intervals.others(self.report, measurements_of(self.content)))))
-        return worded(said, self.examples)
+        paragraph = " ".join(
+            filter(None, (self.lead, intervals.unusual_kinds(self.report, measurements_of(self.content))))
+        )
+        return worded(paragraph, self.examples)
 
     @functools.cached_property
     def examples(self) -> str:
@@ -92,12 +94,12 @@ def ends(series: Series) -> list[str]:
 
 def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
     """Return the measured curves of accuracy against epsilon: ("pgd_linf", columns) each."""
-    found = []
+    curves = []
     for series in report.series:
         match = re.fullmatch(r"attack\.(.+)\.curve", series.id)
         if match and has_numbers(series, "epsilon", "accuracy", *ends(series)):
-            found.append((match[1], series.columns))
-    return found
+            curves.append((match[1], series.columns))
+    return curves
 
 
 def image_of(pixels: list) -> list:

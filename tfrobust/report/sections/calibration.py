@@ -23,15 +23,17 @@ class Calibration(Section):
     @functools.cached_property
     def diagrams(self) -> list[Series]:
         """The series of the reliability diagrams."""
-        found = [series for series in self.report.series if series.id.startswith(_RELIABILITY)]
-        return [series for series in found if has_numbers(series, "confidence", "accuracy", "count", *ends(series))]
+        candidates = [series for series in self.report.series if series.id.startswith(_RELIABILITY)]
+        return [
+            series for series in candidates if has_numbers(series, "confidence", "accuracy", "count", *ends(series))
+        ]
 
     @property
     def lead(self) -> str:
         """Instructions for reading the diagrams, and the numbers that have an interval."""
         lines = ""
         attacked = {m.id.split(".", 1)[1].rpartition(".")[0]: m.settings for m in self._of_last_points()}
-        efforts = [f"{reading.attack_caption(key)}: {reading.effort(own)}" for key, own in attacked.items()]
+        efforts = [f"{reading.attack_caption(key)}: {reading.effort(settings)}" for key, settings in attacked.items()]
         if efforts:
             lines += (
                 f" Under attack, the predictions are those for the last point of each image ({'; '.join(efforts)})."
@@ -66,20 +68,20 @@ class Calibration(Section):
         """Return a grid of the numbers, one column for clean images and one per attack."""
         columns: dict[str, dict[str, Measurement]] = {}
         for m in self.measured("calibration."):
-            attack, _, what = m.id.removeprefix("calibration.").rpartition(".")
-            columns.setdefault(f"Under {reading.attack_caption(attack)}" if attack else "Clean", {})[what] = m
+            attack, _, measure = m.id.removeprefix("calibration.").rpartition(".")
+            columns.setdefault(f"Under {reading.attack_caption(attack)}" if attack else "Clean", {})[measure] = m
         rows = []
-        for what in dict.fromkeys(what for column in columns.values() for what in column):
-            cells = [column.get(what) for column in columns.values()]
+        for measure in dict.fromkeys(measure for column in columns.values() for measure in column):
+            cells = [column.get(measure) for column in columns.values()]
             units = {m.unit for m in cells if m and not m.unit.startswith("fraction")}
-            name = reading.label(Measurement(f"calibration.{what}", None)) + "".join(f" ({unit})" for unit in units)
+            name = reading.label(Measurement(f"calibration.{measure}", None)) + "".join(f" ({unit})" for unit in units)
             rows.append([name, *(dataclasses.replace(m, unit="1") if m and units else m for m in cells)])
         counts = [next(iter(column.values())).n for column in columns.values()]
         return [Grid(["Measurement", *columns], [*rows, [self.examples.capitalize(), *counts]])] if rows else []
 
     def _of_last_points(self) -> list[Measurement]:
-        found = self.measured("calibration.")
-        return [m for m in found if m.settings.get("answers") == "to the last points of all images"]
+        measurements = self.measured("calibration.")
+        return [m for m in measurements if m.settings.get("answers") == "to the last points of all images"]
 
     def _rates(self) -> list[Figure]:
         """Return the error rate among the most confident predictions, clean and under each attack."""
@@ -91,7 +93,7 @@ class Calibration(Section):
                 name = f"under {reading.attack_caption(suffix)}" if suffix else "clean"
                 lines.append(Line(name, series.columns["response_rate"], wrong))
         axes = {"x_label": "response rate, most confident first", "y_label": "error rate"}
-        draw = partial(plots.curves, lines=lines, percent=True, whole=False, percent_x=True, **axes)
+        draw = partial(plots.curves, lines=lines, percent=True, full_axis=False, percent_x=True, **axes)
         caption = "Error rate when only confident predictions count (AURRA)"
         return [Figure("calibration-rates", caption, draw)] if lines else []
 
@@ -99,14 +101,14 @@ class Calibration(Section):
 def _diagram(series: Series, examples: str) -> Figure:
     columns, empty = series.columns, [None] * len(series.columns["count"])
     names = ("confidence", "accuracy", "count", "low", "high")
-    found = {name: columns.get(name, empty) for name in names}
+    by_name = {name: columns.get(name, empty) for name in names}
     rows = [
         [
             None if confidence is None else reading.quantity(confidence, "fraction"),
             Measurement("", accuracy, "fraction", count, *interval, series.settings),
             count,
         ]
-        for confidence, accuracy, count, *interval in zip(*found.values(), strict=True)
+        for confidence, accuracy, count, *interval in zip(*by_name.values(), strict=True)
         if count and count > 1
     ]
     suffix = series.id.removeprefix(_RELIABILITY).strip(".")
@@ -115,7 +117,7 @@ def _diagram(series: Series, examples: str) -> Figure:
     return Figure(
         series.id,
         caption,
-        partial(plots.reliability, **found, role="attacked" if suffix else "clean", examples=examples),
+        partial(plots.reliability, **by_name, role="attacked" if suffix else "clean", examples=examples),
         numbers,
     )
 
@@ -123,6 +125,6 @@ def _diagram(series: Series, examples: str) -> Figure:
 def _confidence_gap(series: Series) -> float | None:
     """Compute mean confidence minus accuracy; positive if the model is over-confident."""
     rows = zip(*(series.columns[name] for name in ("confidence", "accuracy", "count")), strict=True)
-    known = [row for row in rows if None not in row and row[2]]
-    total = sum(count for *_, count in known)
-    return sum((confidence - accuracy) * count for confidence, accuracy, count in known) / total if total else None
+    bins = [row for row in rows if None not in row and row[2]]
+    total = sum(count for *_, count in bins)
+    return sum((confidence - accuracy) * count for confidence, accuracy, count in bins) / total if total else None

@@ -69,10 +69,10 @@ class Classes(Section):
         *_, weakest = self.columns.values() or [{}]
         names = {part.key: part.name for column in self.columns.values() for part in column.values()}
 
-        def place(key: int | str) -> float:
+        def accuracy_of(key: int | str) -> float:
             return weakest[key].accuracy.value if key in weakest else 2.0
 
-        return {key: names[key] for key in sorted(sorted(names), key=place)}
+        return {key: names[key] for key in sorted(sorted(names), key=accuracy_of)}
 
 
 class Groups(Classes):

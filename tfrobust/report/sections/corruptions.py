@@ -21,11 +21,11 @@ class Corruptions(Section):
     @functools.cached_property
     def cells(self) -> dict[str, dict[str, dict[int, Measurement]]]:
         """Kind ("accuracy", "drop") -> corruption -> severity -> measurement, in the order measured."""
-        found = {"accuracy": {}, "drop": {}}
+        by_kind = {"accuracy": {}, "drop": {}}
         for m in self.report.measurements:
             if (match := _CELL_ID.match(m.id)) and match["set"] == self.set:
-                found[match["what"]].setdefault(match["name"], {})[int(match["severity"])] = m
-        return found
+                by_kind[match["what"]].setdefault(match["name"], {})[int(match["severity"])] = m
+        return by_kind
 
     @property
     def accuracies(self) -> list[Measurement]:
@@ -37,23 +37,25 @@ class Corruptions(Section):
         """The content of the map and the width of its intervals."""
         if not self.accuracies:
             return f"Accuracy on corrupted {self.corrupted}."
-        said = f"Accuracy in per cent on corrupted {self.corrupted}, by severity: darker is more accurate."
+        text = f"Accuracy in per cent on corrupted {self.corrupted}, by severity: darker is more accurate."
         if self.cells["drop"]:
-            said += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
+            text += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
         widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
         if widths:
             widest = reading.per_cent(max(widths))
-            said += f" The 95 % intervals of single cells extend up to {widest} points to either side."
-        return said
+            text += f" The 95 % intervals of single cells extend up to {widest} points to either side."
+        return text
 
     @property
     def sentence(self) -> str:
         """The corruption with the lowest accuracy."""
         rows = self.cells["accuracy"].items()
-        known = [(m.value, name, severity) for name, row in rows for severity, m in row.items() if m.value is not None]
-        if not known:
+        candidates = [
+            (m.value, name, severity) for name, row in rows for severity, m in row.items() if m.value is not None
+        ]
+        if not candidates:
             return ""
-        _, name, severity = min(known)
+        _, name, severity = min(candidates)
         return f"Lowest accuracy: {reading.nice(name)} at severity {severity}."
 
     def blocks(self) -> list[Block]:
@@ -61,8 +63,8 @@ class Corruptions(Section):
         drops = [m for row in self.cells["drop"].values() for m in row.values()] if self.accuracies else []
         cells = (*self.accuracies, *drops)
         identities = {m.id for m in cells}
-        others = [m for m in self.measured(f"{self.set}.") if m.id not in identities]
-        return [*([self._grid(cells)] if cells else []), Numbers(others)]
+        rest = [m for m in self.measured(f"{self.set}.") if m.id not in identities]
+        return [*([self._grid(cells)] if cells else []), Numbers(rest)]
 
     def _grid(self, cells: tuple[Measurement, ...]) -> Grid:
         """Return corruption, accuracy at each severity, their mean, and the mean of the relative drops if measured."""
@@ -88,5 +90,5 @@ class ClipCorruptions(Corruptions):
 
 
 def _mean(values) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

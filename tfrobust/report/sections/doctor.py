@@ -25,13 +25,13 @@ class Doctor(Section):
     def blocks(self) -> list[Block]:
         """Return the table of failures and warnings, and a collapsed one of the passed checks."""
         rows: dict[str, list] = {"fail": [], "warn": [], "pass": []}
-        for one in self.report.doctor:
-            evidence = Noted(_spaced(one.evidence), f"Remedy: {_spaced(one.remedy)}" if one.remedy else "")
-            rows[one.verdict].append([reading.nice(one.check), Badge(one.verdict), evidence])
+        for finding in self.report.doctor:
+            evidence = Noted(_spaced(finding.evidence), f"Remedy: {_spaced(finding.remedy)}" if finding.remedy else "")
+            rows[finding.verdict].append([reading.nice(finding.check), Badge(finding.verdict), evidence])
         header, worse = ["Check", "Verdict", "Evidence"], rows["fail"] + rows["warn"]
-        found = [Table(header, worse, texts=3)] if worse else []
+        tables = [Table(header, worse, texts=3)] if worse else []
         passed = Table(header, rows["pass"], texts=3, title=f"{len(rows['pass'])} passed checks", collapsed=True)
-        return [*found, *([passed] if rows["pass"] else [])]
+        return [*tables, *([passed] if rows["pass"] else [])]
 
 
 def _spaced(text: str) -> str:

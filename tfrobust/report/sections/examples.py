@@ -67,7 +67,7 @@ class Examples(Section):
     @functools.cached_property
     def shown(self) -> list[Shown]:
         """The examples in the report, attack by attack."""
-        found = []
+        groups = []
         for series in self.report.series:
             match = re.fullmatch(r"attack\.(.+)\.examples", series.id)
             if match and _NEEDED <= series.columns.keys():
@@ -78,51 +78,57 @@ class Examples(Section):
                     drawn = str(series.settings.get("drawn", "at random"))
                     caption, (frames, *_) = reading.attack_caption(match[1]), series.columns.get("frames", (0,))
                     frames = frames if isinstance(frames, int) else 0
-                    found.append(Shown(match[1], caption, factor, drawn, examples, frames))
-        return found
+                    groups.append(Shown(match[1], caption, factor, drawn, examples, frames))
+        return groups
 
     @property
     def lead(self) -> str:
         """Instructions for reading the pictures, and their limits."""
-        factors = " and ".join(dict.fromkeys(one.factor for one in self.shown if one.factor)) or "an unrecorded factor"
-        drawn = " and ".join(dict.fromkeys(one.drawn for one in self.shown))
+        factors = (
+            " and ".join(dict.fromkeys(group.factor for group in self.shown if group.factor)) or "an unrecorded factor"
+        )
+        drawn = " and ".join(dict.fromkeys(group.drawn for group in self.shown))
         correct, weak = self._correct()
-        what, order = ("clip", "top to bottom, frames of") if self._are_clips else ("image", "left to right:")
+        noun, order = ("clip", "top to bottom, frames of") if self._are_clips else ("image", "left to right:")
         lead = (
-            f"From {order} the {what}, the attacked {what}, and the difference of the two multiplied by"
-            f" {factors} (gray: unchanged). Above each is the predicted class and its probability. The {what}s were"
+            f"From {order} the {noun}, the attacked {noun}, and the difference of the two multiplied by"
+            f" {factors} (gray: unchanged). Above each is the predicted class and its probability. The {noun}s were"
             f" drawn {drawn}, among those classified correctly when clean, a fixed number of each kind."
         )
         if correct:
-            others = f": for {weak} of these {correct}, another attack in this report succeeds" if weak else ""
-            lead += f' "Still correct" refers to the final point of this attack only{others}.'
+            exception = f": for {weak} of these {correct}, another attack in this report succeeds" if weak else ""
+            lead += f' "Still correct" refers to the final point of this attack only{exception}.'
         return lead
 
     def blocks(self) -> list[Block]:
         """Return one figure of misclassified examples and one of correctly classified ones per attack."""
-        found = []
-        for one in self.shown:
+        figures = []
+        for group in self.shown:
             for misclassified, kind in ((True, "Misclassified"), (False, "Still correct")):
-                own = [example for example in one.examples if example.misclassified == misclassified]
-                if own:
-                    factor = f"\u00d7 {one.factor}" if one.factor else "difference"
-                    rows = [(e.name, list(zip((e.clean, e.attacked, factor), e.pictures, strict=True))) for e in own]
+                examples = [example for example in group.examples if example.misclassified == misclassified]
+                if examples:
+                    factor = f"\u00d7 {group.factor}" if group.factor else "difference"
+                    rows = [
+                        (e.name, list(zip((e.clean, e.attacked, factor), e.pictures, strict=True))) for e in examples
+                    ]
                     draw = (
-                        partial(strips, rows=rows, frames=one.frames) if one.frames else partial(titled_rows, rows=rows)
+                        partial(strips, rows=rows, frames=group.frames)
+                        if group.frames
+                        else partial(titled_rows, rows=rows)
                     )
-                    cells = [[e.name.removeprefix("class "), e.clean, e.attacked] for e in own]
+                    cells = [[e.name.removeprefix("class "), e.clean, e.attacked] for e in examples]
                     numbers = Table(["Label", "Clean prediction", "Attacked prediction"], cells, texts=3)
-                    identity = f"examples-{one.identity}-{kind.lower().replace(' ', '-')}"
-                    found.append(Figure(identity, f"{kind} under {one.attack}", draw, numbers))
-        return [*found, *filter(None, (self._in_time(one) for one in self.shown))]
+                    identity = f"examples-{group.identity}-{kind.lower().replace(' ', '-')}"
+                    figures.append(Figure(identity, f"{kind} under {group.attack}", draw, numbers))
+        return [*figures, *filter(None, (self._in_time(group) for group in self.shown))]
 
     @property
     def _are_clips(self) -> bool:
-        return any(one.frames for one in self.shown)
+        return any(group.frames for group in self.shown)
 
-    def _in_time(self, one: Shown) -> Figure | None:
+    def _in_time(self, group: Shown) -> Figure | None:
         """Return the size of an attack's perturbations frame by frame; None unless it was measured."""
-        series = self.report.get_series(f"attack.{one.identity}.frames")
+        series = self.report.get_series(f"attack.{group.identity}.frames")
         if not has_numbers(series, *_FRAMES):
             return None
         frame, size, low, high = (series.columns[name] for name in _FRAMES)
@@ -132,16 +138,16 @@ class Examples(Section):
             ["Frame", "Size", "Low", "High"], [list(row) for row in zip(frame, size, low, high, strict=True)]
         )
         draw = partial(curves, lines=[line], **axes)
-        return Figure(f"frames-{one.identity}", f"Perturbation in each frame under {one.attack}", draw, numbers)
+        return Figure(f"frames-{group.identity}", f"Perturbation in each frame under {group.attack}", draw, numbers)
 
     def _correct(self) -> tuple[int, int]:
         """Count the examples that this attack leaves correct, and those of them that another attack does not."""
-        correct = [example for one in self.shown for example in one.examples if not example.misclassified]
+        correct = [example for group in self.shown for example in group.examples if not example.misclassified]
         return len(correct), sum(example.misclassified_elsewhere for example in correct)
 
 
 def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Example]:
-    columns, found = series.columns, []
+    columns, examples = series.columns, []
     for row, label in enumerate(columns["label"]):
         size = [columns[name][row] for name in ("height", "width", "channels")]
         drawn = [pictures.decode(columns[name][row], *size) for name in _PICTURES]
@@ -149,18 +155,23 @@ def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Examp
             continue
         predicted = [_prediction(report, columns, name, row) for name in ("clean", "attacked")]
         misclassified = columns["attacked_class"][row] != label
-        place = columns.get("position", [None] * (row + 1))[row]
-        weak = isinstance(place, int) and place in elsewhere
+        position = columns.get("position", [None] * (row + 1))[row]
+        weak = isinstance(position, int) and position in elsewhere
         images = [image_of(picture) for picture in drawn]
-        found.append(Example(class_name(report, label), *predicted, misclassified, weak, images))
-    return found
+        examples.append(Example(class_name(report, label), *predicted, misclassified, weak, images))
+    return examples
 
 
 def _misclassified_elsewhere(report: Report, identity: str) -> set[int]:
     """Return the positions of images misclassified under any attack in the report within these examples' budget."""
     rows = reading.attack_rows(report.measurements)
-    own = [row for row in rows if identity.endswith(f"_{row.norm}_{row.epsilon}{row.frames}")]
-    return {place for row in own for place, right in enumerate(outcomes(row.accuracy.id, report)) if right == "0"}
+    budget_rows = [row for row in rows if identity.endswith(f"_{row.norm}_{row.epsilon}{row.frames}")]
+    return {
+        position
+        for row in budget_rows
+        for position, digit in enumerate(outcomes(row.accuracy.id, report))
+        if digit == "0"
+    }
 
 
 def _prediction(report: Report, columns: dict, name: str, row: int) -> str:

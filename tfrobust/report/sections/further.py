@@ -19,5 +19,7 @@ class Further(Section):
 
     def blocks(self) -> list[Block]:
         """Return the measurements that are left."""
-        others = shown(block for section in self.everything if section is not self for block in section.content)
-        return [Numbers([m for m in reading.in_order(self.report) if m.id not in others])]
+        shown_elsewhere = shown(
+            block for section in self.everything if section is not self for block in section.content
+        )
+        return [Numbers([m for m in reading.in_order(self.report) if m.id not in shown_elsewhere])]

@@ -21,7 +21,7 @@ class Divergence(Section):
 
     def blocks(self) -> list[Block]:
         """Return the plots and the numbers."""
-        found = []
+        figures = []
         for identity, key, x_label, when in (
             ("geometry.divergence_curve", "epsilon", "ε (pixels in [0, 1])", "against ε"),
             ("training.history", "epoch", "epoch", "during training"),
@@ -36,23 +36,23 @@ class Divergence(Section):
             lines = {
                 kind: [
                     Line(reading.nice(name), columns[key], columns[name], role="attacked" * (kind == "accuracy"))
-                    for name in own
+                    for name in chosen
                 ]
-                for kind, own in names.items()
+                for kind, chosen in names.items()
             }
             if names["R-DIV"]:
                 panels = [(kind, lines[kind], kind == "accuracy") for kind in ("accuracy", "R-DIV") if lines[kind]]
                 draw = partial(plots.stacked_curves, panels=panels, x_label=x_label)
                 numbers = columns_table(columns, [key, *names["accuracy"], *names["R-DIV"]])
-                what = "R-DIV and accuracy" if names["accuracy"] else "R-DIV"
-                found.append(Figure(f"{identity}-relative", f"{what} {when}", draw, numbers))
+                subject = "R-DIV and accuracy" if names["accuracy"] else "R-DIV"
+                figures.append(Figure(f"{identity}-relative", f"{subject} {when}", draw, numbers))
             if names["absolute"]:
                 axes = {"x_label": x_label, "y_label": "cosine distance", "height": 3.9}
                 draw = partial(plots.curves, lines=lines["absolute"], **axes)
                 numbers = columns_table(columns, [key, *names["absolute"]])
-                found.append(Figure(f"{identity}-absolute", f"Absolute divergences {when}", draw, numbers))
+                figures.append(Figure(f"{identity}-absolute", f"Absolute divergences {when}", draw, numbers))
         measured = [m for m in self.measured("geometry.") if m.id.endswith(("_div", "_divergence"))]
-        return [*found, Numbers(measured)]
+        return [*figures, Numbers(measured)]
 
 
 class Features(Section):
@@ -71,17 +71,17 @@ class Features(Section):
     def blocks(self) -> list[Block]:
         """Return the maps."""
         series = self.report.get_series("geometry.feature_map")
-        known = has_numbers(series, "x", "y", "adversarial", "label") and series.columns["x"]
-        if not known or None in (*series.columns["x"], *series.columns["y"]):
+        has_points = has_numbers(series, "x", "y", "adversarial", "label") and series.columns["x"]
+        if not has_points or None in (*series.columns["x"], *series.columns["y"]):
             return []
         title = "Natural and adversarial images" if self._attacked else "Images by class"
         names = self.report.data.get("class_names")
         draw = partial(plots.feature_map, columns=series.columns, class_names=names, examples=self.examples)
-        found = [Figure("features-classes", title, draw)]
+        figures = [Figure("features-classes", title, draw)]
         if has_numbers(series, "entropy"):
             draw = partial(plots.entropy_map, columns=series.columns, examples=self.examples)
-            found.append(Figure("features-entropy", "Entropy of the prediction (nats)", draw))
-        return found
+            figures.append(Figure("features-entropy", "Entropy of the prediction (nats)", draw))
+        return figures
 
     @property
     def _attacked(self) -> bool:

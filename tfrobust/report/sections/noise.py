@@ -39,9 +39,9 @@ def _examples(report: Report) -> list[Figure]:
     names, rows = [name for name in _SETS if name in columns], []
     for row, label in enumerate(columns.get("label", ())):
         size = [columns[name][row] for name in ("height", "width", "channels")]
-        found = [pictures.decode(columns[name][row], *size) for name in names]
-        if all(found):
-            rows.append((class_name(report, label), [image_of(image) for image in found]))
+        decoded = [pictures.decode(columns[name][row], *size) for name in names]
+        if all(decoded):
+            rows.append((class_name(report, label), [image_of(image) for image in decoded]))
     draw = partial(pixel_maps, titles=[_SETS[name] for name in names], rows=rows, images=len(names))
     return [Figure("noise-examples", "Some of the evaluated images", draw)] if rows else []
 

@@ -25,21 +25,21 @@ class OutOfDistribution(Section):
     @functools.cached_property
     def rows(self) -> dict[tuple[str, str], dict[str, Measurement]]:
         """(set, score) -> "auroc", "fpr95" -> measurement, in the order measured."""
-        found = {}
+        by_set = {}
         for m in self.measured("ood."):
             if parts := identities.ood_parts(m.id):
-                found.setdefault(parts[:2], {})[parts[2]] = m
-        return found
+                by_set.setdefault(parts[:2], {})[parts[2]] = m
+        return by_set
 
     @property
     def sentence(self) -> str:
         """The score that distinguishes best."""
-        known = {
+        areas = {
             key: m for key, row in self.rows.items() if (m := row.get("auroc")) is not None and m.value is not None
         }
-        if not known:
+        if not areas:
             return ""
-        (name, score), best = max(known.items(), key=lambda pair: pair[1].value)
+        (name, score), best = max(areas.items(), key=lambda pair: pair[1].value)
         return f"AUROC {reading.number(best)} against {identities.ood_set(name)}, by {identities.ood_score(score)}."
 
     def blocks(self) -> list[Block]:
@@ -47,26 +47,26 @@ class OutOfDistribution(Section):
         return [*self._figures(), *map(self._grid, dict.fromkeys(name for name, _ in self.rows))]
 
     def _grid(self, name: str) -> Grid:
-        own = {score: row for (each, score), row in self.rows.items() if each == name}
-        rows = [[identities.ood_score(score), row.get("auroc"), row.get("fpr95")] for score, row in own.items()]
-        shown = tuple(m for row in own.values() for m in row.values())
+        set_rows = {score: row for (set_name, score), row in self.rows.items() if set_name == name}
+        rows = [[identities.ood_score(score), row.get("auroc"), row.get("fpr95")] for score, row in set_rows.items()]
+        shown = tuple(m for row in set_rows.values() for m in row.values())
         header, title = ["Score", "AUROC", "False positives"], f"Against {identities.ood_set(name)}"
         return Grid(header, rows, title=title, measurements=shown, note=reading.origin(shown))
 
     def _figures(self) -> list[Figure]:
         """Return the bars of each series of corruptions."""
-        found = []
+        figures = []
         for series in self.report.series:
             columns = [name for name in _COLUMNS if name in series.columns]
             if not series.id.startswith("ood.") or "set" not in series.columns or not has_numbers(series, *columns):
                 continue
             names = [reading.nice(str(name)) for name in series.columns["set"]]
-            labels = [name if place == 0 else "" for name in names for place in range(len(columns))]
+            labels = [name if number == 0 else "" for name in names for number in range(len(columns))]
             values = [series.columns[column][row] for row in range(len(names)) for column in columns]
             kinds = [_COLUMNS[column] for _ in names for column in columns]
             bars = {"names": labels, "values": values, "kinds": kinds}
             bars |= {"low": [None] * len(values), "high": [None] * len(values), "top": 1.0}
             draw = partial(plots.bars, x_label="AUROC", **bars)
             table = columns_table({**series.columns, "set": names}, ["set", *columns])
-            found.append(Figure(series.id.replace(".", "-"), series.title, draw, table))
-        return found
+            figures.append(Figure(series.id.replace(".", "-"), series.title, draw, table))
+        return figures

@@ -18,33 +18,33 @@ class PredictionSets(Section):
     @functools.cached_property
     def rows(self) -> dict[tuple[str, str, str], dict[str, Measurement]]:
         """(attack or "", score, level) -> what -> measurement, in the order measured."""
-        found = {}
+        by_key = {}
         for m in self.measured("conformal."):
             if parts := identities.conformal_parts(m.id):
-                found.setdefault(parts[:3], {})[parts[3]] = m
-        return found
+                by_key.setdefault(parts[:3], {})[parts[3]] = m
+        return by_key
 
     @property
     def lead(self) -> str:
         """The guarantee, and its limits."""
         counts = {m.settings.get("calibration_images") for row in self.rows.values() for m in row.values()}
         levels = {float(level) for _, _, level in self.rows}
-        said = "Each set has the classes that the model cannot exclude. "
+        text = "Each set has the classes that the model cannot exclude. "
         if len(counts) == len(levels) == 1 and isinstance(count := counts.pop(), int) and count > 0:
             level = levels.pop()
             scatter = math.sqrt(level * (1 - level) / (count + 2))
-            said += (
+            text += (
                 f"It is calibrated on {count} images of the validation split. On average over such splits, at least "
                 f"{reading.share(level)} of the sets of clean images contain the label. From one split to another, "
                 f"coverage varies by about {reading.per_cent(scatter)} points (standard deviation). "
             )
-        return said + "Under attack nothing is guaranteed. LAC sets are smaller, APS sets adapt to difficult images."
+        return text + "Under attack nothing is guaranteed. LAC sets are smaller, APS sets adapt to difficult images."
 
     @property
     def sentence(self) -> str:
         """The lowest coverage under attack."""
-        known = [m for (attack, *_), row in self.rows.items() if attack and (m := row.get("coverage")) is not None]
-        worst = min((m for m in known if m.value is not None), key=lambda m: m.value, default=None)
+        coverages = [m for (attack, *_), row in self.rows.items() if attack and (m := row.get("coverage")) is not None]
+        worst = min((m for m in coverages if m.value is not None), key=lambda m: m.value, default=None)
         if worst is None:
             return ""
         attack, score, level = identities.conformal_parts(worst.id)[:3]

@@ -17,7 +17,7 @@ class Protocol(Section):
 
     def blocks(self) -> list[Block]:
         """Return a table of the settings of training, and one of the attacks'."""
-        found = []
+        tables = []
         if self.report.training:
             training = self.report.training
             norm = training.get("norm")
@@ -25,20 +25,26 @@ class Protocol(Section):
                 {"norm": reading.NORM_NAMES[norm]} if isinstance(norm, str) and norm in reading.NORM_NAMES else {}
             )
             small, large = reading.by_size(training)
-            found.append(pairs(_named(reading.flat(small)), "Training"))
-            found += [
+            tables.append(pairs(_named(reading.flat(small)), "Training"))
+            tables += [
                 pairs(reading.flat(value), f"Training {reading.nice(name)}", collapsed=True)
                 for name, value in large.items()
             ]
         rows = reading.attack_rows(self.report.measurements)
         settings = {row.title: dict(reading.flat(row.accuracy.settings)) for row in rows}
-        names = dict.fromkeys(name for own in settings.values() for name in own if name not in _IN_THE_TITLE)
+        names = dict.fromkeys(
+            name for attack_settings in settings.values() for name in attack_settings if name not in _IN_THE_TITLE
+        )
         cells = [
-            [reading.nice(name), *(own.get(name, "-").replace("_", " ") for own in settings.values())] for name in names
+            [
+                reading.nice(name),
+                *(attack_settings.get(name, "-").replace("_", " ") for attack_settings in settings.values()),
+            ]
+            for name in names
         ]
         if settings:
-            found.append(Table(["Setting", *settings], cells, texts=len(settings) + 1, title="Attacks"))
-        return found
+            tables.append(Table(["Setting", *settings], cells, texts=len(settings) + 1, title="Attacks"))
+        return tables
 
 
 class Identity(Section):
@@ -63,15 +69,15 @@ class Identity(Section):
             data["classes"] = ", ".join(classes[:40]) + (f", ... ({len(classes)})" if len(classes) > 40 else "")
         rows = {f"model {name}": value for name, value in model.items()}
         rows |= {f"data {name}" if name != "classes" else name: value for name, value in data.items()}
-        found = [pairs(_named(reading.flat({**rows, "run sha256": self.report.run_sha256})))]
-        found += [
+        tables = [pairs(_named(reading.flat({**rows, "run sha256": self.report.run_sha256})))]
+        tables += [
             pairs(reading.flat(value), f"Data {reading.nice(name)}", collapsed=True) for name, value in large.items()
         ]
         environment = reading.flat(self.report.environment)
-        found += [pairs(environment, "Environment", collapsed=True)] if environment else []
+        tables += [pairs(environment, "Environment", collapsed=True)] if environment else []
         ids = [[reading.label(m), m.id] for m in reading.main_measurements(self.report)]
         return [
-            *found,
+            *tables,
             *([Table(["Measurement", "Id"], ids, 2, "Ids of the measurements", collapsed=True)] if ids else []),
         ]
 

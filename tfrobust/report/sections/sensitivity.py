@@ -36,7 +36,7 @@ def _maps(report: Report) -> list[Figure]:
     names = [name for name in ("utility", "sensitivity") if name in columns]
     rows = []
     for name, image, lines in _pictures(report, columns):
-        maps = [[[columns[kind][place] or 0.0 for place in line] for line in lines] for kind in names]
+        maps = [[[columns[kind][position] or 0.0 for position in line] for line in lines] for kind in names]
         rows.append((name, [image, *maps]))
     draw = partial(pixel_maps, titles=["image", *names], rows=rows)
     caption = "Utility and sensitivity of the pixels (bright: largest of each picture)"
@@ -46,7 +46,7 @@ def _maps(report: Report) -> list[Figure]:
 def _marked(report: Report) -> list[Figure]:
     columns, panels = _columns(report), []
     for name, image, lines in _pictures(report, columns):
-        places = {(row, column): place for row, line in enumerate(lines) for column, place in enumerate(line)}
+        places = {(row, column): position for row, line in enumerate(lines) for column, position in enumerate(line)}
         # Shuffled first, so that the order of equally useful pixels does not depend on their position.
         order = random.Random(0).sample(list(places), len(places))
         order.sort(key=lambda pixel, places=places: columns["utility"][places[pixel]] or 0.0)
@@ -78,13 +78,15 @@ def _columns(report: Report) -> dict:
 
 def _pictures(report: Report, columns: dict) -> list[tuple[str, list, list[list[int]]]]:
     """Return the class, the image, and for each row of the image the positions of its pixels in the columns."""
-    found = []
+    drawings = []
     for number in sorted(set(columns.get("picture", ()))):
-        places = [place for place, picture in enumerate(columns["picture"]) if picture == number]
+        places = [position for position, picture in enumerate(columns["picture"]) if picture == number]
         lines: dict = {}
-        for place in places:
-            lines.setdefault(columns["row"][place], []).append(place)
+        for position in places:
+            lines.setdefault(columns["row"][position], []).append(position)
         channels = [name for name in sorted(columns) if name.startswith("channel_")]
-        image = image_of([[[columns[name][place] for name in channels] for place in line] for line in lines.values()])
-        found.append((class_name(report, columns["label"][places[0]]), image, list(lines.values())))
-    return found
+        image = image_of(
+            [[[columns[name][position] for name in channels] for position in line] for line in lines.values()]
+        )
+        drawings.append((class_name(report, columns["label"][places[0]]), image, list(lines.values())))
+    return drawings

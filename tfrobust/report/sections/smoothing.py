@@ -21,48 +21,54 @@ class Smoothing(Section):
     @property
     def lead(self) -> str:
         """What is certified, with which confidence."""
-        settings = next(iter(self._found[0].accuracies.values())).settings if self._found else {}
+        settings = next(iter(self._classifiers[0].accuracies.values())).settings if self._classifiers else {}
         draws, confidence = settings.get("n"), settings.get("confidence")
-        each = f" with confidence {100 * confidence:g} %" if isinstance(confidence, float) else ""
-        said = f" from {draws:,} draws" if isinstance(draws, int) else ""
+        certainty = f" with confidence {100 * confidence:g} %" if isinstance(confidence, float) else ""
+        effort = f" from {draws:,} draws" if isinstance(draws, int) else ""
         return (
             "It votes over noisy copies of an image, and abstains without a clear majority. "
-            f"A radius{said} holds{each} for each image by itself. Abstentions count as errors."
+            f"A radius{effort} holds{certainty} for each image by itself. Abstentions count as errors."
         )
 
     @property
     def sentence(self) -> str:
         """The certified accuracy of each."""
-        return " ".join(map(smoothed_sentence, self._found))
+        return " ".join(map(smoothed_sentence, self._classifiers))
 
     @property
-    def _found(self) -> list[reading.Smoothed]:
+    def _classifiers(self) -> list[reading.Smoothed]:
         return reading.smoothed(self.report.measurements)
 
     def blocks(self) -> list[Block]:
         """Return the curves, and the accuracies at some radii with the average radius."""
-        if not self._found:
+        if not self._classifiers:
             return []
         rows, measured = [], []
-        for found in self._found:
-            rest = [found.others.get(what) for what in ("acr", "abstention")]
-            measured += [m for m in (*found.accuracies.values(), *rest) if m is not None]
-            rows += [[found.name, f"{found.norm} {radius:g}", m] for radius, m in found.accuracies.items()]
-            rows += [[found.name, text, m] for text, m in zip(("average", "abstains"), rest, strict=True) if m]
+        for classifier in self._classifiers:
+            rest = [classifier.summaries.get(measure) for measure in ("acr", "abstention")]
+            measured += [m for m in (*classifier.accuracies.values(), *rest) if m is not None]
+            rows += [
+                [classifier.name, f"{classifier.norm} {radius:g}", m] for radius, m in classifier.accuracies.items()
+            ]
+            rows += [[classifier.name, text, m] for text, m in zip(("average", "abstains"), rest, strict=True) if m]
         header = ["Classifier", "Radius", "Certified"]
         grid = Grid(header, rows, texts=2, title=self.heading, measurements=tuple(measured), note=_NOTE)
         return [*self._curves(), grid]
 
     def _curves(self) -> list[Figure]:
         lines = []
-        for found in self._found:
-            series = self.report.get_series(f"smoothing.{found.key}.curve")
+        for classifier in self._classifiers:
+            series = self.report.get_series(f"smoothing.{classifier.key}.curve")
             if has_numbers(series, "radius", "accuracy", *(ends(series) if series else ())):
                 columns = columns_of(self.report, series.id)
                 band = (columns.get("low"), columns.get("high"))
                 lines.append(
                     Line(
-                        f"{found.name} ({found.norm})", columns["radius"], columns["accuracy"], *band, role="certified"
+                        f"{classifier.name} ({classifier.norm})",
+                        columns["radius"],
+                        columns["accuracy"],
+                        *band,
+                        role="certified",
                     )
                 )
         axes = {"x_label": "radius (pixels in [0, 1])", "y_label": "certified accuracy", "percent": True}

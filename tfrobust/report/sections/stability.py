@@ -22,11 +22,11 @@ class Stability(Section):
     @functools.cached_property
     def rows(self) -> dict[str, dict[str, Measurement]]:
         """Sequence -> "flip_probability", "flip_rate" -> measurement, in the order measured."""
-        found = {}
+        by_name = {}
         for m in self.report.measurements:
             if match := _CELL_ID.match(m.id):
-                found.setdefault(match["name"], {})[match["what"]] = m
-        return found
+                by_name.setdefault(match["name"], {})[match["what"]] = m
+        return by_name
 
     @property
     def cells(self) -> tuple[Measurement, ...]:
@@ -41,20 +41,20 @@ class Stability(Section):
     @property
     def sentence(self) -> str:
         """The sequence with the largest flip probability."""
-        known = {name: m.value for name, m in self.flips.items() if m.value is not None}
-        return f"Highest flip probability: {reading.nice(max(known, key=known.get))}." if known else ""
+        values = {name: m.value for name, m in self.flips.items() if m.value is not None}
+        return f"Highest flip probability: {reading.nice(max(values, key=values.get))}." if values else ""
 
     def blocks(self) -> list[Block]:
         """Return the bars, the grid and the means."""
-        found, cells = [], {m.id for m in self.cells}
+        figures, cells = [], {m.id for m in self.cells}
         if self.flips:
             shown = list(self.flips.values())
             columns = {name: [getattr(m, end) for m in shown] for name, end in plots.ENDS.items()}
             draw = partial(plots.bars, names=list(map(reading.nice, self.flips)), x_label="flip probability", **columns)
-            found.append(Figure("stability-flips", "Flip probability", draw))
-        found += [self._grid()] if self.rows else []
+            figures.append(Figure("stability-flips", "Flip probability", draw))
+        figures += [self._grid()] if self.rows else []
         means = [m for m in self.measured("stability.") if m.id not in cells]
-        return [*found, Numbers(means)]
+        return [*figures, Numbers(means)]
 
     def _grid(self) -> Grid:
         """Return the sequences: reference frame, flip probability, interval, and flip rate if measured."""

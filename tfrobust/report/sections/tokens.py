@@ -24,13 +24,16 @@ class Tokens(Section):
         rows: dict = {}
         for row, number in enumerate(columns.get("sentence", ())):
             rows.setdefault(number, []).append(row)
-        found = []
-        for own in rows.values():
+        sentences = []
+        for positions in rows.values():
             lines = {
-                title: [(columns["token"][row], columns[name][row]) for row in own] for name, title in _LINES.items()
+                title: [(columns["token"][row], columns[name][row]) for row in positions]
+                for name, title in _LINES.items()
             }
-            found.append(Words(_caption(self.report, columns.get("label", [None] * (own[0] + 1))[own[0]]), lines))
-        return [*found, Numbers(self.measured("sensitivity.tokens."))]
+            sentences.append(
+                Words(_caption(self.report, columns.get("label", [None] * (positions[0] + 1))[positions[0]]), lines)
+            )
+        return [*sentences, Numbers(self.measured("sensitivity.tokens."))]
 
 
 def _caption(report: Report, label: int | None) -> str:

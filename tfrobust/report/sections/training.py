@@ -45,15 +45,15 @@ class Epochs(Section):
         if not self._points:
             return []
         columns = columns_of(self.report, "training.history", "epoch")
-        known = [row for row, value in enumerate(columns[_ROBUST]) if value is not None]
-        known = known[:: -(-len(known) // _MOST_EPOCHS)]
+        epochs = [row for row, value in enumerate(columns[_ROBUST]) if value is not None]
+        epochs = epochs[:: -(-len(epochs) // _MOST_EPOCHS)]
         series = self.report.get_series("training.history")
         names = {name: text for name, text in _SHOWN.items() if has_numbers(series, name)}
         lines = [Line(text, columns["epoch"], columns[name]) for name, text in names.items()]
         axes = {"x_label": "epoch", "y_label": "validation accuracy", "percent": True}
         mark = (self._best[0], f"best robust accuracy, epoch {self._best[0]}")
         draw = partial(plots.curves, lines=lines, mark=mark, **axes)
-        rows = [[columns["epoch"][row], *(reading.share(columns[name][row]) for name in names)] for row in known]
+        rows = [[columns["epoch"][row], *(reading.share(columns[name][row]) for name in names)] for row in epochs]
         grid = Grid(["Epoch", *(text.capitalize() for text in names.values())], rows, texts=0)
         return [Figure("epochs-accuracy", "Validation accuracy", draw), grid]
 
@@ -100,16 +100,16 @@ class History(Section):
 
 
 def _of_each_history(report: Report, figures: Callable) -> list[Figure]:
-    found = []
+    all_figures = []
     for identity, (prefix, stage) in _HISTORIES.items():
         columns = columns_of(report, identity, "epoch")
         if columns:
-            found += [
+            all_figures += [
                 _figure(columns, f"{prefix}{name}", f"{caption}{stage}", chosen, axes)
                 for name, caption, chosen, axes in figures(columns, reading.history_groups(columns))
                 if chosen
             ]
-    return found
+    return all_figures
 
 
 def _figure(columns: dict, identity: str, caption: str, chosen: dict[str, str], axes: dict) -> Figure:
