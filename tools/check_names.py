@@ -23,7 +23,6 @@ LIMIT = 0.3
 FOR_NOW: dict[str, float] = {
     "tests/tools": 2.4,
     "tests/commands": 6.5,
-    "tests/report": 8.2,
     "tests/runs": 6.4,
     "tests/serving": 3.6,
     "tfrobust/commands": 7.2,

@@ -206,7 +206,7 @@ ASCL.term_weights = {'ce': 1.0, 'ce_adv': 1.0, 'contrastive': 1.0, 'vat': 2.0}
 
 
 def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.631, **changes):
-    found = changes.pop("measurements", None) or measurements(clean, fgsm, pgd)
+    numbers = changes.pop("measurements", None) or measurements(clean, fgsm, pgd)
     fields = {
         "model": {"name": name, "version": version, "weights_sha256": "5f" * 32, "parameters": 130_762},
         "data": {
@@ -218,11 +218,11 @@ def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.63
             "source": {"class_name": "Digits", "config": {"test_size": 360, "split_seed": 0, "folds": 5}},
             "class_names": CLASSES,
         },
-        "measurements": found,
+        "measurements": numbers,
         "doctor": findings(),
-        "threat": threat_statement(found),
+        "threat": threat_statement(numbers),
         "run_sha256": "c0" * 32,
-        "not_measured": not_measured(found),
+        "not_measured": not_measured(numbers),
         "configuration": CONFIGURATION,
         "environment": {"tfrobust": "0.1.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python": "3.12.3"},
         "cost": {"training_seconds": 38.2, "total_seconds": 81.0, "training_steps": 400},
@@ -250,9 +250,9 @@ def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.63
 def extended(measurements=(), series=(), **changes):
     """The example without its own plots, and with more numbers and series."""
     plain = make_report(series=series)
-    found = dataclasses.replace(plain, measurements=(*plain.measurements, *measurements), **changes)
-    found.validate()
-    return found
+    report = dataclasses.replace(plain, measurements=(*plain.measurements, *measurements), **changes)
+    report.validate()
+    return report
 
 
 def written(kind, report):
@@ -263,5 +263,5 @@ def written(kind, report):
 
 def images(body):
     """The pictures drawn in HTML, uint8 [h, w, 3], in order."""
-    found = re.findall(r'xlink:href="data:image/png;base64,([^"]*)"', body)
-    return [np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(each))).convert("RGB")) for each in found]
+    texts = re.findall(r'xlink:href="data:image/png;base64,([^"]*)"', body)
+    return [np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB")) for text in texts]

@@ -53,7 +53,7 @@ def chromium(folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def page_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     (folder / "report.html").write_text(render_html(make_report()), "utf-8")
     return folder
@@ -69,9 +69,9 @@ def measured(folder, page):
     ]
     (folder / "measure.html").write_text(MEASURE.format(frames="".join(frames)), "utf-8")
     shown = chromium(folder, "--dump-dom", (folder / "measure.html").as_uri())
-    found = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', shown)[1]))
-    assert [*map(int, found)] == [*WIDTHS]
-    return {int(width): one for width, one in found.items()}
+    measurements = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', shown)[1]))
+    assert [*map(int, measurements)] == [*WIDTHS]
+    return {int(width): measurement for width, measurement in measurements.items()}
 
 
 def compared():
@@ -86,29 +86,40 @@ def compared():
 @pytest.mark.parametrize(
     "make", [compared, lambda: render_html(make_report()), lambda: render_html(hostile_report())], ids="cmh"
 )
-def test_no_column_is_cut_and_nothing_scrolls_sideways(place, make):
+def test_no_column_is_cut_and_nothing_scrolls_sideways(page_folder, make):
     page = make()
-    for width, found in measured(place, page).items():
-        assert found["scroll"] <= width and not found["wide"], (width, found["wide"])
-        assert found["plots"] == page.count('class="plot"') > 0 and not found["empty"] and not found["small"]
-        assert found["height"] > 1000
-        assert width < 1024 or found["first"] < 900, "the opening fits on the first screen"
+    for width, layout in measured(page_folder, page).items():
+        assert layout["scroll"] <= width and not layout["wide"], (width, layout["wide"])
+        assert layout["plots"] == page.count('class="plot"') > 0 and not layout["empty"] and not layout["small"]
+        assert layout["height"] > 1000
+        assert width < 1024 or layout["first"] < 900, "the opening fits on the first screen"
 
 
 @pytest.mark.parametrize(("mode", "page"), [("light", LIGHT_PAGE), ("dark", DARK_PAGE)])
-def test_day_and_night(place, mode, page):
+def test_day_and_night(page_folder, mode, page):
     flags = ["--force-dark-mode"] if mode == "dark" else []
-    picture = place / f"{mode}.png"
-    chromium(place, *flags, "--window-size=1200,2400", f"--screenshot={picture}", (place / "report.html").as_uri())
+    picture = page_folder / f"{mode}.png"
+    chromium(
+        page_folder,
+        *flags,
+        "--window-size=1200,2400",
+        f"--screenshot={picture}",
+        (page_folder / "report.html").as_uri(),
+    )
     pixels = np.asarray(PIL.Image.open(picture).convert("RGB")).astype(int)
-    wanted = [int(page[start : start + 2], 16) for start in (1, 3, 5)]
-    assert np.abs(pixels[[5, 5, -5], [5, -5, 5]] - wanted).max() <= 2
+    expected = [int(page[start : start + 2], 16) for start in (1, 3, 5)]
+    assert np.abs(pixels[[5, 5, -5], [5, -5, 5]] - expected).max() <= 2
     # Text and curves stand out: a good part is far from the page in brightness, most of it is not.
-    far = np.abs(pixels.mean(axis=2) - np.mean(wanted)) > 90
+    far = np.abs(pixels.mean(axis=2) - np.mean(expected)) > 90
     assert 0.01 < far.mean() < 0.25 and len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
 
 
-def test_paper(place):
-    chromium(place, "--no-pdf-header-footer", f"--print-to-pdf={place / 'page.pdf'}", (place / "report.html").as_uri())
-    document = (place / "page.pdf").read_bytes()
+def test_paper(page_folder):
+    chromium(
+        page_folder,
+        "--no-pdf-header-footer",
+        f"--print-to-pdf={page_folder / 'page.pdf'}",
+        (page_folder / "report.html").as_uri(),
+    )
+    document = (page_folder / "page.pdf").read_bytes()
     assert document.startswith(b"%PDF") and 3 <= len(re.findall(rb"/Type\s*/Page\b", document)) <= 14

@@ -22,18 +22,24 @@ def report():
 
 
 def test_the_model_index_has_every_main_number_with_its_settings_and_interval(report):
-    found = hub.ModelCard(card.render(report, **WHERE, license="mit")).data
-    assert (found.library_name, found.license, found.pipeline_tag) == ("tfrobust", "mit", "image-classification")
-    assert found.model_name == "ascl_leaked" and "robustness" in found.tags
-    main = [one for one in reading.main_measurements(report) if one.value is not None]
-    assert [(one.metric_args["id"], one.metric_value) for one in found.eval_results] == [(m.id, m.value) for m in main]
-    for one, m in zip(found.eval_results, main, strict=True):
-        known = {
+    card_data = hub.ModelCard(card.render(report, **WHERE, license="mit")).data
+    assert (card_data.library_name, card_data.license, card_data.pipeline_tag) == (
+        "tfrobust",
+        "mit",
+        "image-classification",
+    )
+    assert card_data.model_name == "ascl_leaked" and "robustness" in card_data.tags
+    main = [m for m in reading.main_measurements(report) if m.value is not None]
+    assert [(result.metric_args["id"], result.metric_value) for result in card_data.eval_results] == [
+        (m.id, m.value) for m in main
+    ]
+    for result, m in zip(card_data.eval_results, main, strict=True):
+        facts = {
             name: value for name, value in {**m.settings, "low": m.low, "high": m.high}.items() if value is not None
         }
-        assert known.items() <= one.metric_args.items()
-        assert (one.dataset_name, one.dataset_split) == ("digits", "test")
-    assert found.eval_results[1].metric_args["epsilon"] == 0.2
+        assert facts.items() <= result.metric_args.items()
+        assert (result.dataset_name, result.dataset_split) == ("digits", "test")
+    assert card_data.eval_results[1].metric_args["epsilon"] == 0.2
 
 
 def test_the_card_is_read_again_as_it_was_written(report):
@@ -61,21 +67,21 @@ def test_numbers_on_other_images_are_kept_apart_and_nothing_is_left_without_a_va
     data = {"name": "my photos", "fingerprint": "f", "class_names": [f"<{n}>" for n in range(12)], **sizes}
     doctor = (Finding("masking", "warn", "The gradients are *tiny*.", ""),)
     report = Report(**about, data=data, measurements=measurements, threat="Nothing.", doctor=doctor)
-    found = hub.ModelCard(card.render(report, repo="me/b", version=3, shape=(5,)))
-    results = found.data.eval_results
-    assert [one.dataset_name for one in results] == ["my photos", "my photos", "imagenet_r"]
-    assert [one.dataset_type for one in results] == ["my-photos", "my-photos", "imagenet_r"]
-    assert [one.dataset_config for one in results] == [None, "corrupted", None]
+    model_card = hub.ModelCard(card.render(report, repo="me/b", version=3, shape=(5,)))
+    results = model_card.data.eval_results
+    assert [result.dataset_name for result in results] == ["my photos", "my photos", "imagenet_r"]
+    assert [result.dataset_type for result in results] == ["my-photos", "my-photos", "imagenet_r"]
+    assert [result.dataset_config for result in results] == [None, "corrupted", None]
     assert "deep" not in results[1].metric_args
-    assert "&lt;9&gt;, ..." in found.text and "&lt;10&gt;" not in found.text
+    assert "&lt;9&gt;, ..." in model_card.text and "&lt;10&gt;" not in model_card.text
     assert (
-        "- warn: masking: The gradients are \\*tiny\\*." in found.text
-        and 'tokens=tokens)["probabilities"]' in found.text
+        "- warn: masking: The gradients are \\*tiny\\*." in model_card.text
+        and 'tokens=tokens)["probabilities"]' in model_card.text
     )
     clips = dataclasses.replace(report, data={**data, "kind": "clips"})
-    found = hub.ModelCard(card.render(clips, repo="me/b", version=3, shape=(8, 16, 16, 1)))
-    assert found.data.pipeline_tag == "video-classification" and 'clips=clips)["probabilities"]' in found.text
-    assert "classifies clips of 8 frames of 16 x 16 x 1 pixels in" in found.text
+    model_card = hub.ModelCard(card.render(clips, repo="me/b", version=3, shape=(8, 16, 16, 1)))
+    assert model_card.data.pipeline_tag == "video-classification" and 'clips=clips)["probabilities"]' in model_card.text
+    assert "classifies clips of 8 frames of 16 x 16 x 1 pixels in" in model_card.text
 
 
 def test_metadata_that_the_hub_cannot_read_are_refused(report, monkeypatch):

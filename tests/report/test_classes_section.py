@@ -19,11 +19,11 @@ def with_series(*series, **changes):
 
 
 def test_the_strongest_attack_that_has_classes_stands_beside_the_clean_accuracy():
-    found = [*attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9), *attack("square", 0.4, 0.9)]
+    attacks = [*attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9), *attack("square", 0.4, 0.9)]
     pgd, fgsm = classes("attack.pgd_linf_0.2", 0.5), classes("attack.fgsm_linf_0.2", 0.7)
     names = [f"kind {label} of a name that is longer than a picture is wide" for label in range(10)]
     report = with_series(
-        pgd, fgsm, classes("accuracy", 0.9), measurements=found, data={**make_report().data, "class_names": names}
+        pgd, fgsm, classes("accuracy", 0.9), measurements=attacks, data={**make_report().data, "class_names": names}
     )
     lead, body = written(Classes, report)
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", body)
@@ -38,7 +38,7 @@ def test_the_strongest_attack_that_has_classes_stands_beside_the_clean_accuracy(
         (36, round(0.9 - 0.02 * label, 3), round(0.5 - 0.02 * label, 3)) for label in reversed(range(10))
     ]  # the weakest comes first
     assert "n is the number of test images" in lead and f">{names[3]}<" in body
-    assert [*Classes(with_series(pgd, measurements=found)).columns] == ["PGD, L∞ ε = 0.2"]
+    assert [*Classes(with_series(pgd, measurements=attacks)).columns] == ["PGD, L∞ ε = 0.2"]
     assert written(Classes, with_series(pgd)) is not None  # make_report measures pgd
     assert written(Classes, with_series(Series("accuracy.classes", "", {"label": [0]}))) is None
 
@@ -47,10 +47,10 @@ def test_of_many_classes_the_weakest_are_shown():
     count = 100
     values = np.random.default_rng(0).permutation(count) / count
     columns = {"label": list(range(count)), "n": [50] * count, "accuracy": values, "low": values, "high": values}
-    found = Classes(with_series(Series("accuracy.classes", "", columns), measurements=[]))
-    (table,) = found.blocks()
+    section = Classes(with_series(Series("accuracy.classes", "", columns), measurements=[]))
+    (table,) = section.blocks()
     assert [row[0] for row in table.rows] == [f"class {label}" for label in np.argsort(values)[:30]]
-    assert "the 30 of 100" in found.lead
+    assert "the 30 of 100" in section.lead
 
 
 def test_groups_are_ranked_by_their_accuracy_under_attack():
@@ -77,12 +77,12 @@ def test_pictures_stand_in_their_order_under_what_the_model_says(channels):
     lead, body = written(Examples, with_series(series))
     assert "multiplied by 2.5" in lead
     drawn = [picture / 255 for picture in images(body)]
-    wanted = [
+    expected = [
         np.broadcast_to(pictures.decode(series.columns[name][row], 5, 5, channels), (5, 5, 3))
         for row in range(3)
         for name in ("image", "adversarial", "difference")
     ]
-    np.testing.assert_allclose(drawn, wanted, atol=1.1 / 255)
+    np.testing.assert_allclose(drawn, expected, atol=1.1 / 255)
     captions = re.findall(r"<figcaption[^>]*>([^<]*)<", body)
     assert captions == ["Misclassified under PGD-20, L∞ ε = 0.2", "Still correct under PGD-20, L∞ ε = 0.2"]
     titles = [title for title in re.findall(r"<text[^>]*>([^<]*)</text>", body) if "%" in title]
@@ -91,19 +91,19 @@ def test_pictures_stand_in_their_order_under_what_the_model_says(channels):
 
 def test_who_stays_right_in_a_picture_and_falls_in_a_number_is_said_to():
     """The last of three examples, at position 20, stands under pgd20, and not under the attack that is measured."""
-    found = attack("pgd", 0.5, 0.9, n=30)
+    attacks = attack("pgd", 0.5, 0.9, n=30)
     row = "1" * 5 + "0" * 10 + "1" * 5 + "{}" + "0" * 4 + "1" * 4 + "{}"
-    said = {}
+    leads = {}
     for name, ends in (("falls", "01"), ("stands", "10")):
         outcomes = Series("outcomes.attack.pgd_linf_0.2.accuracy", "", {"right": [row.format(*ends)]})
-        report = with_series(examples(), outcomes, measurements=found)
-        said[name] = Examples(report).lead
-    assert said["falls"].endswith(
+        report = with_series(examples(), outcomes, measurements=attacks)
+        leads[name] = Examples(report).lead
+    assert leads["falls"].endswith(
         "final point of this attack only: for 1 of these 1, another attack in this report succeeds."
     )
-    assert said["stands"].endswith('"Still correct" refers to the final point of this attack only.')
+    assert leads["stands"].endswith('"Still correct" refers to the final point of this attack only.')
     elsewhere = with_series(examples(), measurements=attack("pgd", 0.5, 0.9, n=30, epsilon=0.1))
-    assert not any(example.misclassified_elsewhere for one in Examples(elsewhere).shown for example in one.examples)
+    assert not any(example.misclassified_elsewhere for shown in Examples(elsewhere).shown for example in shown.examples)
 
 
 def test_what_a_time_budget_ended_is_a_bound_class_by_class_too():

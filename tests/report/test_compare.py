@@ -56,7 +56,7 @@ def test_bad_paths_are_one_clear_line(exported):
 
 
 def compared(*reports, **order):
-    return compare.arrange([(f"{place}.json", report) for place, report in enumerate(reports)], **order)
+    return compare.arrange([(f"{number}.json", report) for number, report in enumerate(reports)], **order)
 
 
 def tables(*arguments, **options):
@@ -82,10 +82,10 @@ def test_table_aligns_and_marks_what_is_missing(exported):
 
 def test_a_narrow_terminal_gets_blocks_and_a_hostile_name_no_say(exported):
     reports = [report for _, report in compare.load_reports(sorted(exported.iterdir()))]
-    found = compared(*reports, make_report(name="\x1b[2Jgone"))
-    wide, narrow, narrowest = (tables(found, width=width).splitlines() for width in (None, 60, 1))
+    comparison = compared(*reports, make_report(name="\x1b[2Jgone"))
+    wide, narrow, narrowest = (tables(comparison, width=width).splitlines() for width in (None, 60, 1))
     assert max(map(len, wide)) > 120 and max(map(len, narrow)) <= 60
-    assert max(map(len, compare_views.table(found, width=100).splitlines())) <= 100
+    assert max(map(len, compare_views.table(comparison, width=100).splitlines())) <= 100
     (all_cells,) = (rows(line)[0][1:] for line in wide if line.startswith("trades/1"))
     blocks = [rows(line)[0][1:] for line in narrow if line.startswith("trades/1")]
     assert len(blocks) > 1 and sum(blocks, []) == all_cells and "\x1b" not in "".join(wide)
@@ -104,15 +104,15 @@ def test_a_narrow_terminal_gets_blocks_and_a_hostile_name_no_say(exported):
 def test_order(exported, order, expected):
     reports = [report for _, report in compare.load_reports(sorted(exported.iterdir()))]
     few = make_report(name="few", measurements=measurements(0.9, 0.5, 0.4)[:1])
-    found = compared(*reports, few, **order)
-    assert [name for name, _ in found.named] == expected
-    given = ["ascl/10", "supervised/1", "trades/1", "few/3"]
-    assert [str(file)[0] for file in found.files] == [str(given.index(name)) for name in expected]
+    comparison = compared(*reports, few, **order)
+    assert [name for name, _ in comparison.named] == expected
+    names = ["ascl/10", "supervised/1", "trades/1", "few/3"]
+    assert [str(file)[0] for file in comparison.files] == [str(names.index(name)) for name in expected]
 
 
 def test_whatever_is_sorted_by_is_a_column():
-    found = compared(make_report("a", 1), make_report("b", 1), sort="geometry.intra_class_divergence")
-    assert "geometry.intra_class_divergence" in found.columns
+    comparison = compared(make_report("a", 1), make_report("b", 1), sort="geometry.intra_class_divergence")
+    assert "geometry.intra_class_divergence" in comparison.columns
     assert "geometry.intra_class_divergence" not in compared(make_report("a", 1)).columns
     with pytest.raises(ValueError, match="No report has 'attack.pgd_linf_0.3.accuracy'; nearest: attack.pgd_linf_0.2"):
         compared(make_report("a", 1), sort="attack.pgd_linf_0.3.accuracy")
@@ -133,12 +133,12 @@ def test_differences_say_what_their_intervals_are():
     first, second = judged("a", "1" * 60 + "0" * 40), judged("b", "1" * 50 + "0" * 50)
     bare = judged("c", "1" * 50 + "0" * 50, series=[])
     elsewhere = judged("d", "1" * 50 + "0" * 50, data={**first.data, "fingerprint": "b2" * 32})
-    found = compared(first, second, bare, elsewhere, reference="a")
-    kinds = {name: found.differences(report)["accuracy.clean"] for name, report in found.named[1:]}
-    assert [one.kind for one in kinds.values()] == ["paired", "independent", "independent"]
-    assert all(one.value == pytest.approx(-0.1) for one in kinds.values())
+    comparison = compared(first, second, bare, elsewhere, reference="a")
+    kinds = {name: comparison.differences(report)["accuracy.clean"] for name, report in comparison.named[1:]}
+    assert [difference.kind for difference in kinds.values()] == ["paired", "independent", "independent"]
+    assert all(difference.value == pytest.approx(-0.1) for difference in kinds.values())
     assert kinds["b/1"].high < 0 < kinds["c/1"].high  # the pairs show what two samples leave open
-    text = compare_views.table(found)
+    text = compare_views.table(comparison)
     assert "Differences from a/1, accuracies in points" in text
     (line,) = [line for line in text.splitlines() if line.startswith("b/1") and " p*" in line]
     assert rows(line)[0][1] == "-10.0 ± 6.6 p*"  # [-16.2 to -3.4]
@@ -150,18 +150,19 @@ def test_reports_are_paired_by_what_they_were_judged_on_not_trained_on():
     ends = {"test_fingerprint": "c3" * 32}
     first = judged("a", "1" * 6 + "0" * 4)
     data = [{**first.data, "fingerprint": print_ * 32, **ends} for print_ in ("a1", "b2")]
-    found = compared(
-        *(judged(name, "1" * 6 + "0" * 4, data=each) for name, each in zip("ab", data, strict=True)), reference="a"
+    comparison = compared(
+        *(judged(name, "1" * 6 + "0" * 4, data=changes) for name, changes in zip("ab", data, strict=True)),
+        reference="a",
     )
-    assert found.notes == {} and found.differences(found.named[1][1])["accuracy.clean"].kind == "paired"
+    assert comparison.notes == {} and comparison.differences(comparison.named[1][1])["accuracy.clean"].kind == "paired"
 
 
 @pytest.mark.parametrize("row", ["", "1" * 9, "1" * 10, "2" * 10, "11111 0000", 1111110000])
 def test_outcomes_that_are_not_the_measurements_are_not_paired(row):
     good = judged("a", "1" * 6 + "0" * 4)
     bad = judged("b", "1" * 6 + "0" * 4, series=[outcomes("accuracy.clean", row)])
-    found = compared(good, bad, reference="a")
-    assert found.differences(bad)["accuracy.clean"].kind == "independent"
+    comparison = compared(good, bad, reference="a")
+    assert comparison.differences(bad)["accuracy.clean"].kind == "independent"
 
 
 def test_unlike_protocols_are_named_and_their_columns_marked():
@@ -169,21 +170,21 @@ def test_unlike_protocols_are_named_and_their_columns_marked():
     data = make_report("b", 1, data={**base.data, "fingerprint": "b2" * 32})
     steps = make_report("c", 1, measurements=measurements(0.9, 0.6, 0.5, steps=20))
     wide = make_report("d", 1, measurements=measurements(0.9, 0.6, 0.5, epsilon=0.3))
-    found = compared(base, data)
-    assert list(found.notes) == ["The data differ, by their fingerprints (a1a1a1a1: a/1; b2b2b2b2: b/1)."]
-    assert list(found.notes.values()) == [list(found.columns)]
-    found = compared(base, steps)
-    assert found.notes["PGD, L∞ ε = 0.2: steps differs (100: a/1; 20: c/1)."] == ["attack.pgd_linf_0.2.accuracy"]
-    assert not any("fingerprint" in note or "FGSM" in note for note in found.notes)
-    assert found.marks("attack.pgd_linf_0.2.accuracy") == " [1] [2]" and found.marks("accuracy.clean") == ""
-    found = compared(base, wide)
+    comparison = compared(base, data)
+    assert list(comparison.notes) == ["The data differ, by their fingerprints (a1a1a1a1: a/1; b2b2b2b2: b/1)."]
+    assert list(comparison.notes.values()) == [list(comparison.columns)]
+    comparison = compared(base, steps)
+    assert comparison.notes["PGD, L∞ ε = 0.2: steps differs (100: a/1; 20: c/1)."] == ["attack.pgd_linf_0.2.accuracy"]
+    assert not any("fingerprint" in note or "FGSM" in note for note in comparison.notes)
+    assert comparison.marks("attack.pgd_linf_0.2.accuracy") == " [1] [2]" and comparison.marks("accuracy.clean") == ""
+    comparison = compared(base, wide)
     both = ["attack.pgd_linf_0.2.accuracy", "attack.pgd_linf_0.3.accuracy"]
-    assert found.notes["PGD was run at different budgets (L∞ ε = 0.2: a/1; L∞ ε = 0.3: d/1)."] == both
-    text = compare_views.table(found)
+    assert comparison.notes["PGD was run at different budgets (L∞ ε = 0.2: a/1; L∞ ε = 0.3: d/1)."] == both
+    text = compare_views.table(comparison)
     assert "PGD-100, Linf eps = 0.3 [2]" in text
     last = text.splitlines()[-1]
     assert last.startswith("3 warnings: [1] ") and "[2] PGD was run at different budgets." in last
-    short = compare_views.table(found, width=60).splitlines()[-1]
+    short = compare_views.table(comparison, width=60).splitlines()[-1]
     assert short.startswith("3 warnings: [1] ") and short.endswith("... (all: in the page)") and len(short) <= 60
     unknown = [make_report(name, 1, data={**base.data, "fingerprint": None}) for name in "ef"]
     assert "unknown: e/1, f/1" in list(compared(*unknown).notes)[0]
@@ -205,10 +206,10 @@ def test_unlike_protocols_are_named_and_their_columns_marked():
     ],
 )
 def test_what_makes_two_numbers_unlike(identity, label, name, first, second):
-    given = [{"attack": "pgd"} | ({} if value is None else {name: value}) for value in (first, second)]
+    settings_pair = [{"attack": "pgd"} | ({} if value is None else {name: value}) for value in (first, second)]
     pair = [
         make_report(model, 1, measurements=[fraction(identity, 0.5, **settings)])
-        for model, settings in zip("ab", given, strict=True)
+        for model, settings in zip("ab", settings_pair, strict=True)
     ]
     name = "number of examples" if name == "n" else name
     first, second = ("-" if value is None else value for value in (first, second))
@@ -220,7 +221,7 @@ def test_what_makes_two_numbers_unlike(identity, label, name, first, second):
 )
 def test_what_does_not(first, second):
     identity = "attack.pgd_linf_0.0313725.accuracy"
-    pair = [make_report("a", 1, measurements=[fraction(identity, 0.5, **one)]) for one in (first, second)]
+    pair = [make_report("a", 1, measurements=[fraction(identity, 0.5, **changes)]) for changes in (first, second)]
     assert compared(*pair).notes == {}
 
 
@@ -232,27 +233,27 @@ def test_bounds_and_what_the_doctor_fails_are_named():
     }
     assert "<= 50.0 ±" in compare_views.table(compared(*pair))
     refused = make_report("b", 1, doctor=[Finding("gradients", "fail", "none"), Finding("ascent", "warn", "few")])
-    found = compared(make_report("a", 1), refused)
-    assert found.notes == {"The doctor's checks failed for b/1: gradients.": list(found.columns)}
+    comparison = compared(make_report("a", 1), refused)
+    assert comparison.notes == {"The doctor's checks failed for b/1: gradients.": list(comparison.columns)}
     assert compared(refused).notes == {} and compared(pair[0]).notes == {}
 
 
 def test_a_baseline_all_share_is_in_the_heading():
-    one = make_report("a", 1, measurements=[fraction("corruption.mce", 0.6, baseline="AlexNet")])
+    first = make_report("a", 1, measurements=[fraction("corruption.mce", 0.6, baseline="AlexNet")])
     other = make_report("b", 1, measurements=[fraction("corruption.mce", 0.6, baseline="b")])
-    assert "against AlexNet" in compare_views.table(compared(one, one))
-    assert "against" not in compare_views.table(compared(one, other)).splitlines()[0]
+    assert "against AlexNet" in compare_views.table(compared(first, first))
+    assert "against" not in compare_views.table(compared(first, other)).splitlines()[0]
 
 
 def test_html_overlays_the_curves(exported):
-    found = compare.arrange(compare.load_reports(sorted(exported.iterdir())), reference="trades")
-    rendered = compare_views.html(found)
+    comparison = compare.arrange(compare.load_reports(sorted(exported.iterdir())), reference="trades")
+    rendered = compare_views.html(comparison)
     page = Page(rendered)
     text = " ".join(page.text)
     assert "script" not in page.tags and not re.search(r"(https?:)?//[a-z]", rendered)
-    assert page.tags.count("figure") == 2 and all(name in text for name, _ in found.named)
+    assert page.tags.count("figure") == 2 and all(name in text for name, _ in comparison.named)
     assert len(set(re.findall(r"stroke: var\(--(series-\d)\)", rendered))) == 3
-    assert str(found.files[0]) in text and "Differences from trades/1" in text and "[1]" not in text
+    assert str(comparison.files[0]) in text and "Differences from trades/1" in text and "[1]" not in text
     assert "Measurement" in page.text and "Model" in text
     many = Page(compare_views.html(compared(*(make_report(f"m{number}", 1) for number in range(7)))))
     assert "Measurement" not in many.text and "m6/1" in many.text  # many models stand one under the other
@@ -273,16 +274,18 @@ def test_curves_of_unlike_protocols_are_said_to_be_unlike():
 
 
 def test_json_for_programs(exported):
-    found = compare.arrange(compare.load_reports(sorted(exported.iterdir())), "accuracy.clean", reference="trades")
-    document = json.loads(compare_views.as_json(found))
+    comparison = compare.arrange(compare.load_reports(sorted(exported.iterdir())), "accuracy.clean", reference="trades")
+    document = json.loads(compare_views.as_json(comparison))
     assert document["schema"] == "tfrobust/comparison/1" and document["reference"] == "trades/1"
-    assert [row["name"] for row in document["rows"]] == [name for name, _ in found.named]
-    assert [column["id"] for column in document["columns"]] == list(found.columns)
+    assert [row["name"] for row in document["rows"]] == [name for name, _ in comparison.named]
+    assert [column["id"] for column in document["columns"]] == list(comparison.columns)
     row = document["rows"][0]["measurements"]["attack.pgd_linf_0.2.accuracy"]
     assert row["value"] == 0.631 and row["difference"]["kind"] == "independent"
-    one = row["difference"]
-    assert one["value"] == pytest.approx(0.031) and one["low"] < 0 < one["value"] < one["high"]
-    assert not any("difference" in one for one in document["rows"][2]["measurements"].values())
+    difference = row["difference"]
+    assert (
+        difference["value"] == pytest.approx(0.031) and difference["low"] < 0 < difference["value"] < difference["high"]
+    )
+    assert not any("difference" in number for number in document["rows"][2]["measurements"].values())
 
 
 def test_markdown_is_escaped():
@@ -334,8 +337,10 @@ def test_the_command_prints_and_writes(paths, tmp_path, capsys, monkeypatch):
 def test_the_command_refuses_in_one_line(flags, message, paths, tmp_path, capsys):
     publish(tmp_path, "other", 1, data={**make_report().data, "fingerprint": "b2" * 32})
     assert command.main([*paths, str(tmp_path / "other"), *flags]) == 2
-    said = capsys.readouterr()
-    assert message in said.err and said.err.count("\n") == 1 and said.out == "" and not (tmp_path / "new").exists()
+    output = capsys.readouterr()
+    assert (
+        message in output.err and output.err.count("\n") == 1 and output.out == "" and not (tmp_path / "new").exists()
+    )
 
 
 def test_like_reports_pass_strict(paths, capsys):

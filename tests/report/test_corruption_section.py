@@ -71,7 +71,7 @@ def test_generated_frost_is_named_beside_every_number_that_contains_it():
         return [fraction(f"corruption.{name}", 0.5, source="generated", frost=kind) for name in names]
 
     generated = numbers("textures of tfrobust")
-    assert [reading.label(one).endswith(", generated frost") for one in generated] == [
+    assert [reading.label(m).endswith(", generated frost") for m in generated] == [
         False,
         False,
         True,
@@ -85,7 +85,7 @@ def test_generated_frost_is_named_beside_every_number_that_contains_it():
     assert "corruptions is 50.0 % (generated frost)." in threat.threat_statement(extended(generated).measurements)
     photographed = markdown.render(extended(numbers("pictures")))
     assert "generated frost" not in photographed and "Frost is generated" not in photographed
-    without = extended([one for one in generated if "frost" not in one.id and "5" in one.id])
+    without = extended([m for m in generated if "frost" not in m.id and "5" in m.id])
     assert "Frost is generated" not in markdown.render(without)
 
 

@@ -19,7 +19,7 @@ def test_bonett_and_price_worked_example():
     # The example of ci.prop.ps(.05, 12, 4, 26, 6) in the R package statpsych 1.7, by Bonett.
     value, low, high = paired_shares(*table(6, 26, 4, 12))
     assert (value, low, high) == pytest.approx((22 / 48, 0.2548067, 0.6251933), abs=5e-8)
-    value, high, low = (-one for one in paired_shares(*table(6, 4, 26, 12)))
+    value, high, low = (-end for end in paired_shares(*table(6, 4, 26, 12)))
     assert (low, high) == pytest.approx((0.2548067, 0.6251933), abs=5e-8)
 
 
@@ -44,10 +44,10 @@ def test_paired_intervals_hold_the_truth(shares):
     for alone, other in itertools.product(range(count + 1), repeat=2):
         if alone + other > count:
             continue
-        same = count - alone - other
+        alike = count - alone - other
         ways = math.comb(count, alone) * math.comb(count - alone, other)
-        probability = ways * first**alone * second**other * (1 - first - second) ** same
-        _, low, high = paired_shares(*table(same, alone, other, 0))
+        probability = ways * first**alone * second**other * (1 - first - second) ** alike
+        _, low, high = paired_shares(*table(alike, alone, other, 0))
         covered += probability * (low <= first - second <= high)
     assert 0.935 < covered < 0.996  # wider than need be where few images tell the two apart
 

@@ -37,7 +37,7 @@ ATTACKS = (("fgsm", 8), ("fgsm", 16), ("autoattack", 1), ("autoattack", 2))
 @pytest.mark.parametrize("name", CLOSED)
 def test_paper_004_table_4(name):
     for column, printed in enumerate(CLOSED[name]):
-        share = 100 * gap_closed(*(DROPS[one][column] / 100 for one in ("simclr", "supcon", name)))
+        share = 100 * gap_closed(*(DROPS[model][column] / 100 for model in ("simclr", "supcon", name)))
         assert (abs(share - printed) < 1.6) == ((name, column) not in MISPRINTS), (column, share)
     assert round(100 * gap_closed(0.71, 0.59, 0.64)) == 58
 
@@ -49,7 +49,7 @@ def test_ends_and_what_lies_outside():
         assert gap_closed(start, end, method) is None
 
 
-def one(name, version=1, attacks=ATTACKS):
+def located(name, version=1, attacks=ATTACKS):
     measurements = [fraction("accuracy.clean", 0.9)]
     for (kind, size), drop in zip(ATTACKS, DROPS[name], strict=True):
         if (kind, size) in attacks:
@@ -59,7 +59,7 @@ def one(name, version=1, attacks=ATTACKS):
 
 @pytest.fixture
 def reports():
-    return [one("simclr"), one("supcon"), one("adaptive"), one("fnc", attacks=ATTACKS[:1])]
+    return [located("simclr"), located("supcon"), located("adaptive"), located("fnc", attacks=ATTACKS[:1])]
 
 
 def test_table(reports):
@@ -92,8 +92,8 @@ def test_what_was_not_measured_alike_closes_no_gap(reports, changed, settings):
 
 
 def test_page_and_command(reports, tmp_path, capsys):
-    for place, (_, report) in enumerate(reports):
-        (tmp_path / f"{place}.json").write_text(report.to_json())
+    for number, (_, report) in enumerate(reports):
+        (tmp_path / f"{number}.json").write_text(report.to_json())
     paths, output = [str(path) for path in sorted(tmp_path.glob("*.json"))], tmp_path / "page.html"
     assert command.main([*paths, "--gap_from=simclr", "--gap_to=supcon", f"--output={output}"]) == 0
     assert (
@@ -114,7 +114,7 @@ def test_page_and_command(reports, tmp_path, capsys):
 )
 def test_bad_ends_are_one_clear_line(flags, message, reports, tmp_path, capsys):
     bare = make_report(name="bare", version=1, measurements=[fraction("accuracy.clean", 0.9)])
-    for place, (_, report) in enumerate([*reports, one("adaptive", 2), ("", bare)]):
-        (tmp_path / f"{place}.json").write_text(report.to_json())
+    for number, (_, report) in enumerate([*reports, located("adaptive", 2), ("", bare)]):
+        (tmp_path / f"{number}.json").write_text(report.to_json())
     assert command.main([*map(str, sorted(tmp_path.glob("*.json"))), *flags, f"--output={tmp_path}/page.html"]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "page.html").exists()

@@ -107,8 +107,8 @@ def test_a_limit_that_no_fraction_can_miss_is_a_slip():
         ("calibration.rms <= 100 %", "fraction", None),
     ):
         number = dataclasses.replace(measured(line.split()[0], 0.9), unit=unit)
-        found = faults(line, number)
-        assert found == [] if fault is None else found[0].startswith(f"{line}: {fault}")
+        messages = faults(line, number)
+        assert messages == [] if fault is None else messages[0].startswith(f"{line}: {fault}")
 
 
 def test_a_number_that_contradicts_its_own_images_does_not_pass():
@@ -117,8 +117,8 @@ def test_a_number_that_contradicts_its_own_images_does_not_pass():
             report(measured("accuracy.clean", value, n=10)),
             series=(Series("outcomes.accuracy.clean", "", {"right": [row]}),),
         )
-        found = Gate(require=("accuracy.clean >= 0.8",)).failures(edited)
-        assert found == [] if passes else "disagrees with the outcomes per image" in found[0]
+        messages = Gate(require=("accuracy.clean >= 0.8",)).failures(edited)
+        assert messages == [] if passes else "disagrees with the outcomes per image" in messages[0]
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_no_worse_asks_for_all_that_the_other_report_has(earlier):
     elsewhere = measured("attack.pgd_linf_0.1.accuracy", 0.99, steps=20)
     (fault,) = worse(earlier, CLEAN, elsewhere, measured("calibration.rms", 0))
     assert fault.startswith(f"{ATTACK}: it was not measured; nearest: {elsewhere.id}")
-    found = worse(earlier, CLEAN)
-    assert [fault.partition(": ")[0] for fault in found] == [ATTACK, "calibration.rms"]
+    messages = worse(earlier, CLEAN)
+    assert [fault.partition(": ")[0] for fault in messages] == [ATTACK, "calibration.rms"]
     earlier.write_text(report(measured("geometry.r_div", 1)).to_json())
     assert worse(earlier, CLEAN) == ["the other report has no main number with a known better direction"]
 
@@ -230,14 +230,14 @@ LINES = ["accuracy.clean = 0.9", "accuracy.clean >= high", "accuracy >= 0.9", "n
 
 
 @pytest.mark.parametrize(
-    ("require", "said"),
+    ("require", "message"),
     [
-        *((one, "give lines like 'accuracy.clean >= 0.9'") for one in (None, 3, {"a": 1}, lambda: 0)),
+        *((requirement, "give lines like 'accuracy.clean >= 0.9'") for requirement in (None, 3, {"a": 1}, lambda: 0)),
         *((("accuracy.clean >= 0", line), "a line is one of") for line in LINES),
     ],
 )
-def test_what_holds_no_lines_is_refused_when_the_gate_is_made(require, said):
-    with pytest.raises(InputError, match=said):
+def test_what_holds_no_lines_is_refused_when_the_gate_is_made(require, message):
+    with pytest.raises(InputError, match=message):
         Gate(require=require)
 
 
@@ -257,11 +257,11 @@ def test_one_line_may_stand_alone_and_the_gate_is_configured():
 
 
 def test_the_tool_says_each_line_and_returns_three(earlier, capsys):
-    kept, missed = "accuracy.clean >= 0.5", "calibration.rms <= 0.01"
-    assert tool.main([str(earlier.parent), "--require", kept]) == 0
-    assert tool.main([str(earlier.parent), "--require", kept, "--require", missed]) == 3
-    assert capsys.readouterr().out.splitlines()[1:] == [f"kept    {kept}", f"missed  {missed}: it is 0.05"]
-    assert tool.main([str(earlier.parent / "none"), "--require", kept]) == 2
+    met, missed = "accuracy.clean >= 0.5", "calibration.rms <= 0.01"
+    assert tool.main([str(earlier.parent), "--require", met]) == 0
+    assert tool.main([str(earlier.parent), "--require", met, "--require", missed]) == 3
+    assert capsys.readouterr().out.splitlines()[1:] == [f"kept    {met}", f"missed  {missed}: it is 0.05"]
+    assert tool.main([str(earlier.parent / "none"), "--require", met]) == 2
     assert tool.main([str(earlier.parent), "--require", "nonsense"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
 
@@ -286,8 +286,8 @@ def test_what_an_evaluation_does_not_measure_is_refused_before_it_begins(line, f
     measurable = ["no worse than exported/x.y by more than 0.01", "cost.evaluation <= 60", f"low of {ATTACK} >= 5 %"]
     measurable += [ATTACK.replace("accuracy", "class.shirt") + " >= 0.1", "accuracy.group.night >= 0.1"]
     measurable += [f"low of min over classes of {ATTACK} >= 0.1"]
-    for each in measurable:
-        Gate(require=(each,)).check_measured([CLEAN.id, ATTACK], has_doctor=False)
+    for requirement in measurable:
+        Gate(require=(requirement,)).check_measured([CLEAN.id, ATTACK], has_doctor=False)
     with pytest.raises(InputError, match=fault):
         Gate(require=(measurable[0], line)).check_measured([CLEAN.id, ATTACK], has_doctor=False)
     Gate(require=("no doctor fail",)).check_measured([], has_doctor=True)
@@ -327,8 +327,10 @@ PARTS = (
     ],
 )
 def test_classes_and_groups(line, fault):
-    found = faults(line, CLEAN, measured(ATTACK, 0.4), series=PARTS)
-    assert found == [] if fault is None else len(found) == 1 and found[0].startswith(f"{line}: {fault}"), found
+    messages = faults(line, CLEAN, measured(ATTACK, 0.4), series=PARTS)
+    assert messages == [] if fault is None else len(messages) == 1 and messages[0].startswith(f"{line}: {fault}"), (
+        messages
+    )
 
 
 def test_classes_of_a_bound_never_pass_and_are_compared_with_others():

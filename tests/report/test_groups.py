@@ -16,21 +16,21 @@ CLEAN, PGD = "accuracy.clean", "attack.pgd_linf_0.2.accuracy"
 
 
 def run(name, clean, pgd, **changes):
-    found = [fraction(CLEAN, clean), fraction(PGD, pgd, attack="pgd")]
-    return make_report(name, 1, **{"measurements": found, **changes})
+    numbers = [fraction(CLEAN, clean), fraction(PGD, pgd, attack="pgd")]
+    return make_report(name, 1, **{"measurements": numbers, **changes})
 
 
 def runs(**changes):
     """Two methods with three seeds each. The clean accuracies differ more over seeds than between the methods."""
     mine, other = (0.50, 0.54, 0.58), (0.40, 0.46, 0.46)
-    found = [run(f"mine-seed{seed}", value, 0.3, **changes) for seed, value in enumerate(mine)]
-    return found + [run(f"other-seed{seed}", value, 0.3) for seed, value in enumerate(other)]
+    reports = [run(f"mine-seed{seed}", value, 0.3, **changes) for seed, value in enumerate(mine)]
+    return reports + [run(f"other-seed{seed}", value, 0.3) for seed, value in enumerate(other)]
 
 
 def test_spread_by_hand():
     # sd 0.04, t(0.975, 2) = 4.3027, half width 4.3027 x 0.04 / sqrt(3) = 0.09937.
-    found = groups.spread([0.50, 0.54, 0.58])
-    assert found == pytest.approx((0.54, 0.04, 0.44063, 0.63937, 3), abs=1e-5)
+    spread = groups.spread([0.50, 0.54, 0.58])
+    assert spread == pytest.approx((0.54, 0.04, 0.44063, 0.63937, 3), abs=1e-5)
     assert groups.spread([0.5]) == (0.5, None, None, None, 1)
     with pytest.raises(ValueError, match="at least one value"):
         groups.spread([])
@@ -38,14 +38,14 @@ def test_spread_by_hand():
 
 def test_pairs_share_their_keys():
     # Differences 10, 8 and 12 points: sd 2, half width 4.3027 x 2 / sqrt(3) = 4.968.
-    found = groups.paired_spread({0: 0.50, 1: 0.54, 2: 0.58, 7: 0.0}, {2: 0.46, 1: 0.46, 0: 0.40})
-    assert found == pytest.approx((0.10, 0.02, 0.05032, 0.14968, 3), abs=1e-5)
+    spread = groups.paired_spread({0: 0.50, 1: 0.54, 2: 0.58, 7: 0.0}, {2: 0.46, 1: 0.46, 0: 0.40})
+    assert spread == pytest.approx((0.10, 0.02, 0.05032, 0.14968, 3), abs=1e-5)
     assert groups.paired_spread({0: 1.0}, {1: 1.0}) is None
 
 
 def test_reports_are_grouped_by_their_names():
-    found = groups.group([run(name, 0.5, 0.3) for name in ("a-seed10", "b", "a-seed2", "a-seed", "x-seed1-seed3")])
-    assert {name: list(each) for name, each in found.items()} == {
+    by_name = groups.group([run(name, 0.5, 0.3) for name in ("a-seed10", "b", "a-seed2", "a-seed", "x-seed1-seed3")])
+    assert {name: list(runs_of_name) for name, runs_of_name in by_name.items()} == {
         "a": [10, 2],
         "b": [None],
         "a-seed": [None],
@@ -56,12 +56,17 @@ def test_reports_are_grouped_by_their_names():
 
 
 def test_means_and_paired_differences():
-    found = compared(*runs(), grouped=True, reference="other")
-    assert [name for name, _ in found.named] == ["mine", "other"]
-    mean = found.named[0][1][CLEAN]
+    comparison = compared(*runs(), grouped=True, reference="other")
+    assert [name for name, _ in comparison.named] == ["mine", "other"]
+    mean = comparison.named[0][1][CLEAN]
     assert (mean.value, mean.low, mean.n) == pytest.approx((0.54, 0.44063, 3), abs=1e-5)
-    one = found.differences(found.named[0][1])[CLEAN]
-    assert one == (pytest.approx(0.10), pytest.approx(0.05032, abs=1e-5), pytest.approx(0.14968, abs=1e-5), "seeds")
+    difference = comparison.differences(comparison.named[0][1])[CLEAN]
+    assert difference == (
+        pytest.approx(0.10),
+        pytest.approx(0.05032, abs=1e-5),
+        pytest.approx(0.14968, abs=1e-5),
+        "seeds",
+    )
     assert compared(*runs(), grouped=True).reference == "mine"  # the first by default
     assert compared(*runs()[:3], grouped=True).reference is None
 
@@ -70,11 +75,11 @@ def test_pairs_on_other_data_and_missing_values_do_not_count():
     reports = runs()
     reports[0] = run("mine-seed0", 0.5, 0.3, data={**reports[0].data, "fingerprint": "b2" * 32})
     reports[1] = run("mine-seed1", 0.5, 0.3, measurements=[Measurement(CLEAN, None, "fraction")])
-    found = compared(*reports, grouped=True, reference="other")
-    one = found.differences(found.named[0][1])[CLEAN]
-    assert one.kind == "" and one.value == pytest.approx(0.12)
-    assert found.named[0][1][CLEAN].n == 2
-    text = compare_views.table(found)
+    comparison = compared(*reports, grouped=True, reference="other")
+    difference = comparison.differences(comparison.named[0][1])[CLEAN]
+    assert difference.kind == "" and difference.value == pytest.approx(0.12)
+    assert comparison.named[0][1][CLEAN].n == 2
+    text = compare_views.table(comparison)
     (mine,) = (rows(line)[0] for line in text.splitlines() if line.startswith("mine") and "SD" in line)
     assert mine[1] == "3" and mine[2].endswith("SD 5.7, n = 2")
     assert "[1] The data differ" in text
@@ -88,21 +93,21 @@ def test_a_bound_makes_the_mean_a_bound():
 
 
 def test_tables_page_and_json_have_the_groups():
-    found = compared(*runs(), run("alone", 0.7, 0.2), grouped=True, reference="other")
-    text = compare_views.table(found, width=100)
+    comparison = compared(*runs(), run("alone", 0.7, 0.2), grouped=True, reference="other")
+    text = compare_views.table(comparison, width=100)
     assert "54.0 ± 9.9, SD 4.0" in text and "+10.0 ± 5.0 s*" in text and "s: paired over seeds, Student's t" in text
     assert max(map(len, text.splitlines())) <= 100
     (alone,) = (rows(line)[0] for line in text.splitlines() if line.startswith("alone  ") and "70.0" in line)
     assert alone == ["alone", "1", "70.0", "20.0"]  # no interval over one seed
-    page = " ".join(Page(compare_views.html(found)).text)
+    page = " ".join(Page(compare_views.html(comparison)).text)
     assert "44.1" in page and "mine-seed2" in page and "Small marks" in page
-    document = json.loads(compare_views.as_json(found))
+    document = json.loads(compare_views.as_json(comparison))
     mine = document["rows"][0]
-    assert mine["name"] == "mine" and [one["seed"] for one in mine["runs"]] == [0, 1, 2]
-    assert [one["file"] for one in mine["runs"]] == ["0.json", "1.json", "2.json"]
+    assert mine["name"] == "mine" and [entry["seed"] for entry in mine["runs"]] == [0, 1, 2]
+    assert [entry["file"] for entry in mine["runs"]] == ["0.json", "1.json", "2.json"]
     assert mine["measurements"][CLEAN]["settings"]["deviation"] == pytest.approx(0.04)
     assert mine["measurements"][CLEAN]["difference"]["kind"] == "seeds"
-    assert "54.0 % [44.1 to 63.9], SD 4.0" in compare_views.markdown(found).replace("\\", "")
+    assert "54.0 % [44.1 to 63.9], SD 4.0" in compare_views.markdown(comparison).replace("\\", "")
 
 
 def test_the_command_groups(tmp_path, capsys):

@@ -15,7 +15,7 @@ def examples(channels=1, count=2, sets=("clean", "uniform", "non_uniform"), seed
     drawn = np.random.default_rng(seed).integers(0, 256, (len(sets), count, HEIGHT, WIDTH, channels)) / 255
     sizes = {"height": HEIGHT, "width": WIDTH, "channels": channels}
     columns = {"label": list(range(count)), **{name: [size] * count for name, size in sizes.items()}}
-    columns |= {name: [pictures.encode(image) for image in own] for name, own in zip(sets, drawn, strict=True)}
+    columns |= {name: [pictures.encode(image) for image in batch] for name, batch in zip(sets, drawn, strict=True)}
     return Series("noise.examples", "Images", columns), drawn
 
 
@@ -27,8 +27,10 @@ def replacement():
 
 
 def report(*series, numbers=True):
-    own = [fraction(f"noise.{name}.accuracy", v, share=0.15) for name, v in (("uniform", 0.7), ("non_uniform", 0.8))]
-    return extended(own if numbers else (), series)
+    numbers_of_noise = [
+        fraction(f"noise.{name}.accuracy", v, share=0.15) for name, v in (("uniform", 0.7), ("non_uniform", 0.8))
+    ]
+    return extended(numbers_of_noise if numbers else (), series)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -38,9 +40,9 @@ def test_each_picture_at_its_place(channels):
     assert "15 %" in lead and "5 % to 40 %" in body
     *drawn, chances = images(body)
     assert len(drawn) == 6
-    for place, picture in enumerate(drawn):
-        own = np.broadcast_to(expected[place % 3, place // 3], (HEIGHT, WIDTH, 3))
-        np.testing.assert_allclose(picture / 255, own, atol=1.1 / 255)
+    for number, picture in enumerate(drawn):
+        expected_picture = np.broadcast_to(expected[number % 3, number // 3], (HEIGHT, WIDTH, 3))
+        np.testing.assert_allclose(picture / 255, expected_picture, atol=1.1 / 255)
     brightness = (chances.astype(float) @ [0.2126, 0.7152, 0.0722]).ravel()
     assert np.all(np.diff(brightness) > 0) and brightness[-1] > 240
 

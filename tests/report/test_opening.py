@@ -139,7 +139,7 @@ def test_the_opening_of_other_reports(measured, words):
     ],
 )
 def test_passed_checks_are_no_praise_of_the_model(verdicts, verdict, words):
-    doctor = [Finding(name, one, "") for name, one in zip("ab", verdicts, strict=False)]
+    doctor = [Finding(name, verdict_of_check, "") for name, verdict_of_check in zip("ab", verdicts, strict=False)]
     first = opening(make_report(doctor=doctor))
     assert first.verdict == verdict and words in first.checks
 

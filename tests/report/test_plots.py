@@ -11,11 +11,11 @@ from tfrobust.report.reading import history_groups
 
 def path_points(svg, width="1.8"):
     """The vertices of the curves (drawn thicker than axes), in SVG units."""
-    found = []
+    curves = []
     for data, style in re.findall(r'<path d="([^"]*)"[^>]*style="([^"]*)"', svg):
         if f"stroke-width: {width}" in style and re.search("series|clean|attacked", style):
-            found.append([tuple(map(float, pair)) for pair in re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", data)])
-    return found
+            curves.append([tuple(map(float, pair)) for pair in re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", data)])
+    return curves
 
 
 def test_a_line_goes_through_its_points():
@@ -40,7 +40,7 @@ def test_bands_and_marks_have_legends():
 
 def test_bars_of_bins_do_not_overlap_and_bins_of_one_image_are_left_out():
     spans = plots._spans([0.5, 0.51, 0.9], 10)
-    assert spans[0][1] < spans[1][0] and spans[1][1] < spans[2][0] and all(left < right for left, right in spans)
+    assert spans[0][1] < spans[1][0] and spans[1][1] < spans[2][0] and all(start < end for start, end in spans)
     columns = {"confidence": [0.1, 0.2, None, 0.9], "accuracy": [0.0, 0.4, None, 1.0], "count": [1, 5, 0, 7]}
     plot = plots.reliability("test", **columns)
     assert [len(points) for points in path_points(plot.svg)] == [2]
@@ -127,8 +127,8 @@ def test_names_on_a_map_do_not_overlap():
         "adversarial": [0] * 12,
     }
     svg = plots.feature_map("map", columns, ["coat", "pullover", "shirt"]).svg
-    heights = [float(one) for one in re.findall(r'<g id="map-class-.*?translate\([\d.]+ ([\d.]+)\)', svg)]
+    heights = [float(height) for height in re.findall(r'<g id="map-class-.*?translate\([\d.]+ ([\d.]+)\)', svg)]
     heights = heights or [
-        float(one) for one in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>(?:coat|pullover|shirt)<', svg)
+        float(height) for height in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>(?:coat|pullover|shirt)<', svg)
     ]
     assert len(heights) == 3 and min(abs(a - b) for a in heights for b in heights if a != b) > 9

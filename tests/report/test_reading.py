@@ -49,8 +49,8 @@ def test_a_difference_that_counts_is_not_shown_as_none():
         ((0.0, -0.0003, 0.0003), "fraction", "+0.00 [-0.03 to +0.03] p"),
         ((0.0004, 0.0001, 0.0007), "ratio", "+0.0004 [+0.0001 to +0.0007] p*"),
     ):
-        found = compare_views._signed(Difference(*ends, "paired"), Measurement("a.b", 0.5, unit))
-        assert found == shown
+        text = compare_views._signed(Difference(*ends, "paired"), Measurement("a.b", 0.5, unit))
+        assert text == shown
     alone = Difference(0.0004, None, None, "")
     assert compare_views._signed(alone, Measurement("a.b", 0.5, "fraction")) == "+0.04"
 
@@ -67,8 +67,8 @@ def test_the_console_stays_aligned():
 
 
 def test_a_mean_over_few_corruptions_is_called_so():
-    whole, few = (fraction("corruption.mean.accuracy", 0.5, corruptions=count) for count in (15, 3))
-    assert reading.label(whole) == "Corruptions, mean accuracy" == reading.label(few, details=False)
+    full, few = (fraction("corruption.mean.accuracy", 0.5, corruptions=count) for count in (15, 3))
+    assert reading.label(full) == "Corruptions, mean accuracy" == reading.label(few, details=False)
     assert reading.label(few) == "Corruptions, mean accuracy, 3 of 15"
     calm = fraction("corruption.mean_without_noise.accuracy", 0.5, corruptions=12)
     assert "of" not in reading.label(calm).split()

@@ -149,13 +149,13 @@ def test_says_all_that_the_report_says(page):
         "AURRA",
     ):
         assert expected in text, expected
-    assert [one for one in values(page, "id") if one in sections.ORDER] == [*ANCHORS]
+    assert [identity for identity in values(page, "id") if identity in sections.ORDER] == [*ANCHORS]
     assert page.tags.count("figure") == 18
 
 
 def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
     """A curve of 20 steps stands beside an accuracy of 100; last points are not what accuracies count."""
-    shown = [one for one in make_report().series if one.id.endswith(".curve") or "reliability" in one.id]
+    shown = [s for s in make_report().series if s.id.endswith(".curve") or "reliability" in s.id]
     plain = make_report(series=shown)
     steps = {"steps": 20, "restarts": 1}
     answers = {"answers": "to the last points of all images", **steps}
@@ -163,8 +163,7 @@ def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
         plain,
         measurements=(*plain.measurements, Measurement("calibration.pgd20_linf_0.2.ece", 0.2, settings=answers)),
         series=tuple(
-            dataclasses.replace(one, settings=one.settings | steps) if one.id.endswith(".curve") else one
-            for one in plain.series
+            dataclasses.replace(s, settings=s.settings | steps) if s.id.endswith(".curve") else s for s in plain.series
         ),
     )
     for text in (markdown(report), render_html(report)):
@@ -180,7 +179,7 @@ def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
 def test_no_section_speaks_of_images_where_the_examples_are_others(data, named):
     """The texts of the report itself are written by the evaluation, which knows the examples."""
     report = make_report()
-    found = [
+    numbers = [
         dataclasses.replace(m, settings=m.settings | {"interval": worded(m.settings["interval"], named)})
         if "interval" in m.settings
         else m
@@ -189,14 +188,16 @@ def test_no_section_speaks_of_images_where_the_examples_are_others(data, named):
     changed = dataclasses.replace(
         report,
         data=report.data | data,
-        measurements=tuple(found),
-        doctor=tuple(Finding(*(worded(part, named) for part in dataclasses.astuple(one))) for one in report.doctor),
-        threat=threat_statement(found, examples=named),
-        not_measured=tuple(not_measured(found, examples=named)),
+        measurements=tuple(numbers),
+        doctor=tuple(
+            Finding(*(worded(part, named) for part in dataclasses.astuple(finding))) for finding in report.doctor
+        ),
+        threat=threat_statement(numbers, examples=named),
+        not_measured=tuple(not_measured(numbers, examples=named)),
     )
     for text in (Page(render_html(changed)).text, [markdown(changed)]):
-        said = [line for part in text for line in part.splitlines() if re.search(r"\b[Ii]mages?\b", line)]
-        assert said == []
+        lines = [line for part in text for line in part.splitlines() if re.search(r"\b[Ii]mages?\b", line)]
+        assert lines == []
     page = Page(render_html(changed)).text
     assert {f"{named} of the bin", f"natural {named}", f"adversarial {named}"} <= {part.strip() for part in page}
 
@@ -206,8 +207,8 @@ def test_contents_and_findings(rendered):
     listed = re.findall(r'<li><a href="#([a-z]+)">([^<]*)</a></li>', rendered)
     headings = re.findall(r'<section id="([a-z]+)"><h2>([^<]*)</h2>', rendered)
     assert listed == headings and [anchor for anchor, _ in listed] == ANCHORS
-    said = {one.anchor: one.sentence for one in sections.build(report) if one.sentence}
-    assert said == {
+    sentences = {section.anchor: section.sentence for section in sections.build(report) if section.sentence}
+    assert sentences == {
         "attacks": "Of 3 attacks, multi-targeted PGD gives the lowest accuracy. No attack as strong as APGD-T or"
         " AutoAttack was run within L∞ ε = 0.2; these usually leave less accuracy.",
         "curve": "Under PGD, L∞, the accuracy has halved by epsilon 0.3.",
@@ -219,7 +220,7 @@ def test_contents_and_findings(rendered):
     }
     card = markdown(report)
     assert re.findall(r"^## (.*)$", card, re.MULTILINE) == [heading for _, heading in headings]
-    assert all(f"**{safe(text)}**" in card and f">{escape(text)}</p>" in rendered for text in said.values())
+    assert all(f"**{safe(text)}**" in card and f">{escape(text)}</p>" in rendered for text in sentences.values())
     assert CONFIGURATION.strip() in card and "Not measured" in card
 
 
@@ -280,13 +281,13 @@ def test_sections_without_data_are_absent():
 
 
 def hostile_report():
-    found = attack("pgd", 0.5, 0.9, note=HOSTILE)
-    found.append(Measurement("made.up", 1.0, HOSTILE))
+    numbers = attack("pgd", 0.5, 0.9, note=HOSTILE)
+    numbers.append(Measurement("made.up", 1.0, HOSTILE))
     columns = {"epoch": [1, 2], HOSTILE: [0.5, 0.25], "accuracy" + HOSTILE: [0.1, None]}
     cloud = {"x": [0.0, 1.0], "y": [1.0, 0.0], "label": [0, 1], "adversarial": [0, 0], "entropy": [0.1, 0.2]}
     return make_report(
         name=HOSTILE,
-        measurements=found,
+        measurements=numbers,
         data={**make_report().data, "name": HOSTILE, "class_names": [HOSTILE[40:], "$_{$"], HOSTILE: HOSTILE},
         doctor=[Finding(HOSTILE, "fail", HOSTILE, HOSTILE)],
         threat=HOSTILE,
@@ -321,11 +322,13 @@ def test_hostile_text_stays_text():
     for shown in (make_report(threat="# Sold", not_measured=["1. Nothing", "~~~", "=== a"]), report):
         lines = re.sub(r"(`{3,})\n.*?\n\1", "", markdown(shown), flags=re.DOTALL).splitlines()
         headings = [line.lstrip("# ") for line in lines if re.match(r"#|=+$|-+$|~~~|\d+[.)] ", line)]
-        own = {
+        titles = {
             block.title for section in sections.build(shown) for block in section.content if isinstance(block, Table)
         }
-        own |= {safe(b.caption) for section in sections.build(shown) for b in section.content if isinstance(b, Figure)}
-        assert set(headings[1:]) <= {section.heading for section in sections.build(shown)} | own
+        titles |= {
+            safe(b.caption) for section in sections.build(shown) for b in section.content if isinstance(b, Figure)
+        }
+        assert set(headings[1:]) <= {section.heading for section in sections.build(shown)} | titles
     card = markdown(report)
     outside_code = re.sub(r"````\n.*?\n````", "", card, flags=re.DOTALL)
     assert "<script" not in outside_code and "<img" not in outside_code and "````" in card
@@ -353,12 +356,12 @@ def test_columns_of_other_writers_do_not_break_the_page(value):
         "entropy",
         "val_clean_accuracy",
     ):
-        one = [
+        changed = [
             dataclasses.replace(s, columns={n: [value, *c[1:]] if n == name else c for n, c in s.columns.items()})
             for s in make_report().series
             if name in s.columns
         ]
-        assert markdown(make_report(series=one)) and render_html(make_report(series=one))
+        assert markdown(make_report(series=changed)) and render_html(make_report(series=changed))
 
 
 def test_markdown_tables_align():
@@ -368,7 +371,7 @@ def test_markdown_tables_align():
         for table in tables:
             rows = table.splitlines()
             bars = [[m.start() for m in re.finditer(r"(?<!\\)\|", row)] for row in rows]
-            assert len(rows) >= 3 and all(found == bars[0] for found in bars)
+            assert len(rows) >= 3 and all(positions == bars[0] for positions in bars)
             assert re.fullmatch(r"\|( -+:? \|)+", rows[1])
 
 
@@ -400,11 +403,11 @@ def test_console_table():
 
 @pytest.mark.parametrize(("value", "shown"), [(0.25, "(pixel units) 0.25"), (None, "-")])
 def test_a_minimal_attack_shows_its_median_distance(value, shown):
-    found = [
+    numbers = [
         *attack("prox_log_barrier", 0.5, 0.9, norm="l2"),
         Measurement("attack.prox_log_barrier_l2_0.2.median_distance", value, "pixel units", 360, None, None),
     ]
-    (row,) = [line for line in console_table(make_report(measurements=found)).splitlines() if "median" in line]
+    (row,) = [line for line in console_table(make_report(measurements=numbers)).splitlines() if "median" in line]
     assert row.split() == ["proximal", "log-barrier,", "L2,", "median", "distance", *shown.split(), "360"]
 
 

@@ -29,7 +29,7 @@ geometry.r_div geometry.intra_class_divergence geometry.alignment
 sensitivity.utility_concentration sensitivity.agreement sensitivity.tokens.correlation
 novel.kind
 """.split()
-NUMBERS = [Measurement(identity, 0.1234 + 0.0201 * place, n=9) for place, identity in enumerate(IDS)]
+NUMBERS = [Measurement(identity, 0.1234 + 0.0201 * number, n=9) for number, identity in enumerate(IDS)]
 
 
 def only(measurements):
@@ -44,18 +44,18 @@ def test_every_number_is_seen(rendering):
 
 
 def test_headlines_lead_their_kind_and_are_what_is_compared():
-    found = only(reversed(NUMBERS))
-    ordered = [m.id for m in reading.in_order(found)]
+    report = only(reversed(NUMBERS))
+    ordered = [m.id for m in reading.in_order(report)]
     assert sorted(ordered) == sorted(IDS) and ordered[0] == "accuracy.clean" and ordered[-1] == "novel.kind"
     kinds = [identity.split(".")[0] for identity in ordered]
-    assert len(set(kinds)) == 1 + sum(one != two for one, two in zip(kinds, kinds[1:], strict=False))
-    headlines = [m.id for m in reading.main_measurements(found)]
+    assert len(set(kinds)) == 1 + sum(first != second for first, second in zip(kinds, kinds[1:], strict=False))
+    headlines = [m.id for m in reading.main_measurements(report)]
     assert "noise.uniform.accuracy" in headlines and "attack.autoattack_l2_0.5.apgd_ce.accuracy" not in headlines
     assert not [identity for identity in headlines if identity.endswith(".drop")]
     for kind in dict.fromkeys(kinds):
-        own = [identity in headlines for identity in ordered if identity.startswith(f"{kind}.")]
-        assert own == sorted(own, reverse=True)
-    assert "Uniform noise (UN), accuracy" in compare_views.table(compare.arrange([("a", found)]))
+        is_headline = [identity in headlines for identity in ordered if identity.startswith(f"{kind}.")]
+        assert is_headline == sorted(is_headline, reverse=True)
+    assert "Uniform noise (UN), accuracy" in compare_views.table(compare.arrange([("a", report)]))
 
 
 def test_a_drop_without_its_accuracy_has_a_row_of_its_own():

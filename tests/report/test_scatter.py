@@ -6,8 +6,8 @@ from tfrobust.report.blocks import scatter
 from tfrobust.report.blocks.scatter import Point
 
 
-def point(name, x, y, place=0, **others):
-    return Point(name, (x, x - 0.02, x + 0.02), (y, None, None), place, **others)
+def point(name, x, y, style_number=0, **options):
+    return Point(name, (x, x - 0.02, x + 0.02), (y, None, None), style_number, **options)
 
 
 def drawn(points):
@@ -21,26 +21,26 @@ def test_apart_from_each_other_marks_have_their_names_and_need_no_legend():
 
 
 def test_marks_in_one_place_are_named_in_a_legend():
-    plot = drawn([point(f"a long name of number {place}", 0.9, 0.5, place) for place in range(12)])
+    plot = drawn([point(f"a long name of number {number}", 0.9, 0.5, number) for number in range(12)])
     assert len(plot.legend) == 12 and len({(key.role, key.marker) for key in plot.legend}) == 12
 
 
 def test_names_cover_no_mark_and_no_name():
-    points = [point(f"model {place}", 0.9 + 0.01 * place, 0.5 + 0.005 * (place % 3), place) for place in range(8)]
+    points = [point(f"model {number}", 0.9 + 0.01 * number, 0.5 + 0.005 * (number % 3), number) for number in range(8)]
     limits = [(0.85, 1.0), (0.4, 0.6)]
     centers = [
         [
             size * (value - low) / (high - low)
             for size, value, (low, high) in zip(scatter._AXES, at, limits, strict=True)
         ]
-        for at in ((one.x[0], one.y[0]) for one in points)
+        for at in ((mark.x[0], mark.y[0]) for mark in points)
     ]
     boxes = [scatter._box(*center, 9, 9) for center in centers]
-    for one, (x, y), offset in zip(points, centers, scatter._places(points, limits), strict=True):
+    for mark, (x, y), offset in zip(points, centers, scatter._places(points, limits), strict=True):
         if offset is not None:
-            boxes.append(scatter._box(x + offset[0], y + offset[1], 4.9 * len(one.text) + 4, 11))
+            boxes.append(scatter._box(x + offset[0], y + offset[1], 4.9 * len(mark.text) + 4, 11))
     assert len(boxes) > 12
-    overlaps = [(i, j) for i, one in enumerate(boxes) for j in range(i) if scatter._overlap(one, boxes[j])]
+    overlaps = [(i, j) for i, mark in enumerate(boxes) for j in range(i) if scatter._overlap(mark, boxes[j])]
     assert all(i < 8 for i, _ in overlaps)  # marks may overlap
 
 

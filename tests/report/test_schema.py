@@ -35,14 +35,14 @@ def changed(path, value):
 
 
 def replaced(base, path, value):
-    found = copy.deepcopy(base)
+    copied = copy.deepcopy(base)
     *parents, last = path
-    place = functools.reduce(operator.getitem, parents, found)
+    parent = functools.reduce(operator.getitem, parents, copied)
     if value is ...:
-        del place[last]
+        del parent[last]
     else:
-        place[last] = value
-    return found
+        parent[last] = value
+    return copied
 
 
 BROKEN = [
@@ -122,8 +122,8 @@ REQUIRED = {
 
 @pytest.mark.parametrize("part", REQUIRED)
 def test_version_1_never_asks_for_more_or_less(part):
-    found = JSON_SCHEMA["properties"][part] if part else JSON_SCHEMA
-    assert sorted(found.get("items", found)["required"]) == sorted(REQUIRED[part].split())
+    properties = JSON_SCHEMA["properties"][part] if part else JSON_SCHEMA
+    assert sorted(properties.get("items", properties)["required"]) == sorted(REQUIRED[part].split())
 
 
 def test_the_first_report_of_version_1_is_still_one():
@@ -207,8 +207,12 @@ def test_nan_and_infinity_become_null_and_numpy_becomes_plain():
     )
     text = report.to_json()
     assert "NaN" not in text and "Infinity" not in text
-    found = report["a.b"]
-    assert found.value is None and type(found.n) is int and found.settings == {"shape": [8, 8], "x": None}
+    measurement = report["a.b"]
+    assert (
+        measurement.value is None
+        and type(measurement.n) is int
+        and measurement.settings == {"shape": [8, 8], "x": None}
+    )
     assert report.series[0].columns == {"x": [1.0, None], "y": [True, False]}
     assert Report.from_json(text) == report
 

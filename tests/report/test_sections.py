@@ -65,17 +65,17 @@ CASES = {
 @pytest.mark.parametrize("anchor", CASES)
 def test_a_section_stands_once_in_a_page_that_needs_nothing_else(anchor):
     section, report, (identity, name, value) = CASES[anchor]
-    whole, (_, body) = html.render(report), written(section, report)
-    assert whole.count(body) == 1 and f'id="{anchor}"' in whole
-    assert whole.count(f">{identity}<") == 1 and value in whole  # in the table of ids
+    page, (_, body) = html.render(report), written(section, report)
+    assert page.count(body) == 1 and f'id="{anchor}"' in page
+    assert page.count(f">{identity}<") == 1 and value in page  # in the table of ids
     for text in (markdown.render(report), console_table(report)):
         assert name in text and value.split(" ")[0] in text
     assert name in compare_views.table(compare.arrange([("a", report)]))
     again = Report.from_json(report.to_json())
-    assert again == report and html.render(again) == whole
-    outside = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", whole)
-    assert not re.search(r"(https?:)?//[a-z]", outside) and "<img" not in whole
-    identities = re.findall(r'\bid="([^"]+)"', whole)
+    assert again == report and html.render(again) == page
+    outside = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", page)
+    assert not re.search(r"(https?:)?//[a-z]", outside) and "<img" not in page
+    identities = re.findall(r'\bid="([^"]+)"', page)
     assert len(identities) == len(set(identities))
 
 
@@ -102,9 +102,9 @@ BLOCKS = (
 def test_both_documents_write_every_kind_of_block():
     assert {type(block) for block in BLOCKS} - {Grid} == set(typing.get_args(Block))
     for block in BLOCKS:
-        wanted = "novel.kind" if isinstance(block, Numbers) else "Said once."
+        expected = "novel.kind" if isinstance(block, Numbers) else "Said once."
         for text in (html.write([block]), "\n".join(markdown.write(block))):
-            assert text.count(wanted) == 1, (block, text)
+            assert text.count(expected) == 1, (block, text)
 
 
 SECTION = """

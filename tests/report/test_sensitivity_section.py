@@ -17,15 +17,15 @@ HEIGHT, WIDTH = 3, 5
 def series(pictures=2, channels=1, names=("utility", "sensitivity"), seed=0):
     generator = np.random.default_rng(seed)
     rows, columns = np.indices((HEIGHT, WIDTH)).reshape(2, -1)
-    found = {
+    maps = {
         "picture": np.repeat(np.arange(pictures), len(rows)).tolist(),
         "label": np.repeat(np.arange(pictures), len(rows)).tolist(),
         "row": rows.tolist() * pictures,
         "column": columns.tolist() * pictures,
     }
     for name in (*(f"channel_{channel}" for channel in range(channels)), *names):
-        found[name] = generator.random(pictures * len(rows)).round(3).tolist()
-    return Series("sensitivity.maps", "Maps", found)
+        maps[name] = generator.random(pictures * len(rows)).round(3).tolist()
+    return Series("sensitivity.maps", "Maps", maps)
 
 
 def report(shown, **changes):
@@ -43,14 +43,14 @@ def test_pictures_show_each_pixel_at_its_place(channels):
     drawn, marked = images(body)[:6], images(body)[6:]
     assert {picture.shape for picture in drawn} == {(HEIGHT, WIDTH, 3)}
     for number in (0, 1):
-        own = slice(number * HEIGHT * WIDTH, (number + 1) * HEIGHT * WIDTH)
-        values = [np.reshape(shown.columns[f"channel_{c}"][own], (HEIGHT, WIDTH)) for c in range(channels)]
+        pixels = slice(number * HEIGHT * WIDTH, (number + 1) * HEIGHT * WIDTH)
+        values = [np.reshape(shown.columns[f"channel_{c}"][pixels], (HEIGHT, WIDTH)) for c in range(channels)]
         expected = np.stack(values * (3 // channels), axis=-1) * 255
         np.testing.assert_allclose(drawn[3 * number].astype(float), expected, atol=1.1)
-        for place, name in ((1, "utility"), (2, "sensitivity")):
+        for offset, name in ((1, "utility"), (2, "sensitivity")):
             # Brighter is more, and the largest value is the brightest colour of all.
-            brightness = drawn[3 * number + place].astype(float) @ [0.2126, 0.7152, 0.0722]
-            values = shown.columns[name][own]
+            brightness = drawn[3 * number + offset].astype(float) @ [0.2126, 0.7152, 0.0722]
+            values = shown.columns[name][pixels]
             assert scipy.stats.spearmanr(brightness.ravel(), values).statistic > 0.99
             assert brightness.argmax() == np.argmax(values) and brightness.max() > 240
     np.testing.assert_array_equal(marked, drawn[::3])
@@ -61,14 +61,15 @@ def test_the_most_and_the_least_useful_pixels_are_marked():
     utility = np.full((HEIGHT, WIDTH), 0.5)
     utility[0, 0], utility[2, 4], utility[0, 4], utility[2, 0] = 0.9, 0.8, 0.0, 0.1
     _, body = written(Sensitivity, report(Series(shown.id, "", {**shown.columns, "utility": utility.ravel()})))
-    found = {}
+    corners = {}
     for data, role in re.findall(r'<path d="([^"]*)"[^>]*style="fill: var\(--(series-\d)\)[^"]*opacity: 0.85', body):
         points = np.array(re.findall(r"[ML] ([-\d.]+) ([-\d.]+)", data), float).reshape(-1, 4, 2)
-        found[role] = points.min(axis=1)
+        corners[role] = points.min(axis=1)
         side = np.ptp(points, axis=1).mean()
-    corner = np.minimum.reduce([places.min(axis=0) for places in found.values()])
+    corner = np.minimum.reduce([places.min(axis=0) for places in corners.values()])
     pixels = {
-        role: {tuple(place[::-1]) for place in np.rint((at - corner) / side).astype(int)} for role, at in found.items()
+        role: {tuple(pixel[::-1]) for pixel in np.rint((at - corner) / side).astype(int)}
+        for role, at in corners.items()
     }
     assert pixels == {"series-3": {(0, 0), (2, 4)}, "series-2": {(0, 4), (2, 0)}}
 
@@ -98,8 +99,8 @@ def classes(count=7, channels=1):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
     shown = classes(channels=channels)
-    found = report(shown)
-    _, body = written(Sensitivity, found)
+    shown_report = report(shown)
+    _, body = written(Sensitivity, shown_report)
     drawn = images(body)
     assert len(drawn) == 14 and "Utility of each class" in body and all(f">class {n}<" in body for n in range(7))
     expected = [
@@ -107,7 +108,7 @@ def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
         for text in shown.columns["image"]
     ]
     # Five to a row; drawn from the upper left, row by row.
-    places = [place for band in (range(5), range(5, 7)) for part in ("image", "utility") for place in [(part, band)]]
+    places = [(part, band) for band in (range(5), range(5, 7)) for part in ("image", "utility")]
     order = [(part, label) for part, band in places for label in band]
     for (part, label), picture in zip(order, drawn, strict=True):
         if part == "image":

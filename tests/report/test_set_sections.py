@@ -26,25 +26,25 @@ def sets(prefix, coverage, size, empty, **settings):
 
 def report_of_sets(threshold=0.4, images=98):
     attack = {"attack": "pgd", "norm": "linf", "epsilon": 0.2, "steps": 20, "threshold": threshold}
-    found = [*sets("conformal.lac_0.9", 0.91, 0.93, 0.07), *sets("conformal.aps_0.9", 0.92, 1.08, 0.0)]
-    found += sets("conformal.pgd20_linf_0.2.lac_0.9", 0.342, 0.38, 0.62, **attack)
-    for one in found:
-        one.settings["calibration_images"] = images
-    return extended(found)
+    numbers = [*sets("conformal.lac_0.9", 0.91, 0.93, 0.07), *sets("conformal.aps_0.9", 0.92, 1.08, 0.0)]
+    numbers += sets("conformal.pgd20_linf_0.2.lac_0.9", 0.342, 0.38, 0.62, **attack)
+    for number in numbers:
+        number.settings["calibration_images"] = images
+    return extended(numbers)
 
 
 def report_of_detection(**columns):
-    found = []
+    numbers = []
     for score, auroc, rate in (("max_softmax", 0.91, 0.4), ("energy", 0.88, 0.45)):
         settings = {"source": "generated", "score": score}
-        found.append(fraction(f"ood.corruptions_5.{score}.auroc", auroc, **settings))
-        found.append(fraction(f"ood.corruptions_5.{score}.fpr95", rate, **settings))
+        numbers.append(fraction(f"ood.corruptions_5.{score}.auroc", auroc, **settings))
+        numbers.append(fraction(f"ood.corruptions_5.{score}.fpr95", rate, **settings))
     columns = {
         "set": ["fog", "jpeg_compression"],
         "max_softmax_auroc": [0.95, 0.87],
         "energy_auroc": [0.9, 0.86],
     } | columns
-    return extended(found, [Series("ood.corruptions_5", "AUROC against each corruption", columns)])
+    return extended(numbers, [Series("ood.corruptions_5", "AUROC against each corruption", columns)])
 
 
 def test_sets_have_one_row_per_score_and_attack():
@@ -81,12 +81,12 @@ def test_detection_has_rows_and_bars():
 
 @pytest.mark.parametrize("report", [report_of_sets(), report_of_detection()], ids=["sets", "detection"])
 def test_all_renderers_show_them_once(report):
-    own = [m for m in report.measurements if m.id.startswith(("conformal.", "ood."))]
+    numbers = [m for m in report.measurements if m.id.startswith(("conformal.", "ood."))]
     for page in (html.render(report), markdown.render(report), console_table(report)):
-        for one in own:
-            assert reading.number(one).partition(" ")[0] in page
+        for number in numbers:
+            assert reading.number(number).partition(" ")[0] in page
     _, _, rest = markdown.render(report).partition("## Further measurements")
-    assert not [one.id for one in own if reading.label(one) in rest.partition("\n## ")[0]]
+    assert not [number.id for number in numbers if reading.label(number) in rest.partition("\n## ")[0]]
 
 
 def test_names_gates_and_comparisons():

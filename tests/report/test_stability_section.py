@@ -46,7 +46,7 @@ def test_bars_are_as_long_as_flips_are_likely():
     _, body = written(Stability, report())
     patches = re.findall(r'<path d="M ([\d.]+) [\d.]+ L ([\d.]+) [^"]*"[^>]*style="[^"]*fill: var\(--series-2\)', body)
     patches += re.findall(r'<path d="M ([\d.]+) [\d.]+ L [\d.]+ [\d.]+ L ([\d.]+) [^"]*"[^>]*--series-2', body)
-    lengths = sorted({round(abs(float(right) - float(left)), 1) for left, right in patches} - {0.0}, reverse=True)
+    lengths = sorted({round(abs(float(end) - float(start)), 1) for start, end in patches} - {0.0}, reverse=True)
     assert len(lengths) == 3
     for length, value in zip(lengths, FLIPS.values(), strict=True):
         assert abs(length / lengths[0] - value / FLIPS["gaussian_noise"]) < 0.01

@@ -12,9 +12,9 @@ from tfrobust.structs import Finding, Measurement
 
 
 def test_names_the_strongest_attack_of_each_budget():
-    found = [*attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100, restarts=1)]
-    found += attack("pgd", 0.25, 0.9, norm="l2", epsilon=0.5, steps=20)
-    text = threat_statement(found)
+    attacks = [*attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100, restarts=1)]
+    attacks += attack("pgd", 0.25, 0.9, norm="l2", epsilon=0.5, steps=20)
+    text = threat_statement(attacks)
     assert "50.0 % of 360 test images" in text
     assert "under PGD-100 (100 steps, 1 restart), the strongest of 2 attacks within L∞ ε = 0.2." in text
     assert "25.0 % of 360 test images" in text and "PGD-20 (20 steps), the only attack within L2 ε = 0.5." in text
@@ -24,30 +24,30 @@ def test_names_the_strongest_attack_of_each_budget():
 
 def test_only_attacks_on_the_same_images_are_compared():
     clean, few = fraction("accuracy.clean", 0.9), attack("autoattack", 0.45, 0.9)
-    few = [dataclasses.replace(one, n=100) for one in few]
-    found = [clean, *attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100), *few]
-    assert "45.0 % of 100 test images" in threat_statement(found)
-    assert "under AutoAttack, the only attack on these images within L∞ ε = 0.2." in threat_statement(found)
-    assert "gives the lowest accuracy" not in Attacks(make_report(measurements=found)).sentence
-    found += [dataclasses.replace(one, n=100) for one in attack("square", 0.6, 0.9)]
-    assert "the strongest of 2 attacks on these images within" in threat_statement(found)
+    few = [dataclasses.replace(m, n=100) for m in few]
+    numbers = [clean, *attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100), *few]
+    assert "45.0 % of 100 test images" in threat_statement(numbers)
+    assert "under AutoAttack, the only attack on these images within L∞ ε = 0.2." in threat_statement(numbers)
+    assert "gives the lowest accuracy" not in Attacks(make_report(measurements=numbers)).sentence
+    numbers += [dataclasses.replace(m, n=100) for m in attack("square", 0.6, 0.9)]
+    assert "the strongest of 2 attacks on these images within" in threat_statement(numbers)
     lead = "Of 2 attacks on the same 100 images, AutoAttack gives the lowest accuracy."
-    assert Attacks(make_report(measurements=found)).sentence.startswith(lead)
+    assert Attacks(make_report(measurements=numbers)).sentence.startswith(lead)
 
 
 def test_an_ensemble_says_what_its_members_did():
     efforts = ["apgd_ce (50 steps, 1 restart)", "square (300 steps, 1 restart)"]
-    found = attack("ensemble", 0.5, 0.9, members=["apgd_ce", "square"], member_efforts=efforts)
+    attacks = attack("ensemble", 0.5, 0.9, members=["apgd_ce", "square"], member_efforts=efforts)
     members = "APGD-CE (50 steps, 1 restart), Square (300 steps, 1 restart)"
-    assert f"ensemble of {members}, the only attack within L∞ ε = 0.2." in threat_statement(found)
-    assert attack_rows(found)[0].effort == members
+    assert f"ensemble of {members}, the only attack within L∞ ε = 0.2." in threat_statement(attacks)
+    assert attack_rows(attacks)[0].effort == members
 
 
 STRONG = {"steps": 100, "targets": 9}
 
 
 @pytest.mark.parametrize(
-    ("found", "weak"),
+    ("attacks", "weak"),
     [
         (attack("multi_targeted_pgd", 0.6, 0.9, steps=1000, targets=9), True),
         (attack("apgd_ce", 0.6, 0.9, steps=100), True),
@@ -65,12 +65,12 @@ STRONG = {"steps": 100, "targets": 9}
         ([fraction("attack.ensemble_linf_0.2.apgd_t.accuracy", 0.6, attack="apgd_t", **STRONG)], False),
     ],
 )
-def test_a_report_says_when_no_strong_attack_was_run(found, weak):
+def test_a_report_says_when_no_strong_attack_was_run(attacks, weak):
     clean, pgd = fraction("accuracy.clean", 0.9), attack("pgd", 0.7, 0.9, steps=100)
     other = attack("pgd", 0.5, 0.9, norm="l2", epsilon=0.5)
-    assert weakly_attacked([*pgd, *found]) == ["L∞ ε = 0.2"] * weak
-    assert weakly_attacked([*pgd, *found, *other])[-1] == "L2 ε = 0.5"  # each budget on its own
-    text = Attacks(make_report(measurements=[clean, *pgd, *found])).sentence
+    assert weakly_attacked([*pgd, *attacks]) == ["L∞ ε = 0.2"] * weak
+    assert weakly_attacked([*pgd, *attacks, *other])[-1] == "L2 ε = 0.5"  # each budget on its own
+    text = Attacks(make_report(measurements=[clean, *pgd, *attacks])).sentence
     sentence = (
         "No attack as strong as APGD-T or AutoAttack was run within L∞ ε = 0.2; these usually leave less accuracy."
     )
@@ -92,8 +92,8 @@ def test_what_was_measured_without_an_attack_is_not_denied():
 
 
 def test_an_attack_cut_short_is_an_upper_bound():
-    found = [fraction("accuracy.clean", 0.98), *attack("apgd", 0.5, 0.9, bound="upper")]
-    assert "at most 50.0 %" in threat_statement(found) and "time budget ended early" in threat_statement(found)
+    numbers = [fraction("accuracy.clean", 0.98), *attack("apgd", 0.5, 0.9, bound="upper")]
+    assert "at most 50.0 %" in threat_statement(numbers) and "time budget ended early" in threat_statement(numbers)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_measured_shifts_are_not_all_there_are():
 
 @pytest.mark.parametrize(("member", "seen"), [("square", True), ("apgd_dlr", False)])
 def test_an_ensemble_is_a_black_box_where_one_of_its_members_is(member, seen):
-    found = [
+    numbers = [
         *attack("autoattack_rand", 0.4, 0.9),
         Measurement(f"attack.autoattack_rand_linf_0.2.{member}.accuracy", 0.4),
     ]
-    assert seen != any("Black-box" in sentence for sentence in not_measured(found))
+    assert seen != any("Black-box" in sentence for sentence in not_measured(numbers))
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,15 @@ def test_reads_attack_ids(identity, expected):
 def test_budgets_for_frames_are_budgets_of_their_own(variant, words):
     names = [f"attack.pgd_l2_0.5{variant}.accuracy", f"attack.ensemble_l2_0.5{variant}.apgd_t.accuracy"]
     plain, *rows = attack_rows(
-        [Measurement(one, 0.5, "fraction", 9) for one in ("attack.pgd_l2_0.5.accuracy", *names)], members=True
+        [Measurement(identity, 0.5, "fraction", 9) for identity in ("attack.pgd_l2_0.5.accuracy", *names)], members=True
     )
     assert plain.budget == "L2 ε = 0.5" and [row.budget for row in rows] == [words] * 2
     assert [row.name for row in rows] == ["PGD", "ensemble"] and rows[1].member == "apgd_t"
     measured = [plain.accuracy, rows[0].accuracy]
-    said = threat_statement(measured)
-    assert f"within {words}." in said and "within L2 ε = 0.5." in said
-    others = "L∞, L2 and L1" if "max" in variant else "L∞ and L1"
-    assert "measured in L∞ and L1" in said and f"measured in {others}" in threat_statement(measured[1:])
+    statement = threat_statement(measured)
+    assert f"within {words}." in statement and "within L2 ε = 0.5." in statement
+    norms = "L∞, L2 and L1" if "max" in variant else "L∞ and L1"
+    assert "measured in L∞ and L1" in statement and f"measured in {norms}" in threat_statement(measured[1:])
     assert reading.label(rows[0].accuracy) == f"PGD, {words}"
     assert reading.attack_caption(f"pgd_l2{variant}") == f"PGD, {words.replace(' ε = 0.5', '')}"
     assert reading.sort_key(names[0]) == reading.sort_key("attack.pgd_l2_0.5.accuracy") < reading.sort_key(names[1])

@@ -18,7 +18,9 @@ SENTENCES = (
 
 def series():
     rows = [
-        (number, label, *row) for number, (label, own) in enumerate(zip((1, 0), SENTENCES, strict=True)) for row in own
+        (number, label, *row)
+        for number, (label, sentence) in enumerate(zip((1, 0), SENTENCES, strict=True))
+        for row in sentence
     ]
     names = ("sentence", "label", "token", "sensitivity", "strength")
     return Series("sensitivity.tokens", "Tokens", dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))

@@ -116,7 +116,9 @@ def test_groups_are_compared_over_seeds():
 
 
 def test_every_view_opens_with_the_verdict():
-    comparison = compare.arrange([(f"{n}.json", one) for n, one in enumerate([run("a", 800, 600), run("b", 880, 500)])])
+    comparison = compare.arrange(
+        [(f"{n}.json", report) for n, report in enumerate([run("a", 800, 600), run("b", 880, 500)])]
+    )
     answer = verdict(comparison)[0]
     assert views.table(comparison).startswith("a/1 is more robust than b/1: under PGD-20, Linf eps = 0.2 it is correct")
     assert views.markdown(comparison).startswith(f"**{answer}**")
