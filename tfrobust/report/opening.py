@@ -140,14 +140,16 @@ def _attacked(row: AttackRow) -> str:
 
 
 def _without_attack(report: Report) -> str:
-    clean = _known(report, "accuracy.clean")
+    clean = _measurement_with_value(report, "accuracy.clean")
     errors = f"On unmodified images this model is wrong on {_wrong(clean)}. " if clean else ""
     return f"{errors}No attack was run, so nothing is known about its robustness to attackers."
 
 
 def _natural(report: Report, row: AttackRow | None) -> list[str]:
     """Return the sentences on errors without an attacker: on unmodified and on corrupted images."""
-    clean, corrupted = (_known(report, identity) for identity in ("accuracy.clean", "corruption.mean.accuracy"))
+    clean, corrupted = (
+        _measurement_with_value(report, identity) for identity in ("accuracy.clean", "corruption.mean.accuracy")
+    )
     sentences = [f"Without any attack it is wrong on {_wrong(clean)}."] if row and clean else []
     if corrupted:
         sentences.append(f"With noise, blur, weather and digital artifacts it is wrong on {_wrong(corrupted)}.")
@@ -166,7 +168,7 @@ def _compared(report: Report, row: AttackRow | None) -> list[str]:
     settings = other.settings
     name = reference_name(other)
     kind = "An undefended model" if settings.get("undefended") else "Another model"
-    clean = _known(report, "reference.accuracy.clean")
+    clean = _measurement_with_value(report, "reference.accuracy.clean")
     without = f", and on {of_hundred(1 - clean.value, '').strip()} without one" if clean else ""
     return [f"{kind} ({name}) is wrong on {of_hundred(1 - other.value)} under the same attack{without}."]
 
@@ -253,6 +255,6 @@ def _drawn(example: Example, factor: str, frames: int):
     return partial(strips, rows=rows, frames=frames) if frames else partial(titled_rows, rows=rows, small=True)
 
 
-def _known(report: Report, identity: str) -> Measurement | None:
+def _measurement_with_value(report: Report, identity: str) -> Measurement | None:
     measured = report.get(identity)
     return measured if measured is not None and measured.value is not None else None
