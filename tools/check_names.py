@@ -27,7 +27,6 @@ FOR_NOW: dict[str, float] = {
     "tests/serving": 3.6,
     "tfrobust/commands": 7.2,
     "tfrobust/runs": 4.4,
-    "tfrobust/serving": 4.3,
 }
 
 

@@ -156,7 +156,7 @@ def test_wrong_arguments_are_named(changes, message):
 
 def test_ports_are_the_servers_own_unless_given():
     places = {"host": 8501, "http://host": 8501, "https://host/prefix": 443, "http://[::1]:7": 7}
-    assert {url: Client(url, "m")._transport.place.port for url in places} == places
+    assert {url: Client(url, "m")._transport.address.port for url in places} == places
     assert Client("https://host/prefix/", "m")._transport.path == "/prefix/v1/models/m"
 
 

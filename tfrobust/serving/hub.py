@@ -82,8 +82,8 @@ def _choose(entries: Collection[str], path: str, model: str) -> tuple[str, list[
     if path in entries:
         return path, [path]
     if f"{prefix}saved_model.pb" not in entries:
-        found = [re.fullmatch(rf"{re.escape(prefix)}([0-9]{{1,18}})/saved_model\.pb", name) for name in entries]
-        versions = [match[1] for match in found if match]
+        matches = [re.fullmatch(rf"{re.escape(prefix)}([0-9]{{1,18}})/saved_model\.pb", name) for name in entries]
+        versions = [match[1] for match in matches if match]
         if not versions:
             raise InputError(f"{model[:200]} has neither saved_model.pb nor a numbered version with one.")
         prefix += f"{max(versions, key=int)}/"
@@ -111,8 +111,8 @@ def _one_line(hub, repo: str):
     try:
         yield
     except (*missing, hub_files.NotOnHubError) as error:
-        what = f"the Hugging Face Hub has no {repo}, or it is private (log in with `hf auth login`)"
-        raise InputError(f"{what}: {_first_line(error)}"[:300]) from error
+        fault = f"the Hugging Face Hub has no {repo}, or it is private (log in with `hf auth login`)"
+        raise InputError(f"{fault}: {_first_line(error)}"[:300]) from error
     except InputError as error:
         message = str(error)
         raise InputError(message if repo in message else f"{repo} on the Hugging Face Hub: {message}."[:300]) from error

@@ -27,8 +27,8 @@ def main(models: list[str] | None = None) -> int:
     """
     models = sys.argv[1:] if models is None else models
     if not models or any(name.startswith("-") for name in models):
-        what = "folders of SavedModels, or .tflite files"
-        print(f"usage: python -m tfrobust.serving.scan MODEL ...   ({what})", file=sys.stderr)
+        kinds = "folders of SavedModels, or .tflite files"
+        print(f"usage: python -m tfrobust.serving.scan MODEL ...   ({kinds})", file=sys.stderr)
         return _WRONG_INPUT
     code = _DONE
     for model in models:

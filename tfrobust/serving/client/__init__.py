@@ -58,22 +58,22 @@ class Client:
         timeout: float = 60.0,
         authority: str | None = None,
     ):
-        place = _split(url)
+        address = _split(url)
         if not model or (version is not None and label is not None):
             raise InputError("A client needs the name of a model, and at most one of version and label.")
         if not 0 < timeout <= _LONGEST_TIMEOUT:  # excludes NaN as well; system clocks overflow after 292 years
             raise InputError(f"timeout is {timeout}; it lies above 0 and at most at {_LONGEST_TIMEOUT} s.")
-        if authority is not None and place.scheme not in ("https", "grpcs"):
-            raise InputError(f"{place.scheme}:// takes no certificates; use https:// or grpcs://.")
+        if authority is not None and address.scheme not in ("https", "grpcs"):
+            raise InputError(f"{address.scheme}:// takes no certificates; use https:// or grpcs://.")
         if authority is not None and not os.path.isfile(authority):
             raise InputError(f"there is no file {authority}"[:300])
         choice = ("version", int(version)) if version is not None else ("label", label) if label else None
         try:
-            if place.scheme.startswith("http"):
+            if address.scheme.startswith("http"):
                 from tfrobust.serving.client.rest import Rest as Transport
             else:
                 from tfrobust.serving.client.rpc import Rpc as Transport
-            self._transport = Transport(place, model, choice, timeout, authority)
+            self._transport = Transport(address, model, choice, timeout, authority)
         except OSError as error:  # ssl.SSLError is an OSError
             raise InputError(f"{authority} holds no certificates: {plain(error)}") from None
         self.model = model
@@ -142,10 +142,10 @@ class Client:
             InputError: the model has no smoothed classifier, or the examples do not fit it.
             ServerUnavailable: there is no valid response.
         """
-        found = self._answers(SMOOTHED, images, batch_size)
-        if not {"class", "radius", "abstain", "seed"} <= found.keys():
-            raise ServerUnavailable(f"'{SMOOTHED}' of {self.model} returns {plain(sorted(found), 120)}.")
-        return found
+        answers = self._answers(SMOOTHED, images, batch_size)
+        if not {"class", "radius", "abstain", "seed"} <= answers.keys():
+            raise ServerUnavailable(f"'{SMOOTHED}' of {self.model} returns {plain(sorted(answers), 120)}.")
+        return answers
 
     def _answers(self, name: str, images, batch_size: int) -> dict[str, np.ndarray]:
         """Return the outputs of an endpoint for examples, in batches."""
@@ -160,7 +160,7 @@ class Client:
             for start in range(0, len(values), batch_size)
         ]
         try:
-            joined = {output: np.concatenate([each[output] for each in responses]) for output in responses[0]}
+            joined = {output: np.concatenate([response[output] for response in responses]) for output in responses[0]}
         except ValueError as error:
             raise ServerUnavailable(f"The responses of {self.model} do not fit together: {plain(error)}") from None
         if any(len(array) != len(values) for array in joined.values()):
@@ -195,8 +195,8 @@ class Client:
     def _signature(self, name: str) -> Signature:
         signatures = self.metadata()["signatures"]
         if name not in signatures:
-            known = plain(", ".join(signatures), 120)
-            raise InputError(f"{self.model} has no endpoint '{name}'; it has: {known}.")
+            endpoints = plain(", ".join(signatures), 120)
+            raise InputError(f"{self.model} has no endpoint '{name}'; it has: {endpoints}.")
         return signatures[name]
 
     def _inputs(self, name: str, signature: Signature):
@@ -210,36 +210,38 @@ def _split(url: str) -> urllib.parse.SplitResult:
     """Split a URL, with its port, or raise InputError that names the fault in one sentence."""
     shown = plain(url, 80)
     try:
-        place = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-        port = place.port or PORTS.get(place.scheme)
-        (place.hostname or "").encode("idna")
+        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or PORTS.get(parts.scheme)
+        (parts.hostname or "").encode("idna")
         if not url.isprintable() or " " in url:
             raise ValueError
     except ValueError:
         raise InputError(f"{shown} is no URL, such as http://127.0.0.1:8501 or grpc://127.0.0.1:8500.") from None
-    if port is None or not place.hostname or place.username is not None or place.query or place.fragment:
+    if port is None or not parts.hostname or parts.username is not None or parts.query or parts.fragment:
         raise InputError(f"{shown} is no URL of a server; one is http(s)://host:8501 or grpc(s)://host:8500.")
-    if place.scheme.startswith("grpc") and place.path.strip("/"):
+    if parts.scheme.startswith("grpc") and parts.path.strip("/"):
         raise InputError(f"{shown} has a path; gRPC has none, as in grpc://127.0.0.1:8500.")
-    host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
-    return place._replace(netloc=f"{host}:{port}")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return parts._replace(netloc=f"{host}:{port}")
 
 
 def _fitted(array: np.ndarray, name: str, specification: TensorSpecification) -> np.ndarray:
     """Convert the array to the model's input dtype and shape, or raise InputError that names the mismatch."""
-    wanted = f"the model takes {name} {specification}"
+    requirement = f"the model takes {name} {specification}"
     kinds = "fiub" if specification.dtype.startswith("float") else "iu" if "int" in specification.dtype else ""
-    if array.dtype.kind not in kinds or not specification.known:
-        raise InputError(f"The array holds {array.dtype}; {wanted}.")
+    if array.dtype.kind not in kinds or not specification.supported:
+        raise InputError(f"The array holds {array.dtype}; {requirement}.")
     shape = specification.shape
     if shape is not None and array.ndim == len(shape) - 1:
         array = array[None]
     fits = shape is None or len(shape) == array.ndim
-    if not fits or any(size not in (None, given) for size, given in zip(shape or (), array.shape, strict=False)):
-        raise InputError(f"The array is {list(array.shape)}; {wanted}.")
+    if not fits or any(size not in (None, length) for size, length in zip(shape or (), array.shape, strict=False)):
+        raise InputError(f"The array is {list(array.shape)}; {requirement}.")
     if name in ("images", "clips"):
         if array.dtype == np.uint8:
             return array.astype(specification.dtype) * _PIXEL_SCALE
         if array.size and not (array.min() >= 0 and array.max() <= 1):
-            raise InputError(f"The array reaches from {array.min():.4g} to {array.max():.4g}; {wanted}, in [0, 1].")
+            raise InputError(
+                f"The array reaches from {array.min():.4g} to {array.max():.4g}; {requirement}, in [0, 1]."
+            )
     return array.astype(specification.dtype)

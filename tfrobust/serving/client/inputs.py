@@ -30,15 +30,15 @@ def read(paths: Sequence[str]) -> tuple[list[str], list[bytes] | np.ndarray]:
     Raises:
         InputError: a file has none of these forms or is too large, or the files do not form one batch.
     """
-    found = [
+    contents = [
         (path, _array(path) if pathlib.Path(path).suffix in (".npy", ".npz") else _encoded(path)) for path in paths
     ]
-    if all(isinstance(content, bytes) for _, content in found):
-        return [path for path, _ in found], [content for _, content in found]
-    if any(isinstance(content, bytes) for _, content in found):
+    if all(isinstance(content, bytes) for _, content in contents):
+        return [path for path, _ in contents], [content for _, content in contents]
+    if any(isinstance(content, bytes) for _, content in contents):
         raise InputError("Image files and arrays go to two endpoints; send them in two calls.")
     names, arrays = [], []
-    for path, (array, is_clips) in found:
+    for path, (array, is_clips) in contents:
         batch = array if array.ndim in ((5,) if is_clips else (2, 4, 5)) else array[None]
         names += [f"{path}[{number}]" for number in range(len(batch))] if batch is array else [path]
         arrays.append(batch)
@@ -86,9 +86,9 @@ def _array(path: str) -> tuple[np.ndarray, bool]:
 
 
 def _checked(path: str) -> pathlib.Path:
-    place = pathlib.Path(path)
-    if not place.is_file():
+    file = pathlib.Path(path)
+    if not file.is_file():
         raise InputError(f"there is no file {path}"[:300])
-    if place.stat().st_size > LARGEST_FILE:
+    if file.stat().st_size > LARGEST_FILE:
         raise InputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB."[:300])
-    return place
+    return file

@@ -68,39 +68,39 @@ def smoothed(client: Client, names: Sequence[str], images) -> dict:
         InputError: the model has no smoothed classifier.
         ServerUnavailable: the answers are none of a smoothed classifier.
     """
-    found = client.smoothed(images)
-    known = {"class": "iu", "radius": "f", "abstain": "b", "seed": "iu"}
-    fits = all(found[name].dtype.kind in kinds for name, kinds in known.items())
-    shapes = {name: found[name].shape for name in known}
+    answers = client.smoothed(images)
+    dtype_kinds = {"class": "iu", "radius": "f", "abstain": "b", "seed": "iu"}
+    fits = all(answers[name].dtype.kind in kinds for name, kinds in dtype_kinds.items())
+    shapes = {name: answers[name].shape for name in dtype_kinds}
     count = len(names)
     expected = {"class": (count,), "radius": (count,), "abstain": (count,), "seed": (count, 2)}
-    if not fits or shapes != expected or not np.isfinite(found["radius"]).all():
+    if not fits or shapes != expected or not np.isfinite(answers["radius"]).all():
         raise ServerUnavailable(f"The answers of {client.model} are none of a smoothed classifier.")
     classes = _class_names(client, None)
     entries = []
     for row, name in enumerate(names):
-        number, abstains = int(found["class"][row]), bool(found["abstain"][row])
+        number, abstains = int(answers["class"][row]), bool(answers["abstain"][row])
         predicted = classes[number] if 0 <= number < len(classes) else str(number)
-        entry = {"predicted": None if abstains else predicted, "radius": float(found["radius"][row])}
-        entries.append({"input": name, **entry, "abstains": abstains, "seed": found["seed"][row].tolist()})
+        entry = {"predicted": None if abstains else predicted, "radius": float(answers["radius"][row])}
+        entries.append({"input": name, **entry, "abstains": abstains, "seed": answers["seed"][row].tolist()})
     return {"model": client.model, "smoothed": entries}
 
 
-def smoothed_rows(found: dict) -> list[list[str]]:
+def smoothed_rows(answers: dict) -> list[list[str]]:
     """Return table rows: the input, its class, the certified radius, rounded down, and the seed of the noise."""
     rows = [["input", "smoothed", "radius", "seed"]]
-    for entry in found["smoothed"]:
-        said = "abstains" if entry["abstains"] else plain(entry["predicted"], 24)
+    for entry in answers["smoothed"]:
+        predicted = "abstains" if entry["abstains"] else plain(entry["predicted"], 24)
         radius = "-" if entry["abstains"] else f"{math.floor(1000 * entry['radius']) / 1000:.3f}"
-        rows.append([plain(entry["input"], 120), said, radius, " ".join(map(str, entry["seed"]))])
+        rows.append([plain(entry["input"], 120), predicted, radius, " ".join(map(str, entry["seed"]))])
     return rows
 
 
-def prediction_rows(found: dict) -> list[list[str]]:
+def prediction_rows(answers: dict) -> list[list[str]]:
     """Return table rows: the input, its most probable class, and the probabilities of the first few classes."""
-    shown = min(SHOWN_CLASSES, max(len(entry["probabilities"] or ()) for entry in found["predictions"]))
+    shown = min(SHOWN_CLASSES, max(len(entry["probabilities"] or ()) for entry in answers["predictions"]))
     rows = [["input", "predicted", "probability", *["then", *[""] * (2 * shown - 3)][: 2 * (shown - 1)]]]
-    for entry in found["predictions"]:
+    for entry in answers["predictions"]:
         cells = ["-", "not finite", *([""] * 2 * max(0, shown - 1))]
         if entry["probabilities"] is not None:
             likely = sorted(entry["probabilities"].items(), key=lambda item: -item[1])[:shown]
@@ -128,19 +128,19 @@ def describe(client: Client) -> dict:
     return {"model": client.model, "version": metadata["version"], "versions": versions, "endpoints": endpoints}
 
 
-def metadata_rows(found: dict) -> list[list[str]]:
+def metadata_rows(description: dict) -> list[list[str]]:
     """Return table rows of the endpoints: one per input and output tensor."""
     rows = [["endpoint", "", "tensor", ""]]
-    for name, endpoint in found["endpoints"].items():
+    for name, endpoint in description["endpoints"].items():
         for way, tensors in (("takes", endpoint["inputs"]), ("gives", endpoint["outputs"])):
             rows += [[plain(name, 60), way, plain(key, 60), text] for key, text in tensors.items()]
     return rows
 
 
-def metadata_heading(found: dict) -> str:
+def metadata_heading(description: dict) -> str:
     """Return one line with the version that handles requests and all versions with their states."""
-    states = ", ".join(f"{entry['version']} {entry['state']}" for entry in found["versions"])
-    return plain(f"{found['model']}, version {found['version']} is served (versions: {states})")
+    states = ", ".join(f"{entry['version']} {entry['state']}" for entry in description["versions"])
+    return plain(f"{description['model']}, version {description['version']} is served (versions: {states})")
 
 
 def _class_names(client: Client, count: int | None) -> list[str]:
@@ -151,6 +151,6 @@ def _class_names(client: Client, count: int | None) -> list[str]:
             names = client.report()["data"]["class_names"] or []
         except (InputError, KeyError, TypeError):
             names = []  # exported without a report, or with a report of another program
-    known = [plain(name, 80) for name in names] if isinstance(names, list) else []
-    fits = count in (None, len(known)) and len(known) == len(set(known))
-    return known if fits else [str(number) for number in range(count or 0)]
+    printable = [plain(name, 80) for name in names] if isinstance(names, list) else []
+    fits = count in (None, len(printable)) and len(printable) == len(set(printable))
+    return printable if fits else [str(number) for number in range(count or 0)]

@@ -22,18 +22,18 @@ class Rest:
     """One model of a server, over HTTP; one connection per request, so that threads can share it.
 
     Args:
-        place: `http(s)://host:port[/prefix]`, as urllib splits it, with a port.
+        address: `http(s)://host:port[/prefix]`, as urllib splits it, with a port.
         model: its name.
         choice: ("version", 3), ("label", "stable"), or None for the server's newest.
         timeout: seconds for one response, from the name lookup to the last byte.
         authority: file of certificates, one of which must have signed an https server's; None for the system's.
     """
 
-    def __init__(self, place: urllib.parse.SplitResult, model: str, choice, timeout: float, authority: str | None):
-        self.place, self.model, self.timeout = place, model, timeout
+    def __init__(self, address: urllib.parse.SplitResult, model: str, choice, timeout: float, authority: str | None):
+        self.address, self.model, self.timeout = address, model, timeout
         which = "" if choice is None else f"/{choice[0]}s/{_quoted(choice[1])}"
-        self.path = f"{place.path.rstrip('/')}/v1/models/{_quoted(model)}{which}"
-        self.context = ssl.create_default_context(cafile=authority) if place.scheme == "https" else None
+        self.path = f"{address.path.rstrip('/')}/v1/models/{_quoted(model)}{which}"
+        self.context = ssl.create_default_context(cafile=authority) if address.scheme == "https" else None
 
     def status(self) -> list[dict]:
         """Return the versions on the server: {"version", "state", "status"} each."""
@@ -50,14 +50,14 @@ class Rest:
         """Run one signature: arrays, or lists of bytes, by name -> arrays by name (column format)."""
         values = {name: _jsonable(value) for name, value in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": values}).encode()
-        found = self._request("POST", f"{self.path}:predict", body).get("outputs")
-        if found is None:
+        tensors = self._request("POST", f"{self.path}:predict", body).get("outputs")
+        if tensors is None:
             raise self._foreign("its response has no outputs")
         if len(outputs) == 1:  # the server omits the name of a single output
-            found = {next(iter(outputs)): found}
-        if not isinstance(found, dict) or set(found) != set(outputs):
+            tensors = {next(iter(outputs)): tensors}
+        if not isinstance(tensors, dict) or set(tensors) != set(outputs):
             raise self._foreign(f"its response does not hold {sorted(outputs)}")
-        return {name: outputs[name].array(value) for name, value in found.items()}
+        return {name: outputs[name].array(value) for name, value in tensors.items()}
 
     def close(self) -> None:
         """Do nothing: no connection is kept open."""
@@ -81,7 +81,7 @@ class Rest:
         kind, more = (http.client.HTTPConnection, {})
         if self.context is not None:
             kind, more = http.client.HTTPSConnection, {"context": self.context}
-        connection = kind(self.place.hostname, self.place.port, timeout=self.timeout, **more)
+        connection = kind(self.address.hostname, self.address.port, timeout=self.timeout, **more)
         try:
             status, content = _within(self.timeout, lambda held: _exchanged(connection, held, method, path, body))
         except TimeoutError:
@@ -95,10 +95,10 @@ class Rest:
         return status, content.decode("utf-8", errors="replace")
 
     def _name(self) -> str:
-        return f"{self.place.scheme}://{self.place.netloc}"
+        return f"{self.address.scheme}://{self.address.netloc}"
 
-    def _foreign(self, what: str) -> InputError:
-        return InputError(f"{self._name()} is no TensorFlow Serving over REST: {what}; its usual port is 8501.")
+    def _foreign(self, problem: str) -> InputError:
+        return InputError(f"{self._name()} is no TensorFlow Serving over REST: {problem}; its usual port is 8501.")
 
 
 def _exchanged(connection, held: list, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
@@ -128,25 +128,25 @@ def _within(seconds: float, call: Callable[[list], tuple]) -> tuple:
     Raises:
         TimeoutError: the call took longer.
     """
-    held, found = [], {}
+    held, outcome = [], {}
 
     def work():
         try:
-            found["value"] = call(held)
+            outcome["value"] = call(held)
         except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
-            found["error"] = error
+            outcome["error"] = error
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     worker.join(min(seconds, threading.TIMEOUT_MAX))
     if worker.is_alive():
-        for one in held:
+        for connection in held:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         raise TimeoutError
-    if "error" in found:
-        raise found["error"]
-    return found["value"]
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"]
 
 
 def _quoted(text) -> str:

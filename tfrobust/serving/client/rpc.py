@@ -19,23 +19,23 @@ class Rpc:
     """One model of a server, over gRPC.
 
     Args:
-        place: `grpc(s)://host:port`, as urllib splits it, with a port.
+        address: `grpc(s)://host:port`, as urllib splits it, with a port.
         model: its name.
         choice: ("version", 3), ("label", "stable"), or None for the server's newest.
         timeout: seconds for one response.
         authority: file of certificates, one of which must have signed a grpcs server's; None for gRPC's own.
     """
 
-    def __init__(self, place: urllib.parse.SplitResult, model: str, choice, timeout: float, authority: str | None):
+    def __init__(self, address: urllib.parse.SplitResult, model: str, choice, timeout: float, authority: str | None):
         from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
-        self.place, self.model, self.choice, self.timeout = place, model, choice, timeout
-        host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
+        self.address, self.model, self.choice, self.timeout = address, model, choice, timeout
+        host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
         limits = [("grpc.max_receive_message_length", LARGEST_RESPONSE), ("grpc.max_send_message_length", -1)]
-        if place.scheme == "grpcs":
-            self.channel = grpc.secure_channel(f"{host}:{place.port}", _credentials(authority), options=limits)
+        if address.scheme == "grpcs":
+            self.channel = grpc.secure_channel(f"{host}:{address.port}", _credentials(authority), options=limits)
         else:
-            self.channel = grpc.insecure_channel(f"{host}:{place.port}", options=limits)
+            self.channel = grpc.insecure_channel(f"{host}:{address.port}", options=limits)
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
@@ -76,17 +76,17 @@ class Rpc:
         request.model_spec.signature_name = signature
         for name, value in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-        found = self._request(self.prediction.Predict, request).outputs
-        if set(found) != set(outputs):
-            raise ServerUnavailable(f"The response of {self._name()} lacks {sorted(set(outputs) - set(found))}.")
+        tensors = self._request(self.prediction.Predict, request).outputs
+        if set(tensors) != set(outputs):
+            raise ServerUnavailable(f"The response of {self._name()} lacks {sorted(set(outputs) - set(tensors))}.")
         # A TensorProto of a few bytes can stand for any number of equal values.
-        shapes = [value.tensor_shape.dim for value in found.values()]
+        shapes = [value.tensor_shape.dim for value in tensors.values()]
         if sum(math.prod(abs(axis.size) for axis in shape) for shape in shapes) > _MOST_VALUES:
             raise ServerUnavailable(
                 f"The tensors in the response of {self._name()} are too large: more than {_MOST_VALUES} values."
             )
         try:
-            return {name: tf.make_ndarray(value) for name, value in found.items()}
+            return {name: tf.make_ndarray(value) for name, value in tensors.items()}
         except (ValueError, TypeError, LookupError, RuntimeError) as error:
             raise ServerUnavailable(f"The response of {self._name()} has a damaged tensor: {plain(error)}") from None
 
@@ -113,7 +113,7 @@ class Rpc:
         raise ServerUnavailable(f"{self._name()} cannot be reached, or fails: {code}: {details}"[:290])
 
     def _name(self) -> str:
-        return f"{self.place.scheme}://{self.place.netloc}"
+        return f"{self.address.scheme}://{self.address.netloc}"
 
 
 def _credentials(authority: str | None) -> grpc.ChannelCredentials:

@@ -39,7 +39,7 @@ class TensorSpecification:
     shape: tuple[int | None, ...] | None
 
     @property
-    def known(self) -> bool:
+    def supported(self) -> bool:
         """True if this client supports the dtype."""
         return self.dtype in _DTYPES.values()
 
@@ -49,7 +49,7 @@ class TensorSpecification:
         Raises:
             ServerUnavailable: the values do not fit the dtype, so the server violates its own signature.
         """
-        if not self.known:
+        if not self.supported:
             raise ServerUnavailable(f"The server's response is a {self} tensor, which this client does not read.")
         try:
             if self.dtype == "string":
@@ -104,13 +104,15 @@ def read_version(entry) -> int | None:
 
 
 def _tensors(entries: dict) -> dict[str, TensorSpecification]:
-    found = {}
+    specifications = {}
     for name, entry in sorted(entries.items()):
         shape = entry.get("tensor_shape", {})
         sizes = [int(axis.get("size", 0)) for axis in shape.get("dim", [])]
-        known = None if shape.get("unknown_rank") else tuple(None if size < 0 else size for size in sizes)
-        found[name] = TensorSpecification(_DTYPES.get(entry.get("dtype")) or plain(entry.get("dtype"), 40), known)
-    return found
+        dimensions = None if shape.get("unknown_rank") else tuple(None if size < 0 else size for size in sizes)
+        specifications[name] = TensorSpecification(
+            _DTYPES.get(entry.get("dtype")) or plain(entry.get("dtype"), 40), dimensions
+        )
+    return specifications
 
 
 def plain(text, length: int = 200) -> str:

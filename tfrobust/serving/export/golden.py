@@ -59,11 +59,11 @@ def record(loaded, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict
     name = probe.inputs_of(image_shape)["serving_default"]
     inputs = golden_input(image_shape, vocabulary_size)
     outputs = loaded.signatures["serving_default"](**{name: tf.constant(inputs)})
-    found = {name: inputs} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
+    response = {name: inputs} | {name: outputs[name].numpy() for name in probe.PREDICTIONS}
     if probe.SMOOTHED in loaded.signatures:
         answers = probe.smoothed_answers(loaded, inputs, probe.golden_seeds(len(inputs)))
-        found |= {f"smoothed_{name}": array for name, array in answers.items()}
-    return found
+        response |= {f"smoothed_{name}": array for name, array in answers.items()}
+    return response
 
 
 def write(directory, golden: dict[str, np.ndarray]) -> None:

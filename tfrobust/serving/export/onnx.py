@@ -51,8 +51,8 @@ def convert(directory) -> bytes:
 def run(content: bytes, examples: np.ndarray, output: str) -> np.ndarray:
     """Return a named output of an ONNX file that `convert` returned, for a batch of examples."""
     session = _session(content)
-    (given,) = session.get_inputs()
-    return session.run([output], {given.name: examples})[0]
+    (graph_input,) = session.get_inputs()
+    return session.run([output], {graph_input.name: examples})[0]
 
 
 @functools.lru_cache(maxsize=1)

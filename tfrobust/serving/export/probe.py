@@ -46,8 +46,8 @@ class RefuseImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name.split(".")[0] not in REFUSED_PACKAGES:
             return None
         # TensorFlow looks up the location of its Keras without importing it, so the origin is a nonexistent path.
-        place = f"/nonexistent/{name}/__init__.py"
-        return importlib.machinery.ModuleSpec(name, self, origin=place, is_package=True)
+        origin = f"/nonexistent/{name}/__init__.py"
+        return importlib.machinery.ModuleSpec(name, self, origin=origin, is_package=True)
 
     def create_module(self, spec):
         """Raise ModuleNotFoundError."""
@@ -60,13 +60,13 @@ class RefuseImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def sums_of(directory) -> dict[str, str]:
     """Compute sha256 of every file below `directory` except SHA256SUMS: relative path -> hexadecimal digits."""
     directory = pathlib.Path(directory)
-    found = {}
+    sums = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_file() and name != SUMS_FILE:
             with open(path, "rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+                sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return sums
 
 
 def check_sums(directory) -> list[str]:
@@ -97,17 +97,17 @@ def request_name(golden: dict) -> str:
     return next(name for name in INPUTS.values() if name in golden)
 
 
-def differences(golden: dict, outputs: dict, what: str = "golden request") -> list[str]:
+def differences(golden: dict, outputs: dict, request: str = "golden request") -> list[str]:
     """Describe where outputs are not bit for bit those of the golden response, one sentence each."""
     problems = []
     for name in PREDICTIONS:
         expected, actual = golden[name], np.asarray(outputs[name])
         if expected.shape != actual.shape or expected.dtype != actual.dtype:
-            given, wanted = (f"{array.dtype} {list(array.shape)}" for array in (actual, expected))
-            problems.append(f"The {what} returns {name} of {given}, not {wanted}.")
+            actual_form, expected_form = (f"{array.dtype} {list(array.shape)}" for array in (actual, expected))
+            problems.append(f"The {request} returns {name} of {actual_form}, not {expected_form}.")
         elif expected.tobytes() != actual.tobytes():
             largest = np.max(np.abs(expected.astype(np.float64) - actual))
-            problems.append(f"The {what} returns other {name}: the largest difference is {largest:.3g}.")
+            problems.append(f"The {request} returns other {name}: the largest difference is {largest:.3g}.")
     return problems
 
 
@@ -127,17 +127,17 @@ def replay_records(directory, signatures) -> list[tuple[str, dict]]:
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
-    found = []
+    results = []
     for record in tf.data.TFRecordDataset(os.path.join(directory, WARMUP_FILE)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         request = log.predict_log.request
         name = request.model_spec.signature_name
         if log.WhichOneof("log_type") != "predict_log" or name not in signatures:
-            raise ValueError(f"Warm-up record {len(found)} calls '{name}', which is no signature here.")
+            raise ValueError(f"Warm-up record {len(results)} calls '{name}', which is no signature here.")
         inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
         outputs = signatures[name](**inputs)
-        found.append((name, {key: value.numpy() for key, value in outputs.items()}))
-    return found
+        results.append((name, {key: value.numpy() for key, value in outputs.items()}))
+    return results
 
 
 def inputs_of(image_shape) -> dict[str, str]:
@@ -167,23 +167,23 @@ def check_signatures(signatures, image_shape) -> list[str]:
             problems.append(f"'{name}' takes {inputs}; expected '{expected[name]}' {dtype.name} {list(shape)}.")
         outputs = {"robustness_report": {"report"}, SMOOTHED: set(ANSWERS)}.get(name, set(PREDICTIONS))
         if set(signatures[name].structured_outputs) != outputs:
-            given = sorted(signatures[name].structured_outputs)
-            problems.append(f"'{name}' returns {given}; expected {sorted(outputs)}.")
-        drawn, wanted = entropy_of(signatures[name]), int(name == SMOOTHED)
-        if drawn != wanted:
-            problems.append(f"'{name}' has {drawn} operations {_ENTROPY}; expected {wanted}.")
+            actual = sorted(signatures[name].structured_outputs)
+            problems.append(f"'{name}' returns {actual}; expected {sorted(outputs)}.")
+        drawn, expected_draws = entropy_of(signatures[name]), int(name == SMOOTHED)
+        if drawn != expected_draws:
+            problems.append(f"'{name}' has {drawn} operations {_ENTROPY}; expected {expected_draws}.")
     return problems
 
 
 def entropy_of(function) -> int:
     """Count the operations that draw from the server's entropy in a concrete function and all that it may call."""
     graph = function.graph.as_graph_def()
-    library = {each.signature.name: each.node_def for each in graph.library.function}
+    library = {definition.signature.name: definition.node_def for definition in graph.library.function}
     count, waiting, seen = 0, [graph.node], set()
     while waiting:
         for node in waiting.pop():
             count += node.op == _ENTROPY
-            named = {each.name for value in node.attr.values() for each in (value.func, *value.list.func)}
+            named = {call.name for value in node.attr.values() for call in (value.func, *value.list.func)}
             for name in ({node.op} | named) & library.keys() - seen:
                 seen.add(name)
                 waiting.append(library[name])
@@ -199,8 +199,8 @@ def smoothed_answers(loaded, images, seeds) -> dict[str, np.ndarray]:
     """Return the answers of the smoothed classifier to images [b, ...] for seeds int32 [b, 2], by name."""
     import tensorflow as tf
 
-    found = getattr(loaded, FROM_SEED)(tf.constant(images), tf.constant(seeds))
-    return {name: found[name].numpy() for name in ANSWERS}
+    answers = getattr(loaded, FROM_SEED)(tf.constant(images), tf.constant(seeds))
+    return {name: answers[name].numpy() for name in ANSWERS}
 
 
 def check_smoothed(loaded, golden) -> list[str]:
@@ -217,14 +217,14 @@ def check_smoothed(loaded, golden) -> list[str]:
         return [f"{GOLDEN_FILE} has no answers of '{SMOOTHED}'."]
     again = smoothed_answers(loaded, images, golden["smoothed_seed"])
     problems = [
-        f"'{SMOOTHED}' does not reproduce the recorded {each} of its seed."
-        for each in ANSWERS
-        if golden[f"smoothed_{each}"].tobytes() != again[each].tobytes()
+        f"'{SMOOTHED}' does not reproduce the recorded {answer} of its seed."
+        for answer in ANSWERS
+        if golden[f"smoothed_{answer}"].tobytes() != again[answer].tobytes()
     ]
     endpoint = loaded.signatures[SMOOTHED]
     first, second = ({k: v.numpy() for k, v in endpoint(**{name: tf.constant(images)}).items()} for _ in range(2))
     again = smoothed_answers(loaded, images, first["seed"])
-    if any(first[each].tobytes() != again[each].tobytes() for each in ANSWERS):
+    if any(first[answer].tobytes() != again[answer].tobytes() for answer in ANSWERS):
         problems.append(f"The answer of '{SMOOTHED}' is not that of the seed which it returns.")
     seeds = np.concatenate([first["seed"], second["seed"]])
     if len(np.unique(seeds, axis=0)) < len(seeds):
@@ -246,9 +246,9 @@ def check_outputs(directory, signatures, golden) -> dict[str, list[str]]:
             problems["warm-up"] += differences(golden, outputs, f"warm-up record of '{name}'")
     path = pathlib.Path(directory, REPORT_FILE)
     expected = path.read_bytes() if path.exists() else b""
-    given = signatures["robustness_report"](request=tf.constant(["", "anything"]))["report"].numpy().tolist()
+    texts = signatures["robustness_report"](request=tf.constant(["", "anything"]))["report"].numpy().tolist()
     problems["report"] = []
-    if given != [expected, expected]:
+    if texts != [expected, expected]:
         problems["report"] = [f"'robustness_report' does not return the text of {REPORT_FILE}."]
     return problems
 
@@ -268,8 +268,8 @@ def check(directory) -> dict[str, list[str]]:
         problems |= check_outputs(directory, loaded.signatures, golden)
         if SMOOTHED in loaded.signatures:
             problems["smoothed"] = check_smoothed(loaded, golden)
-    found = sorted({name.split(".")[0] for name in sys.modules} & set(REFUSED_PACKAGES))
-    problems["clean process"] = [f"{name} was imported by loading the SavedModel." for name in found]
+    packages = sorted({name.split(".")[0] for name in sys.modules} & set(REFUSED_PACKAGES))
+    problems["clean process"] = [f"{name} was imported by loading the SavedModel." for name in packages]
     return problems
 
 

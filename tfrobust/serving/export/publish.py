@@ -57,7 +57,7 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
     base.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(base, owner)
     held = _held_claims(base, owner)
-    published = [each for each in versions(base) if is_published(base, each, owner, run=run)]
+    published = [number for number in versions(base) if is_published(base, number, owner, run=run)]
     if published and version in (None, *published):
         taken, keep = version or published[-1], None
         # The process may have been killed right after the rename, before the sync.
@@ -253,12 +253,12 @@ def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) 
         if candidate in held and candidate not in versions(base):
             return candidate
     while True:
-        wanted = max([*versions(base), *withdrawn(base), *_claims(base), 0]) + 1 if version is None else version
-        if _create_claim(base, owner, wanted):
+        number = max([*versions(base), *withdrawn(base), *_claims(base), 0]) + 1 if version is None else version
+        if _create_claim(base, owner, number):
             # Checked only after the claim: before it, another owner could still have published the version.
-            if wanted not in versions(base):
-                return wanted
-            _release(base, wanted)
+            if number not in versions(base):
+                return number
+            _release(base, number)
         if version is not None:
             if version in versions(base):
                 raise VersionExists(f"Version {version} of {base} exists and holds another run; leave --version out.")

@@ -140,7 +140,7 @@ def replace_report(directory, report_json: str) -> None:
     program = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
     before = read_bounded(directory / probe.REPORT_FILE)
     functions = [function for graph in program.meta_graphs for function in graph.graph_def.library.function]
-    constants = [node.attr["value"].tensor for one in functions for node in one.node_def if node.op == "Const"]
+    constants = [node.attr["value"].tensor for owner in functions for node in owner.node_def if node.op == "Const"]
     reports = [constant.string_val for constant in constants if list(constant.string_val) == [before]]
     if not before or not reports:
         raise InputError(f"{directory} does not return the report of its {probe.REPORT_FILE}; export it again."[:300])
@@ -175,9 +175,9 @@ def _add_smoothed(archive, from_seed: Callable, image_shape: tuple[int, ...]) ->
     """Add the endpoint of the smoothed classifier, and the function of its seed, which is no endpoint."""
     images, seed = _input_specification(image_shape), tf.TensorSpec((None, 2), tf.int32, name="seed")
     archive.add_endpoint(SMOOTHED, with_entropy(from_seed), input_signature=[images])
-    given = tf.function(from_seed, input_signature=[images, seed], autograph=False)
+    seeded = tf.function(from_seed, input_signature=[images, seed], autograph=False)
     # An attribute of the loaded object; only `add_endpoint` makes signatures.
-    setattr(archive._tf_trackable, probe.FROM_SEED, given)
+    setattr(archive._tf_trackable, probe.FROM_SEED, seeded)
 
 
 def _input_specification(image_shape: tuple[int, ...]) -> tf.TensorSpec:

@@ -85,8 +85,8 @@ class ServedSmoothing(Configured):
         signature = {name: tf.TensorSpec([], kind) for name, kind in types.items()}
 
         def from_seed(images, seed):
-            found = tf.map_fn(answer, (images, seed), fn_output_signature=signature, parallel_iterations=1)
-            return {**found, "seed": seed}
+            answers = tf.map_fn(answer, (images, seed), fn_output_signature=signature, parallel_iterations=1)
+            return {**answers, "seed": seed}
 
         return from_seed
 
@@ -95,8 +95,8 @@ class ServedSmoothing(Configured):
         counts = np.arange(self.draws + 1)
         options = {"noise": make_noise(self.noise, self.sigma), "alpha": self.alpha, "values": values}
         one_class = np.ones([len(counts), 1], np.int64)
-        found = smoothing.certificates(one_class, counts[:, None], self.draws, **options)
-        return found.radii, found.classes == smoothing.ABSTAINED
+        certificates = smoothing.certificates(one_class, counts[:, None], self.draws, **options)
+        return certificates.radii, certificates.classes == smoothing.ABSTAINED
 
 
 def with_entropy(from_seed: Callable) -> Callable:

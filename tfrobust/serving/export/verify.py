@@ -37,7 +37,7 @@ class VerifyResult:
     @property
     def problems(self) -> tuple[str, ...]:
         """All problems, in the order of the checks."""
-        return tuple(problem for found in self.checks.values() for problem in found)
+        return tuple(problem for messages in self.checks.values() for problem in messages)
 
 
 def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
@@ -63,7 +63,7 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
         raise FileNotFoundError(f"{directory} holds no SavedModel (saved_model.pb is missing).")
     findings = saved_models.scan(directory)
     if findings:
-        return VerifyResult(str(directory), {"scan": tuple(f"{found.evidence}." for found in findings)})
+        return VerifyResult(str(directory), {"scan": tuple(f"{finding.evidence}." for finding in findings)})
     try:
         rehearsal.rehearse(directory)
     except InputError as error:
@@ -88,7 +88,7 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             return _failed(directory, f"The clean process ended with code {done.returncode}: {last}"[:300])
         problems = json.loads(pathlib.Path(result_file).read_text(encoding="utf-8"))
-    return VerifyResult(str(directory), {check: tuple(found) for check, found in problems.items()})
+    return VerifyResult(str(directory), {check: tuple(messages) for check, messages in problems.items()})
 
 
 def _failed(directory: pathlib.Path, problem: str) -> VerifyResult:

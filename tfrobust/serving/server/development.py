@@ -64,9 +64,9 @@ class _Version:
 
         if name not in self.signatures:
             raise Failure("FAILED_PRECONDITION", f'Serving signature key "{name}" not found.')
-        wanted = set(self.signature_defs[name].inputs)
-        if set(inputs) != wanted:
-            extra, missing = (",".join(sorted(names)) for names in (set(inputs) - wanted, wanted - set(inputs)))
+        required = set(self.signature_defs[name].inputs)
+        if set(inputs) != required:
+            extra, missing = (",".join(sorted(names)) for names in (set(inputs) - required, required - set(inputs)))
             message = f"Sent extra: {{{extra}}}. Missing but required: {{{missing}}}."
             raise Failure("INVALID_ARGUMENT", f"input size does not match signature. {message}")
         try:
@@ -117,15 +117,15 @@ class Models:
             for name, folder in self.folders.items():
                 there = publish.versions(folder)
                 labeled = set(self.labels.get(name, {}).values())
-                wanted = labeled & set(there) if labeled else set(there[-1:])
+                requested = labeled & set(there) if labeled else set(there[-1:])
                 served, failed = self._served[name], self._failed[name]
-                loaded = {version: served[version] for version in wanted & served.keys()}
-                for version in sorted(wanted - served.keys() - failed.keys()):
+                loaded = {version: served[version] for version in requested & served.keys()}
+                for version in sorted(requested - served.keys() - failed.keys()):
                     try:
                         loaded[version] = _Version(folder / str(version))
                     except Exception as error:  # a broken version must not stop the previous one
                         failed[version] = f"{type(error).__name__}: {error}"[:300]
-                if loaded or not wanted:
+                if loaded or not requested:
                     self._served[name] = loaded
 
     def find(self, specification) -> tuple[int, _Version]:
@@ -139,22 +139,22 @@ class Models:
         else:
             version = specification.version.value if choice == "version" else max(served, default=None)
         if version not in served:
-            wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise Failure("NOT_FOUND", f"Servable not found for request: {wanted}")
+            request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise Failure("NOT_FOUND", f"Servable not found for request: {request}")
         return version, served[version]
 
     def states(self, specification) -> dict[int, str]:
         """Return version -> why it could not be loaded, or "" for a version that is served."""
         name = specification.name
-        found = {**self._failed.get(name, {}), **{version: "" for version in self._served.get(name, {})}}
+        reasons = {**self._failed.get(name, {}), **{version: "" for version in self._served.get(name, {})}}
         if specification.WhichOneof("version_choice") == "version":
-            found = {version: why for version, why in found.items() if version == specification.version.value}
-            if not found:
-                wanted = specification.version.value
-                raise Failure("NOT_FOUND", f"Could not find version {wanted} of model {name}")
-        if not found:
+            reasons = {version: why for version, why in reasons.items() if version == specification.version.value}
+            if not reasons:
+                number = specification.version.value
+                raise Failure("NOT_FOUND", f"Could not find version {number} of model {name}")
+        if not reasons:
             raise Failure("NOT_FOUND", f"Could not find any versions of model {name}")
-        return found
+        return reasons
 
 
 class Handlers:
@@ -359,19 +359,19 @@ def rest_application(handlers: Handlers) -> Callable:
             # PATH_INFO is already decoded, so that a slash within a name (`a%2Fb`) would look like a separator.
             path = environ.get("REQUEST_URI") or urllib.parse.quote(environ["PATH_INFO"], safe="/:%")
             if environ["REQUEST_METHOD"] == "GET":
-                found = _read(handlers, path)
+                answer = _read(handlers, path)
             elif environ["REQUEST_METHOD"] == "POST":
-                found = _predict(handlers, path, _body(environ))
+                answer = _predict(handlers, path, _body(environ))
             else:
                 raise Failure("UNIMPLEMENTED", f"The {NAME} has no {environ['REQUEST_METHOD']}"[:300])
             status = 200
         except Failure as failure:
-            status, found = _STATUS.get(failure.code, 500), {"error": failure.message}
+            status, answer = _STATUS.get(failure.code, 500), {"error": failure.message}
         except UnicodeEncodeError:  # JSON can write halves of a surrogate pair, which no name holds
-            status, found = 400, {"error": "a name in the request is no UTF-8"}
+            status, answer = 400, {"error": "a name in the request is no UTF-8"}
         except Exception as error:
-            status, found = 500, {"error": f"{type(error).__name__}: {error}"[:500]}
-        content = json.dumps(found).encode()
+            status, answer = 500, {"error": f"{type(error).__name__}: {error}"[:500]}
+        content = json.dumps(answer).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
         start_response(f"{status} {http.HTTPStatus(status).phrase}", headers)
         return [content]

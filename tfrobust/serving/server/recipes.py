@@ -123,19 +123,19 @@ def server_flags(
     config: str, *, grpc_port: int = GRPC_PORT, rest_port: int = REST_PORT, tls: bool = False
 ) -> list[str]:
     """Return the flags of tensorflow_model_server for the files above, in folder `config` as the server sees it."""
-    place = pathlib.PurePosixPath(config)
+    folder = pathlib.PurePosixPath(config)
     return [
         f"--port={grpc_port}",
         f"--rest_api_port={rest_port}",
-        f"--model_config_file={place / MODELS_FILE}",
+        f"--model_config_file={folder / MODELS_FILE}",
         "--model_config_file_poll_wait_seconds=10",  # so that moving a label needs no restart
         "--allow_version_labels_for_unavailable_models=true",  # else a label is refused until its version is loaded
         "--file_system_poll_wait_seconds=5",
         "--enable_batching=true",
-        f"--batching_parameters_file={place / BATCHING_FILE}",
-        f"--monitoring_config_file={place / MONITORING_FILE}",
+        f"--batching_parameters_file={folder / BATCHING_FILE}",
+        f"--monitoring_config_file={folder / MONITORING_FILE}",
         "--rest_api_timeout_in_ms=30000",
-        *([f"--ssl_config_file={place / SSL_FILE}"] if tls else []),
+        *([f"--ssl_config_file={folder / SSL_FILE}"] if tls else []),
     ]
 
 
@@ -178,6 +178,6 @@ def container_models(names: Sequence[str]) -> dict[str, str]:
     return {name: f"/models/{name}" for name in names}
 
 
-def _check(pattern: re.Pattern, text: str, what: str) -> None:
+def _check(pattern: re.Pattern, text: str, kind: str) -> None:
     if not pattern.fullmatch(text):
-        raise InputError(f"{text!r:.80} is no {what}: letters, digits and _ (in names also . and -) are taken.")
+        raise InputError(f"{text!r:.80} is no {kind}: letters, digits and _ (in names also . and -) are taken.")
