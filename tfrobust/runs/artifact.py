@@ -139,7 +139,7 @@ class Artifact:
         with publish.holding(base, number, owner):
             outcome, seconds = self._evaluate(staged)
             report = assembly.make_report(
-                **found(outcome),
+                **assembly_arguments(outcome),
                 model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
                 data=data_facts(self.dataset, self.source),
                 run_sha256=run,
@@ -270,15 +270,15 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
         attack = {"norm": facts["norm"], "epsilon": facts["epsilon"], "steps": facts["attack_steps"]}
         attack |= {name: facts[name] for name in ("bounds", "per_frame", "max_frames") if name in facts}
     selected_on = facts.get("selection", {}).get("on", "")
-    found = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    entries = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
     if len(dataset.train):
-        found["train_counts"] = np.bincount(dataset.train.labels, minlength=dataset.class_count)
+        entries["train_counts"] = np.bincount(dataset.train.labels, minlength=dataset.class_count)
     if len(dataset.validation) and any(evaluator.uses_validation for evaluator in evaluators):
-        found["validation_images"], found["validation_labels"] = dataset.validation.arrays()
+        entries["validation_images"], entries["validation_labels"] = dataset.validation.arrays()
     first = (first or _pretraining_examples(facts)) if needed else None
     if first is not None and first.fingerprint != dataset.train.fingerprint:
-        found["pretraining_examples"] = first
-    return found
+        entries["pretraining_examples"] = first
+    return entries
 
 
 def _pretraining_examples(facts: dict) -> Examples | None:
@@ -311,7 +311,7 @@ def data_facts(dataset: Dataset, source: Source) -> dict:
     }
 
 
-def found(outcome: Outcome) -> dict:
+def assembly_arguments(outcome: Outcome) -> dict:
     """Return an evaluation's outcome as arguments of `report.assembly.make_report`."""
     return {
         "measurements": outcome.measurements,
@@ -327,11 +327,11 @@ def known_training(model: str, report: Report | None) -> dict:
     Raises:
         InputError (a ValueError): an entry that an evaluation uses has another type or range.
     """
-    known = report.training if report else {}
-    problem = first_problem(known, _USED_OF_TRAINING, "training")
+    facts = report.training if report else {}
+    problem = first_problem(facts, _USED_OF_TRAINING, "training")
     if problem:
         raise InputError(f"the report of {model[-60:]} is not valid: {problem}"[:300])
-    return known
+    return facts
 
 
 def named_source(model: str, report: Report | None) -> Source:
@@ -358,9 +358,9 @@ def named_by(report: Report | None, model: str) -> Iterator[None]:
     except DataNotFoundError as error:
         if report is None:
             raise
-        place = report.data.get("folder")
-        place = f", seen from {place[-70:]}" if isinstance(place, str) and place.isprintable() else ""
-        fault = f"{str(error)[:110]} The report of {model[-50:]} names it{place}"
+        origin = report.data.get("folder")
+        origin = f", seen from {origin[-70:]}" if isinstance(origin, str) and origin.isprintable() else ""
+        fault = f"{str(error)[:110]} The report of {model[-50:]} names it{origin}"
         raise InputError(f"{fault}: run there, or name the data by --data."[:300]) from error
 
 
@@ -382,15 +382,17 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
     Raises:
         InputError (a ValueError): names the first difference.
     """
-    place = pathlib.Path(model)
-    known = export.read_vocabulary(files.model_directory(place)) if place.is_dir() else ()
-    if not known or not dataset.is_text or known == dataset.vocabulary:
+    path = pathlib.Path(model)
+    vocabulary = export.read_vocabulary(files.model_directory(path)) if path.is_dir() else ()
+    if not vocabulary or not dataset.is_text or vocabulary == dataset.vocabulary:
         return
-    if len(known) != len(dataset.vocabulary):
-        fault = f"there are {len(dataset.vocabulary)} words, not {len(known)}"
+    if len(vocabulary) != len(dataset.vocabulary):
+        fault = f"there are {len(dataset.vocabulary)} words, not {len(vocabulary)}"
     else:
-        identity = next(i for i, pair in enumerate(zip(known, dataset.vocabulary, strict=True)) if len(set(pair)) > 1)
-        fault = f"the id {identity} is {dataset.vocabulary[identity]!r} there and {known[identity]!r} here"
+        identity = next(
+            i for i, pair in enumerate(zip(vocabulary, dataset.vocabulary, strict=True)) if len(set(pair)) > 1
+        )
+        fault = f"the id {identity} is {dataset.vocabulary[identity]!r} there and {vocabulary[identity]!r} here"
     raise InputError(
         f"{dataset.name} has another vocabulary than {model}: {fault}. Give the tokenizer the export's own "
         "assets.extra/vocabulary.txt."[:300]
@@ -403,14 +405,14 @@ def check_classes(report: Report | None, dataset: Dataset) -> None:
     Raises:
         InputError (a ValueError): names the first such class.
     """
-    known = tuple(report.data.get("class_names") or ()) if report else ()
+    class_names = tuple(report.data.get("class_names") or ()) if report else ()
     if dataset.class_names == tuple(map(str, range(dataset.class_count))):  # ids without names
         return
-    for identity, (here, there) in enumerate(zip(dataset.class_names, known, strict=False)):
-        if here != there and here in known:
+    for identity, (here, there) in enumerate(zip(dataset.class_names, class_names, strict=False)):
+        if here != there and here in class_names:
             raise InputError(
                 f"{dataset.name}: class {identity} is {here!r} here and {there!r} in the model, so that the labels "
-                f"would mean other classes. Give examples of each of its classes: {', '.join(known)}."[:300]
+                f"would mean other classes. Give examples of each of its classes: {', '.join(class_names)}."[:300]
             )
 
 

@@ -83,14 +83,15 @@ class Attachment:
         """
         if earlier is None or earlier.model["weights_sha256"] != setting.predictor.weights_sha256:
             raise InputError(f"the report of {self.base} is missing or about other weights; export the model again.")
-        known = earlier.data.get("test_fingerprint")
-        if (known or earlier.data["fingerprint"]) != (dataset.test.fingerprint if known else dataset.fingerprint):
+        fingerprint = earlier.data.get("test_fingerprint")
+        current = dataset.test.fingerprint if fingerprint else dataset.fingerprint
+        if current != (fingerprint or earlier.data["fingerprint"]):
             raise InputError(
                 f"the report of {self.base} is about other test examples than these of {dataset.name}: leave --data "
                 "or --attach out."[:300]
             )
         for evaluator in evaluators:
-            before = _known(earlier, evaluator)
+            before = _earlier_settings(earlier, evaluator)
             for name, value in _asked(evaluator, setting).items() if before else ():
                 there, here = before.get(name), plain(value)
                 if there != here:
@@ -146,17 +147,17 @@ class Attachment:
         print(f"SavedModel  {self.base / str(number)}  ({note})")
 
 
-def _known(report: Report, evaluator: Evaluator) -> dict:
+def _earlier_settings(report: Report, evaluator: Evaluator) -> dict:
     """Return the settings of an attack's accuracy or curve in a report, {} if it has none."""
-    if isinstance(evaluator, AttackAccuracy) and (found := report.get(evaluator.ids()[0])):
-        return {"bound": "none", **found.settings, "images": found.n}
-    if isinstance(evaluator, AccuracyCurve) and (found := report.get_series(evaluator.ids()[0])):
-        return {**found.settings, "images": found.columns["n"][0], "epsilons": found.columns["epsilon"]}
+    if isinstance(evaluator, AttackAccuracy) and (measurement := report.get(evaluator.ids()[0])):
+        return {"bound": "none", **measurement.settings, "images": measurement.n}
+    if isinstance(evaluator, AccuracyCurve) and (series := report.get_series(evaluator.ids()[0])):
+        return {**series.settings, "images": series.columns["n"][0], "epsilons": series.columns["epsilon"]}
     return {}
 
 
 def _asked(evaluator: AttackAccuracy | AccuracyCurve, setting: Setting) -> dict:
-    """Return the settings of an attack's accuracy or curve as `_known` returns those of a report."""
+    """Return the settings of an attack's accuracy or curve as `_earlier_settings` returns those of a report."""
     asked = attack_settings(evaluator.attack, setting)
     if isinstance(evaluator, AttackAccuracy):
         ((_, positions),) = evaluator.attacks(setting)
@@ -172,6 +173,6 @@ def _jointly_checked(earlier: Report, later: Report) -> tuple[Report, Report]:
     joint = check_certificates(Outcome([*earlier.measurements, *later.measurements], [*earlier.series, *later.series]))
     if joint is None:
         return earlier, later
-    doctor = tuple(joint if one.check == joint.check else one for one in earlier.doctor)
-    others = [one for one in later.doctor if one.check != joint.check]
-    return dataclasses.replace(earlier, doctor=doctor), dataclasses.replace(later, doctor=(*others, joint))
+    doctor = tuple(joint if finding.check == joint.check else finding for finding in earlier.doctor)
+    findings = [finding for finding in later.doctor if finding.check != joint.check]
+    return dataclasses.replace(earlier, doctor=doctor), dataclasses.replace(later, doctor=(*findings, joint))

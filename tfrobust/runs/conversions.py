@@ -56,8 +56,8 @@ class Original:
         Raises:
             InputError: it is no SavedModel with a report.
         """
-        place = pathlib.Path(model)
-        directory = files.saved_model_directory(place) if place.is_dir() else place
+        path = pathlib.Path(model)
+        directory = files.saved_model_directory(path) if path.is_dir() else path
         report = artifacts.earlier_report(directory)
         if report is None or not directory.name.isdecimal():
             raise InputError(f"{model[-100:]} is no export of tfrobust with a report: name exported/NAME.")
@@ -90,7 +90,7 @@ class Original:
     @functools.cached_property
     def compared(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Test examples, their labels, and the SavedModel's logits."""
-        examples, labels = (each[:_COMPARED] for each in self.dataset.test.arrays())
+        examples, labels = (array[:_COMPARED] for array in self.dataset.test.arrays())
         return examples, labels, predictors.in_batches(self.predictor.compiled_logits, examples, 128)
 
 
@@ -168,17 +168,17 @@ def _parity(original: Original, kind: str, logits: np.ndarray) -> tuple[Measurem
     Raises:
         InputError: it predicts other classes for too many examples.
     """
-    _, labels, known = original.compared
-    same = np.argmax(logits, axis=-1) == np.argmax(known, axis=-1)
-    agreement, least = float(np.mean(same)), _LEAST_AGREEMENT[kind]
+    _, labels, expected = original.compared
+    agrees = np.argmax(logits, axis=-1) == np.argmax(expected, axis=-1)
+    agreement, least = float(np.mean(agrees)), _LEAST_AGREEMENT[kind]
     if not np.all(np.isfinite(logits)) or agreement < least:
         raise InputError(
             f"{original.name} is not published as {kind}: the file predicts the class of the SavedModel for "
-            f"{agreement:.1%} of {len(same)} test examples, and at least {least:.0%} is required. Its training images "
-            "may have another scale."[:300]
+            f"{agreement:.1%} of {len(agrees)} test examples, and at least {least:.0%} is required. Its training "
+            "images may have another scale."[:300]
         )
-    gaps, settings = np.abs(logits - known), {"reference": f"{original.name}/{original.directory.name}"}
-    accuracies = [float(np.mean(np.argmax(each, axis=-1) == labels)) for each in (known, logits)]
+    gaps, settings = np.abs(logits - expected), {"reference": f"{original.name}/{original.directory.name}"}
+    accuracies = [float(np.mean(np.argmax(outputs, axis=-1) == labels)) for outputs in (expected, logits)]
     values = {
         "agreement": (agreement, "fraction"),
         "accuracy_change": (accuracies[1] - accuracies[0], "fraction"),
@@ -186,7 +186,7 @@ def _parity(original: Original, kind: str, logits: np.ndarray) -> tuple[Measurem
         "mean_gap": (float(gaps.mean()), "logits"),
     }
     return tuple(
-        Measurement(f"parity.{name}", value, unit, n=len(same), settings=settings)
+        Measurement(f"parity.{name}", value, unit, n=len(agrees), settings=settings)
         for name, (value, unit) in values.items()
     )
 
@@ -200,13 +200,15 @@ def _publish(original: Original, name: str, file: str, content: bytes, report: R
     origin = {"file": file, "report": report.run_sha256, "original": original.report.model["weights_sha256"]}
     run, owner = fingerprint.json_sha256(origin), workdirs.make_owner(original.folder)
     number = publish.claim(base, owner, run=run)
-    known = publish.is_published(base, number, owner, run=run)
-    if not known:
+    is_published = publish.is_published(base, number, owner, run=run)
+    if not is_published:
         with publish.holding(base, number, owner):
             model = report.model | {"name": name, "version": number, "weights_sha256": sha256, "bytes": len(content)}
             model |= facts | {"converted_from": f"{original.name}/{original.directory.name}"}
-            kept = tuple(each for each in report.measurements if not each.id.startswith("parity."))
-            report = dataclasses.replace(report, model=model, measurements=kept + parity, run_sha256=run)
+            remaining = tuple(
+                measurement for measurement in report.measurements if not measurement.id.startswith("parity.")
+            )
+            report = dataclasses.replace(report, model=model, measurements=remaining + parity, run_sha256=run)
             report.validate()
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
@@ -216,7 +218,7 @@ def _publish(original: Original, name: str, file: str, content: bytes, report: R
             publish.publish(staged, base, number, owner, run=run)
         shutil.rmtree(staged)
     agreement = parity[0]
-    same = f"same class as the SavedModel for {agreement.value:.1%} of {agreement.n} test examples"
-    note = "  (published by this run before)" if known else ""
-    print(f"{facts['format']:<11} {base / str(number) / file}{note}: {len(content):,} bytes, {same}")
+    parity_text = f"same class as the SavedModel for {agreement.value:.1%} of {agreement.n} test examples"
+    note = "  (published by this run before)" if is_published else ""
+    print(f"{facts['format']:<11} {base / str(number) / file}{note}: {len(content):,} bytes, {parity_text}")
     print(f"report      {base / str(number) / assets.HTML_FILE}")

@@ -113,8 +113,8 @@ def show(
             print("time        unknown: steps are not measured on several replicas")
             continue
         seconds, rests_on = seconds_per_step(stage, strategy, jit_compile)
-        whole = duration(seconds * stage.epochs * stage.steps_per_epoch)
-        print(f"time        about {whole} ({duration(seconds)} per step: {rests_on})")
+        total = duration(seconds * stage.epochs * stage.steps_per_epoch)
+        print(f"time        about {total} ({duration(seconds)} per step: {rests_on})")
         per_pass = seconds / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
         training += seconds * stage.epochs * stage.steps_per_epoch
     show_evaluation(evaluation, per_pass, budget, "training's pace", training, stages[-1].epochs)
@@ -132,16 +132,16 @@ def attack_passes(evaluation: EvaluationPlan) -> Passes:
     least = min(count, evaluation.limit or count)
     setting = SimpleNamespace(images=range(count), subset=lambda limit: np.arange(min(limit or least, least)))
     both = forward = attacks = examples = 0
-    uncounted, costs, each = [], collections.Counter(), []
+    uncounted, costs, by_evaluator = [], collections.Counter(), []
     for evaluator in evaluation.evaluators:
         try:
-            found = evaluator.attacks(setting)
+            searches = evaluator.attacks(setting)
         except AttributeError:  # its attacks depend on the model
-            found = ()
-        if not found:
+            searches = ()
+        if not searches:
             uncounted.append(type(evaluator).__name__)
         before, names = costs.total(), []
-        for attack, positions in found:
+        for attack, positions in searches:
             attacks, examples = attacks + 1, max(examples, len(positions))
             names.append(attack_name(attack.name))
             for member in attack.members or (attack,):
@@ -149,9 +149,9 @@ def attack_passes(evaluation: EvaluationPlan) -> Passes:
                 both += passes if member.needs_gradient else 0
                 forward += 0 if member.needs_gradient else passes
                 costs[attack_name(member.name)] += passes * (1 + BACKWARD * member.needs_gradient)
-        each.append((costs.total() - before, " and ".join(dict.fromkeys(names))))
+        by_evaluator.append((costs.total() - before, " and ".join(dict.fromkeys(names))))
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
-    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares, tuple(each), examples)
+    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares, tuple(by_evaluator), examples)
 
 
 def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:
@@ -239,8 +239,8 @@ def show_evaluation(
         print(f"            not counted: {', '.join(passes.uncounted)}")
     if not (per_pass and passes.attacks):
         return
-    whole = duration(per_pass * passes.forward_equivalents)
-    print(f"time        at most about {whole} for these attacks, at {pace}")
+    total = duration(per_pass * passes.forward_equivalents)
+    print(f"time        at most about {total} for these attacks, at {pace}")
     if budget:
         seconds, names = zip(*((per_pass * cost, name) for cost, name in passes.by_evaluator), strict=True)
         for line in budgets.lines(budgets.Costs(training, epochs, seconds, names, passes.examples), budget):

@@ -183,18 +183,19 @@ def train(
         with agreement.after_chief():
             opened = workdirs.locked_workdir(workdir, training, must_exist=training_must_be_done, alone=worker.chief)
             folder = until_the_end.enter_context(opened)
-        own = cluster.own_folder(folder, worker)
-        files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())
+        worker_folder = cluster.own_folder(folder, worker)
+        files.write_atomically(worker_folder / workdirs.CONFIGURATION_FILE, configuration())
         driven = {"checkpoint_seconds": checkpoint_seconds, "jit_compile": strategies.use_xla(jit_compile, scope)}
         driven |= {"finished_only": training_must_be_done, "verbose": verbose * worker.chief}
         _describe([*filter(None, [first, stage])], folder, driven["verbose"])
         with cluster.watched(worker):
             before, seconds = None, 0.0
             if first:
-                origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, own, **driven)
-            watchers = selection.watch(own, dataset.validation.arrays(), validation, callbacks, batch_size)
-            files.write_atomically(own / workdirs.CONFIGURATION_FILE, configuration())  # with those of watchers
-            driven |= {"profile_steps": profile, "profile_directory": str(own / "logs")}
+                origin["pretraining"], before, seconds = pretraining.run(first, scope, folder, worker_folder, **driven)
+            watchers = selection.watch(worker_folder, dataset.validation.arrays(), validation, callbacks, batch_size)
+            # Again, now with the parameters of the watchers.
+            files.write_atomically(worker_folder / workdirs.CONFIGURATION_FILE, configuration())
+            driven |= {"profile_steps": profile, "profile_directory": str(worker_folder / "logs")}
             steps_after = estimate.attack_steps(evaluation, stage)
             loop = stage.loop(scope, folder, watchers, steps_after=steps_after, **driven)
             history = loop.run()
@@ -284,7 +285,7 @@ def evaluate(
     if earlier and any(foreign.values()):
         flags = " and ".join(flag for flag, value in foreign.items() if value)
         raise InputError(f"{model[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave {flags} out.")
-    known = artifacts.known_training(model, earlier)
+    earlier_training = artifacts.known_training(model, earlier)
     naming = (earlier or (surrogate and artifacts.earlier_report(surrogate))) if data is None else None
     data = artifacts.named_source(model, naming) if data is None else data
     attacked = any(evaluator not in evaluator.without_gradients() for evaluator in evaluators)
@@ -301,8 +302,10 @@ def evaluate(
     limited = _limited(model, dataclasses.replace(use, examples=arrays[0]), predictor)
     with saved_models.answering(predictor.name), limited, ConsoleProgress(verbose) as progress:
         sizes = {"batch_size": batch_size, "chunk_size": chunk_size, "limit": attacked_examples, "progress": progress}
-        facts = artifacts.training_facts(known, dataset, evaluators)
-        setting = _setting(predictor, dataset, arrays, seed=seed or int(known.get("seed", 0)), **sizes, **facts)
+        facts = artifacts.training_facts(earlier_training, dataset, evaluators)
+        setting = _setting(
+            predictor, dataset, arrays, seed=seed or int(earlier_training.get("seed", 0)), **sizes, **facts
+        )
         if attachment:
             attachment.check(earlier, dataset, evaluators, setting)
         if earlier is None and bounds == (0.0, 1.0):
@@ -319,12 +322,12 @@ def evaluate(
     taken = {name: value for (name, value), used in zip(taken.items(), foreign.values(), strict=True) if used}
     identifying = taken | {"seed": setting.seed} | artifacts.limit_facts(attacked_examples)
     report = assembly.make_report(
-        **artifacts.found(outcome),
+        **artifacts.assembly_arguments(outcome),
         model=_model_facts(model, earlier, predictor),
         data=artifacts.data_facts(dataset, data),
         run_sha256=artifacts.run_sha256(predictor.weights_sha256, dataset, evaluators, identifying),
         configuration=configuration(),
-        training={**known, **taken, "evaluation_seed": setting.seed},
+        training={**earlier_training, **taken, "evaluation_seed": setting.seed},
         history={},
         cost={"evaluation_seconds": time.monotonic() - started},
     )
@@ -382,7 +385,7 @@ def _loaded(data: Source, quiet: bool = False) -> Dataset:
     return dataset
 
 
-def _setting(predictor: predictors.Predictor, dataset: Dataset, arrays: tuple, **others) -> Setting:
+def _setting(predictor: predictors.Predictor, dataset: Dataset, arrays: tuple, **facts) -> Setting:
     """Return the setting of an evaluation on a data set's test split."""
     return Setting(
         predictor=predictor,
@@ -392,7 +395,7 @@ def _setting(predictor: predictors.Predictor, dataset: Dataset, arrays: tuple, *
         strengths=dataset.test.strengths,
         groups=dataset.test.groups,
         vocabulary=dataset.vocabulary,
-        **others,
+        **facts,
     )
 
 
@@ -437,8 +440,8 @@ def _limited(model: str, use: Use, predictor: predictors.Predictor) -> contextli
     """
     if weight_files.is_weights(model):
         return contextlib.nullcontext()  # the code is that of tfrobust
-    place = predictors.locate(model)
-    growth = rehearsal.memory_limit(place, use)
+    directory = predictors.locate(model)
+    growth = rehearsal.memory_limit(directory, use)
     logits = 4 * predictor.class_count * min(use.batch_size, len(use.examples))
     if _TIMES_LOGITS * logits > growth:
         raise InputError(
@@ -446,7 +449,7 @@ def _limited(model: str, use: Use, predictor: predictors.Predictor) -> contextli
             "much for the memory that it may take: set a smaller evaluate.batch_size."[:300]
         )
     outputs = 4 * predictor.class_count * len(use.examples)
-    return rehearsal.limited(place, use, _TIMES_DATA * (use.examples.nbytes + outputs))
+    return rehearsal.limited(directory, use, _TIMES_DATA * (use.examples.nbytes + outputs))
 
 
 def _check_data(dataset: Dataset, batch_size: int, evaluators: tuple) -> None:
@@ -462,7 +465,7 @@ def _check_gate(gate: Gate, evaluators: tuple[Evaluator, ...]) -> None:
     ids = [evaluator.ids() for evaluator in evaluators if not isinstance(evaluator, (Doctor, FullDoctor))]
     has_doctor = any(isinstance(evaluator, Doctor) for evaluator in evaluators)
     if all(ids):
-        gate.check_measured([identity for each in ids for identity in each], has_doctor=has_doctor)
+        gate.check_measured([identity for group in ids for identity in group], has_doctor=has_doctor)
 
 
 def _first_configuration(first: Stage | None, pretraining: Pretraining | None) -> dict:
@@ -493,7 +496,7 @@ def _announce(training: dict, base: pathlib.Path) -> None:
 
 def _describe(stages: list[Stage], folder: pathlib.Path, verbose: int) -> None:
     if verbose:
-        descriptions = [line for each in stages for line in each.description()]
+        descriptions = [line for part in stages for line in part.description()]
         print(*descriptions, f"workdir     {folder}", sep="\n", flush=True)
 
 
@@ -544,8 +547,8 @@ def _predictor(
     if channels_first:
         return layout.channels_last(_predictor(model, encoder, logits_output, surrogate, use))
     if surrogate is not None:
-        found = _predictor(model, encoder, logits_output, None, use)
-        return found.with_surrogate(predictors.load(surrogate, use=use))
+        predictor = _predictor(model, encoder, logits_output, None, use)
+        return predictor.with_surrogate(predictors.load(surrogate, use=use))
     if not weight_files.is_weights(model):
         return predictors.load(model, logits_output, use)
     weight_files.require_readable(model)

@@ -114,20 +114,27 @@ class Pretraining:
         stage.build(self.optimizer())
         return stage
 
-    def run(self, stage: Stage, strategy: tf.distribute.Strategy, folder: pathlib.Path, own: pathlib.Path, **keywords):
+    def run(
+        self,
+        stage: Stage,
+        strategy: tf.distribute.Strategy,
+        folder: pathlib.Path,
+        worker_folder: pathlib.Path,
+        **keywords,
+    ):
         """Train what is left of the stage, and hand over its encoder.
 
         Args:
             stage: from `stage`.
             strategy: the run's strategy.
             folder: the workdir.
-            own: folder of this worker's callbacks.
+            worker_folder: folder of this worker's callbacks.
             **keywords: further arguments of `Loop`.
 
         Returns:
             The report's entries about the stage, its history, and its duration in seconds.
         """
-        watchers = selection.watch(own / FOLDER, ((), ()), None, self.callbacks, self.batch_size)
+        watchers = selection.watch(worker_folder / FOLDER, ((), ()), None, self.callbacks, self.batch_size)
         loop = stage.loop(strategy, folder / FOLDER, watchers, **keywords)
         history = loop.run()
         last = {name: values[-1] for name, values in history.items() if name not in ("epoch", "learning_rate")}

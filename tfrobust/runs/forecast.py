@@ -108,7 +108,7 @@ def work_of(stage: Stage, plan: Plan) -> tuple[Work, tuple[str, ...]]:
         raise InputError(f"Plan.examples is {plan.examples}, less than one batch of {stage.batch_size}.")
     adversary = getattr(stage.method, "adversary", None)
     outside = stage.passes_per_step - (adversary.attack.steps if adversary else 0)
-    made = plan.images_per_core
+    images_per_core = plan.images_per_core
     work = Work(
         batch_size=stage.batch_size,
         steps=stage.epochs * steps,
@@ -117,7 +117,7 @@ def work_of(stage: Stage, plan: Plan) -> tuple[Work, tuple[str, ...]]:
         example_bytes=math.prod(spec.shape) * spec.dtype.size,
         # No sum can run inside an attack, which uses the moving statistics.
         sums=_SUMS_PER_NORM * norms(stage.method.encoder) * outside,
-        images_per_core=measured_images_per_core(stage) if made is None else made,
+        images_per_core=measured_images_per_core(stage) if images_per_core is None else images_per_core,
     )
     return work, unknown
 
@@ -195,9 +195,9 @@ def forecast_lines(stage: Stage, plan: Plan, attack_passes: int = 0) -> list[str
 
 
 def _assumed(work: Work, plan: Plan, stage: Stage, unknown: tuple[str, ...]) -> list[str]:
-    made = "measured here" if plan.images_per_core is None else "Plan.images_per_core"
+    source = "measured here" if plan.images_per_core is None else "Plan.images_per_core"
     forward = work.operations / (stage.passes_per_step * (1 + BACKWARD))
-    said = [
+    lines = [
         f"{work.steps:,} steps of {work.batch_size:,} examples, {stage.passes_per_step} passes each, backward as "
         f"{BACKWARD} x forward",
         f"operations  {_amount(forward)} per example forward, {_amount(work.operations)} in a step",
@@ -205,12 +205,12 @@ def _assumed(work: Work, plan: Plan, stage: Stage, unknown: tuple[str, ...]) -> 
         f"{plan.per_machine} per machine",
         f"links       {plan.inside / 1e9:g} GB/s inside a machine, {plan.between / 1e9:g} GB/s between, "
         f"{plan.latency * 1e6:g} us per hop",
-        f"input       {work.images_per_core:,.3g} examples/s per core ({made}), {plan.cores:g} cores per replica",
+        f"input       {work.images_per_core:,.3g} examples/s per core ({source}), {plan.cores:g} cores per replica",
         'to change   fields of Plan, such as --gin_param="Plan.between=12.5e9"',
     ]
     if unknown:
-        said.append(f"not counted {', '.join(unknown)}: computing takes longer")
-    return [f"{'' if number else 'plan':12}{line}" for number, line in enumerate(said)]
+        lines.append(f"not counted {', '.join(unknown)}: computing takes longer")
+    return [f"{'' if number else 'plan':12}{line}" for number, line in enumerate(lines)]
 
 
 def _amount(count: float) -> str:
@@ -259,8 +259,8 @@ def _end(work: Work, plan: Plan) -> str:
         count *= 2
     if 2 * count > work.batch_size:
         return f"            up to {count} replicas, the batch's limit, more than half of each is used"
-    one, many = (step_of(work, plan, replicas) for replicas in (1, 2 * count))
-    idle = many.computing - one.computing / (2 * count)  # small batches use an accelerator badly
+    single, many = (step_of(work, plan, replicas) for replicas in (1, 2 * count))
+    idle = many.computing - single.computing / (2 * count)  # small batches use an accelerator badly
     lost = {field.name: getattr(many, field.name) for field in dataclasses.fields(many)}
     lost |= {"computing": idle, "reading": max(0.0, many.reading - many.computing)}
     names = {"computing": "the small batches of each", "reading": "reading", "normalization": "batch norm's sums"}

@@ -76,16 +76,16 @@ class Pretrained(Configured):
             fault = f"where a variable has the shape {list(value.shape)} in place of {list(here)}"
             self._require(here == value.shape, encoder, source, fault)
         resized = _of_size(encoder, image_shape, source)
-        for variables in {id(each): each for each in (encoder, resized)}.values():
+        for variables in {id(network): network for network in (encoder, resized)}.values():
             for variable, value in zip(variables.variables, values, strict=True):
                 variable.assign(value)
         images = tf.constant(golden_images(source.image_shape, _PROBES))
-        expected, found = (np.asarray(tf.cast(each(images), tf.float32)) for each in (source.embedding, resized))
+        expected, features = (np.asarray(tf.cast(model(images), tf.float32)) for model in (source.embedding, resized))
         tolerance = _TOLERANCE if encoder.compute_dtype == "float32" else _LOOSE_TOLERANCE
-        same = expected.shape == found.shape and np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(
+        agrees = expected.shape == features.shape and np.linalg.norm(features - expected) <= tolerance * np.linalg.norm(
             expected
         )
-        self._require(same, encoder, source, "which gives other features with the same weights")
+        self._require(agrees, encoder, source, "which gives other features with the same weights")
         return self._finish(encoder, source.name, values)
 
     def _finish(self, encoder: keras.Model, name: str, values: Sequence) -> dict:
@@ -120,14 +120,14 @@ class _Source:
 
 
 def _read(path: str) -> _Source:
-    place = pathlib.Path(path)
-    if not place.exists():
+    model_path = pathlib.Path(path)
+    if not model_path.exists():
         raise InputError(
             f"Pretrained.path: there is no model at {path}; train and export one first, or name the folder of an "
             "export or a .keras file."[:300]
         )
     try:
-        return _from_export(files.saved_model_directory(place)) if place.is_dir() else _from_keras(place)
+        return _from_export(files.saved_model_directory(model_path)) if model_path.is_dir() else _from_keras(model_path)
     except (ValueError, OSError) as error:
         raise InputError(f"Pretrained.path: {' '.join(str(error).split())}"[:300]) from error
 
@@ -155,8 +155,8 @@ def _from_export(directory: pathlib.Path) -> _Source:
 
 def _described(directory: pathlib.Path) -> str:
     """Return the encoder's class from the export's own report, such as " (ResNet)", or ""."""
-    found = find_report(directory)
-    training = Report.from_json(files.read_bounded(found)).training if found else {}
+    report_file = find_report(directory)
+    training = Report.from_json(files.read_bounded(report_file)).training if report_file else {}
     try:
         return f" ({training['configuration']['method']['config']['encoder']['class_name']})"
     except (KeyError, TypeError):

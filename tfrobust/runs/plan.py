@@ -64,8 +64,8 @@ class Plan:
                 continue
             least = lowest.get(field.name)
             if not (value > 0 if least is None else value >= least) or not math.isfinite(value):
-                said = "positive" if least is None else f"at least {least:g}"
-                raise InputError(f"Plan.{field.name} is {value}; it must be {said} and finite.")
+                condition = "positive" if least is None else f"at least {least:g}"
+                raise InputError(f"Plan.{field.name} is {value}; it must be {condition} and finite.")
 
     def rate(self, examples: float) -> float:
         """Return the operations per second of one accelerator on so many examples."""

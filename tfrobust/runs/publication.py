@@ -60,9 +60,11 @@ def newest_line(base: pathlib.Path) -> str:
         return ""
     report = _newest_report(base)
     listed = [] if report is None else reading.main_measurements(report)
-    attacked = [one for one in listed if one.id.startswith("attack.") and one.value is not None]
-    listed = [*listed[:1], *sorted(attacked, key=lambda one: one.value)[:1]]
-    results = ", ".join(f"{reading.label(one)} {reading.number(one)}" for one in listed)
+    attacked = [
+        measurement for measurement in listed if measurement.id.startswith("attack.") and measurement.value is not None
+    ]
+    listed = [*listed[:1], *sorted(attacked, key=lambda measurement: measurement.value)[:1]]
+    results = ", ".join(f"{reading.label(measurement)} {reading.number(measurement)}" for measurement in listed)
     return f"{base / str(numbers[-1])}" + (f" ({results})" if results else "")
 
 

@@ -33,7 +33,7 @@ def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable
         raise InputError(f"{head.__name__} is fitted at once, without epochs: publish_weights is 'last' then.")
     if weights == "best" and not validated:
         raise InputError("publish_weights = 'best' needs a validation_size above 0 and a validation callback.")
-    if weights == "averaged" and not any(isinstance(one, AveragedWeights) for one in callbacks):
+    if weights == "averaged" and not any(isinstance(callback, AveragedWeights) for callback in callbacks):
         raise InputError("publish_weights = 'averaged' needs an @AveragedWeights() among train.callbacks.")
 
 

@@ -76,11 +76,11 @@ class Stage:
         if fitted_at_once(model.head):  # here, before a first stage is trained in vain
             refuse_method(model)
             parts = ("augmentation", "callbacks", "validation")
-            said = unused_settings(
+            warning = unused_settings(
                 model.head, epochs=self.epochs, **{f"train.{name}": getattr(self, name) for name in parts}
             )
-            if said:
-                _log.warning(said)
+            if warning:
+                _log.warning(warning)
         if self.last and getattr(model, "probe", True) is False:
             raise InputError(
                 f"{type(model).__name__}.probe = False leaves the classifier untrained: use it as Pretraining.method, "
@@ -110,7 +110,7 @@ class Stage:
     def idle_parts(self) -> list[str]:
         """Describe each part that its schedule or interval leaves without effect in so few steps, one sentence each."""
         name, steps = type(self.method).__name__, self._updates
-        said = [
+        sentences = [
             f"{name} trains without its term {term}: its scheduled weight is 0 in all {steps} steps. Use more epochs, "
             "or a schedule that starts earlier."
             for term in self.silent_terms()
@@ -121,24 +121,24 @@ class Stage:
             scheduled = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
             first = _first_of_zeros(schedule, steps) if scheduled else steps
             if steps - first >= _IDLE_SHARE * steps:
-                said.append(
+                sentences.append(
                     f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to {steps}, less "
                     "the steps of a warm-up."
                 )
         boundaries = getattr(optimizer._learning_rate, "boundaries", None) or ()
         late = [boundary for boundary in boundaries if boundary >= steps - 1]
         if late:
-            said.append(
+            sentences.append(
                 f"{name}: the learning rate changes at steps {', '.join(map(str, boundaries))}, and {len(late)} of "
                 f"these come after the last of {steps}: boundaries count steps of this BATCH_SIZE, so scale them."
             )
         rule = getattr(self.method, "false_negatives", None)
         if getattr(rule, "needs_pseudo_labels", False) and self.epochs <= rule.every:
-            said.append(
+            sentences.append(
                 f"{name} trains without {type(rule).__name__}, which clusters first after epoch {rule.every} of "
                 f"{self.epochs}. Use more epochs, or a smaller every."
             )
-        return said
+        return sentences
 
     def silent_terms(self) -> list[str]:
         """Return the loss terms without effect: the schedule of their weight is 0 from the first step to the last."""
@@ -168,7 +168,8 @@ class Stage:
     def configuration(self) -> dict:
         """Return all that determines the outcome, as JSON; a workdir must hold the same."""
         parts = {"method": self.method, "optimizer": self.method.optimizer, "data": self.source}
-        parts |= {"augmentation": self.augmentation, "callbacks": [_callback_facts(one) for one in self.callbacks]}
+        parts["augmentation"] = self.augmentation
+        parts["callbacks"] = [_callback_facts(callback) for callback in self.callbacks]
         described = workdirs.canonical(configured.serialize(parts | self.numbers))
         return described | {"data_fingerprint": self.dataset.fingerprint}
 
@@ -235,11 +236,11 @@ class Stage:
             return HeadFit(self.method, self.dataset.train, self.batch_size, self.title, keywords.get("verbose", 1))
         drawn = {"batch_size": self.batch_size, "seed": self.seed, "augmentation": self.augmentation}
         drawn["views"] = self.method.host_views
-        own = refreshers(self.method, self.dataset.train, seed=self.seed, batch_size=self.batch_size)
+        callbacks = refreshers(self.method, self.dataset.train, seed=self.seed, batch_size=self.batch_size)
         if "embedding_deviation" in self.method.observations:
-            own.append(CollapseWarning())
+            callbacks.append(CollapseWarning())
         if REMAINING in self.method.observations:
-            own.append(NegativesWarning())
+            callbacks.append(NegativesWarning())
         return Loop(
             method=self.method,
             strategy=strategy,
@@ -249,7 +250,7 @@ class Stage:
             steps_per_epoch=self.steps_per_epoch,
             epochs=self.epochs,
             checkpoint_directory=str(folder / "checkpoints"),
-            callbacks=[*watchers, *own],
+            callbacks=[*watchers, *callbacks],
             history_file=str(folder / "history.csv"),
             title=self.title,
             **keywords,

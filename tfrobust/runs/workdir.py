@@ -41,16 +41,16 @@ def default_workdir(name: str, training: dict) -> tuple[str, str]:
     Raises:
         InputError: the record of a folder cannot be read.
     """
-    others = []
+    passed_over = []
     for number in itertools.count(1):
         folder = str(pathlib.Path(RUNS, name if number == 1 else f"{name}-{number}"))
         differences = _recorded_differences(folder, training)
         if not differences:
             break
-        others.append((folder, differences))
-    if not others:
+        passed_over.append((folder, differences))
+    if not passed_over:
         return folder, ""
-    nearest, differences = min(others, key=lambda other: len(other[1]))
+    nearest, differences = min(passed_over, key=lambda other: len(other[1]))
     return folder, f"{nearest} holds another training configuration ({_listed(differences)}); the workdir is {folder}."
 
 
@@ -210,10 +210,15 @@ def differences(before: dict, now: dict, *, added: bool = True) -> list[str]:
         now: the one called "here".
         added: False to pass over arguments that an object has in only one of the two, as another release gives it.
     """
-    found = dict(_differences(before, json.loads(json.dumps(now)), added=added))
+    changes = dict(_differences(before, json.loads(json.dumps(now)), added=added))
     # The method repeats the seed, and other data have another fingerprint.
-    said = {"method.seed": "seed" in found, "data_fingerprint": any(name.split(".")[0] == "data" for name in found)}
-    return [f"{name} is {there} there and {here} here" for name, (there, here) in found.items() if not said.get(name)]
+    implied = {
+        "method.seed": "seed" in changes,
+        "data_fingerprint": any(name.split(".")[0] == "data" for name in changes),
+    }
+    return [
+        f"{name} is {there} there and {here} here" for name, (there, here) in changes.items() if not implied.get(name)
+    ]
 
 
 def _listed(differences: list[str]) -> str:
