@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     if name in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         print("usage: tfrobust COMMAND [--help] ...\n\ncommands:")
-        print("\n".join(f"  {command:{width}}  {what}" for command, what in COMMANDS.items()))
+        print("\n".join(f"  {command:{width}}  {summary}" for command, summary in COMMANDS.items()))
         print(f"\nguides:    {pathlib.Path(__file__).resolve().parents[1] / 'guides'}\ngin files: {folders()[0]}")
         return failures.DONE
     if name not in COMMANDS:

@@ -22,8 +22,8 @@ def parser() -> Parser:
         default="runs/comparison.html",
         help="where the page goes; default: runs/comparison.html",
     )
-    what = "one row for all exports NAME-seed0, NAME-seed1, ...: mean, spread, and differences paired over seeds"
-    flags.add_argument("--group", action="store_true", help=what)
+    help_text = "one row for all exports NAME-seed0, NAME-seed1, ...: mean, spread, and differences paired over seeds"
+    flags.add_argument("--group", action="store_true", help=help_text)
     flags.add_argument("--sort", metavar="ID", help="order by this measurement, such as accuracy.clean, largest first")
     flags.add_argument("--ascending", action="store_true", help="with --sort: smallest first")
     flags.add_argument(
@@ -31,8 +31,10 @@ def parser() -> Parser:
     )
     flags.add_argument("--strict", action="store_true", help="refuse reports whose numbers may not be compared")
     flags.add_argument("--format", choices=("table", "markdown", "json"), default="table", help="default: table")
-    what = "also print the published rows of a base of gin/papers, such as cifar10_resnet20; default: of the same data"
-    flags.add_argument("--published", metavar="BASE", nargs="?", const="", help=what)
+    help_text = (
+        "also print the published rows of a base of gin/papers, such as cifar10_resnet20; default: of the same data"
+    )
+    flags.add_argument("--published", metavar="BASE", nargs="?", const="", help=help_text)
     flags.add_argument(
         "--gap_from", metavar="NAME", help="show the share of the gap between this model's relative drops"
     )
@@ -60,8 +62,8 @@ def run(flags: argparse.Namespace) -> None:
         )
     comparison = compare.arrange(reports, flags.sort, flags.ascending, flags.reference, flags.group)
     if flags.strict and comparison.notes:
-        first, *others = comparison.notes
-        more = f" (and {len(others)} more)" if others else ""
+        first, *further_notes = comparison.notes
+        more = f" (and {len(further_notes)} more)" if further_notes else ""
         raise InputError(f"these reports are not comparable: {first[:200]}{more} Without --strict they are marked.")
     papers = []
     if flags.published is not None:

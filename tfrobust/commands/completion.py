@@ -73,8 +73,8 @@ def script(shell: str) -> str:
         raise InputError("completion needs the package shtab: pip install 'tfrobust[completion]'") from None
     every = argparse.ArgumentParser("tfrobust")
     commands = every.add_subparsers()
-    for name, what in COMMANDS.items():
-        command = commands.add_parser(name, help=what, parents=[module(name).parser()], add_help=False)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, parents=[module(name).parser()], add_help=False)
         for action in command._actions:
             _complete(action, shell, shtab)
     names = [

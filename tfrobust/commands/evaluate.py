@@ -37,29 +37,33 @@ def parser() -> Parser:
         help="images in [0, 1] and labels; default: the data and split that the export's report names",
     )
     flags.add_gin_flags("gin/eval/pgd.gin")
-    what = "another model of the same classes, which transfer attacks search: what a .tflite file was converted from"
-    flags.add_argument("--surrogate", metavar="DIR|FILE", help=what)
+    help_text = (
+        "another model of the same classes, which transfer attacks search: what a .tflite file was converted from"
+    )
+    flags.add_argument("--surrogate", metavar="DIR|FILE", help=help_text)
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
     flags.add_argument(
         "--signature", metavar="NAME", help="signature of a foreign SavedModel; default: serving_default"
     )
-    what = "a foreign model takes images [b, c, h, w], channels first"
-    flags.add_argument("--channels_first", action="store_true", help=what)
-    what = "range of pixels that a foreign model takes, such as 0,255; data and EPSILON stay in [0, 1]; default: 0,1"
-    flags.add_argument("--bounds", metavar="LOW,HIGH", type=_bounds, default=(0.0, 1.0), help=what)
-    what = (
+    help_text = "a foreign model takes images [b, c, h, w], channels first"
+    flags.add_argument("--channels_first", action="store_true", help=help_text)
+    help_text = (
+        "range of pixels that a foreign model takes, such as 0,255; data and EPSILON stay in [0, 1]; default: 0,1"
+    )
+    flags.add_argument("--bounds", metavar="LOW,HIGH", type=_bounds, default=(0.0, 1.0), help=help_text)
+    help_text = (
         "report (JSON, HTML, Markdown) and stored results, to resume from; default: runs/evaluate/<model>/<gin files>"
     )
-    flags.add_argument("--output", metavar="DIR", help=what)
+    flags.add_argument("--output", metavar="DIR", help=help_text)
     flags.add_argument(
         "--shard", metavar="I/N", type=_shard, help="compute share I of N only; when all are done, run without it"
     )
     flags.add_verbosity()
-    what = "print what the attacks cost at most, after model and data were loaded, and stop"
-    flags.add_argument("--dry_run", action="store_true", help=what)
+    help_text = "print what the attacks cost at most, after model and data were loaded, and stop"
+    flags.add_argument("--dry_run", action="store_true", help=help_text)
     flags.add_budget()
-    what = "publish the next version of the export, with these numbers added to its report"
-    flags.add_argument("--attach", action="store_true", help=what)
+    help_text = "publish the next version of the export, with these numbers added to its report"
+    flags.add_argument("--attach", action="store_true", help=help_text)
     return flags
 
 
@@ -68,8 +72,8 @@ def run(flags: argparse.Namespace):
     if flags.attach and flags.model.startswith(hub.SCHEME):
         raise InputError(f"--attach publishes beside an export on this machine, and {flags.model[:100]} is on the Hub.")
     supervised.continue_in_child(flags.model)
-    place, settings = _radius(flags)
-    prepare(flags, "evaluate", place, settings)
+    source, settings = _radius(flags)
+    prepare(flags, "evaluate", source, settings)
     _announce(flags, settings)
     # gin may name the data too, so the flag is passed only if given.
     data = {} if flags.data is None else {"data": _source(flags.data)}
@@ -103,10 +107,10 @@ def default_output(model: str, gin_files: list[str]) -> str:
             or `final` of a workdir, and without the suffix of a file.
         gin_files: the values of --gin_file; their names are joined by `_`.
     """
-    place = pathlib.PurePath(os.path.abspath(model))
-    while place.name.isdecimal() or place.name in ("staged", "final"):
-        place = place.parent
-    name = place.stem if place.suffix in (".keras", ".npz", ".safetensors", ".tflite") else place.name
+    path = pathlib.PurePath(os.path.abspath(model))
+    while path.name.isdecimal() or path.name in ("staged", "final"):
+        path = path.parent
+    name = path.stem if path.suffix in (".keras", ".npz", ".safetensors", ".tflite") else path.name
     return os.path.join("runs", "evaluate", name[:100] or "model", joined_stems(gin_files)[:100])
 
 
@@ -144,10 +148,10 @@ def _radius(flags: argparse.Namespace) -> tuple[str, list[str]]:
     settings = [f"{knob}={value}" for knob, value in knobs.items() if value is not None]
     is_open = any(b"tfrobust>" + kind in document for kind in _OPEN)
     if flags.data is not None:
-        place = "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
+        source = "" if flags.data == "digits" else f"--data={shown(flags.data, 40, quote=False)}"
     else:
-        place = f"--model={shown(flags.model, 40, quote=False)}" if is_open else ""
-    return "" if knobs["EPSILON"] is not None else place, settings
+        source = f"--model={shown(flags.model, 40, quote=False)}" if is_open else ""
+    return "" if knobs["EPSILON"] is not None else source, settings
 
 
 def _announce(flags: argparse.Namespace, settings: list[str]) -> None:

@@ -21,19 +21,23 @@ _KNOBS = re.compile(r"^((?:EVAL_)?(?:EPSILON|NORM)|SEED) = (.*)$", re.MULTILINE)
 def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("export", "Publish the trained model of a workdir as a SavedModel, evaluated first if needed.")
-    what = "workdir of a finished training run; with --model: working folder, default runs/export/NAME"
-    flags.add_argument("--workdir", metavar="DIR", help=what)
+    help_text = "workdir of a finished training run; with --model: working folder, default runs/export/NAME"
+    flags.add_argument("--workdir", metavar="DIR", help=help_text)
     flags.add_argument("--model", metavar="DIR", help="convert this export, exported/NAME, without its workdir")
     flags.add_argument("--export_dir", metavar="DIR", help="default: exported")
-    what = f"also publish LiteRT files, each with its own report: some of {', '.join(_LITERT_KINDS)}"
-    flags.add_argument("--litert", metavar="KIND,...", type=_kinds, default=(), help=what)
-    what = "also serve the classifier smoothed by Gaussian noise of this deviation, with the endpoint serving_smoothed"
-    flags.add_argument("--smoothing", metavar="SIGMA", type=float, help=what)
+    help_text = f"also publish LiteRT files, each with its own report: some of {', '.join(_LITERT_KINDS)}"
+    flags.add_argument("--litert", metavar="KIND,...", type=_kinds, default=(), help=help_text)
+    help_text = (
+        "also serve the classifier smoothed by Gaussian noise of this deviation, with the endpoint serving_smoothed"
+    )
+    flags.add_argument("--smoothing", metavar="SIGMA", type=float, help=help_text)
     flags.add_argument("--onnx", action="store_true", help="also publish an ONNX file, with the SavedModel's report")
-    what = "evaluation of the LiteRT files; default: gin/eval/litert.gin, with the model's own EPSILON, NORM and SEED"
-    flags.add_argument("--gin_file", action="append", default=[], metavar="FILE", help=what)
-    what = "one value of that evaluation, overrides the files"
-    flags.add_argument("--gin_param", action="append", default=[], metavar="'NAME=VALUE'", help=what)
+    help_text = (
+        "evaluation of the LiteRT files; default: gin/eval/litert.gin, with the model's own EPSILON, NORM and SEED"
+    )
+    flags.add_argument("--gin_file", action="append", default=[], metavar="FILE", help=help_text)
+    help_text = "one value of that evaluation, overrides the files"
+    flags.add_argument("--gin_param", action="append", default=[], metavar="'NAME=VALUE'", help=help_text)
     flags.add_gin_import()
     flags.add_allow_downloads()
     return flags

@@ -47,7 +47,7 @@ def main(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | N
             sys.stdout.flush()  # here, where a failure can still be handled
     except BrokenPipeError:
         code = _unread()
-    return _left(code)
+    return _code_or_exit(code)
 
 
 def _ran(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | None) -> int:
@@ -82,7 +82,7 @@ def _reader_gone(stream) -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
 
 
-def _left(code: int) -> int:
+def _code_or_exit(code: int) -> int:
     """Return the code, or end a cluster's worker here: TensorFlow's shutdown would wait for others, forever if gone."""
     cluster = sys.modules.get("tfrobust.training.cluster")
     if cluster is not None and cluster.has_joined():

@@ -34,8 +34,8 @@ class Parser(argparse.ArgumentParser):
         names = {"prog": f"tfrobust {command}", "description": description}
         # A command may have a --version of its own.
         super().__init__(**names, allow_abbrev=False, conflict_handler="resolve")
-        what = "print versions, machine and devices on one line, for a bug report"
-        self.add_argument("--version", action=PrintEnvironment, nargs=0, default=argparse.SUPPRESS, help=what)
+        help_text = "print versions, machine and devices on one line, for a bug report"
+        self.add_argument("--version", action=PrintEnvironment, nargs=0, default=argparse.SUPPRESS, help=help_text)
 
     def parse_args(self, args=None, namespace=None):
         """Parse the flags; paths may precede and follow them."""
@@ -50,15 +50,15 @@ class Parser(argparse.ArgumentParser):
         unknown = re.match(r"unrecognized arguments: (\S+)", message)
         if unknown:
             flag = unknown.group(1).partition("=")[0]
-            known = [option for action in self._actions for option in action.option_strings]
-            near = files.nearest(flag, known, count=1)
+            options = [option for action in self._actions for option in action.option_strings]
+            near = files.nearest(flag, options, count=1)
             hint = f"nearest: {near}" if near else f"{self.prog} --help lists them"
             message = f"there is no flag {files.shown(flag)}; {hint}"
             name, _, value = unknown.group(1).lstrip("-").partition("=")
-            if "--gin_param" in known and (name.upper() in binding.KNOBS or "." in name):
+            if "--gin_param" in options and (name.upper() in binding.KNOBS or "." in name):
                 name = name if "." in name else name.upper()
                 message = f'there is no flag {files.shown(flag)}: write --gin_param="{name}={value or "..."}"'
-            if "--gin_file" in known and unknown.group(1).endswith(".gin"):
+            if "--gin_file" in options and unknown.group(1).endswith(".gin"):
                 message = f"write --gin_file={unknown.group(1)}"
         if "required: --gin_file" in message:
             message += "; a file follows its flag: --gin_file=my_run.gin"
@@ -75,15 +75,15 @@ class Parser(argparse.ArgumentParser):
                 continue
             option = action.option_strings[-1]
             arguments += [
-                option if action.nargs == 0 else f"{option}={_as_text(one)}"
-                for one in (value if isinstance(value, list) else [value])
+                option if action.nargs == 0 else f"{option}={_as_text(item)}"
+                for item in (value if isinstance(value, list) else [value])
             ]
         return arguments
 
     def add_budget(self) -> None:
         """Add --budget."""
-        what = "with --dry_run: print the command that fits this time, such as 10min, and what it leaves out"
-        self.add_argument("--budget", metavar="TIME", type=_time, help=what)
+        help_text = "with --dry_run: print the command that fits this time, such as 10min, and what it leaves out"
+        self.add_argument("--budget", metavar="TIME", type=_time, help=help_text)
 
     def add_gin_flags(self, example: str) -> None:
         """Add --gin_file, --gin_param and --gin_import, each of which may be repeated."""
@@ -106,16 +106,16 @@ class Parser(argparse.ArgumentParser):
 
     def add_allow_downloads(self) -> None:
         """Add --allow_downloads."""
-        what = "allow the data, weights and presets that the configuration names to be downloaded"
-        self.add_argument("--allow_downloads", action="store_true", help=what)
+        help_text = "allow the data, weights and presets that the configuration names to be downloaded"
+        self.add_argument("--allow_downloads", action="store_true", help=help_text)
 
     def add_verbosity(self) -> None:
         """Add --quiet and --verbose, which exclude each other, as `verbose`: 0, 1 (without them) or 2."""
         group = self.add_mutually_exclusive_group()
-        what = "print results and errors only"
-        group.add_argument("--quiet", dest="verbose", action="store_const", const=0, default=1, help=what)
-        what = "print all loss terms of every epoch, and every task of the evaluation"
-        group.add_argument("--verbose", dest="verbose", action="store_const", const=2, default=1, help=what)
+        help_text = "print results and errors only"
+        group.add_argument("--quiet", dest="verbose", action="store_const", const=0, default=1, help=help_text)
+        help_text = "print all loss terms of every epoch, and every task of the evaluation"
+        group.add_argument("--verbose", dest="verbose", action="store_const", const=2, default=1, help=help_text)
 
     def add_gin_import(self) -> None:
         """Add --gin_import, which may be repeated."""

@@ -21,8 +21,8 @@ def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("gate", "Refuse a model whose robustness report misses a requirement (exit code 3).")
     flags.add_argument("path", metavar="PATH", help="an export, a workdir or a report file")
-    what = 'a requirement, such as "accuracy.clean >= 0.9"; may be repeated'
-    flags.add_argument("--require", metavar="LINE", action="append", required=True, help=what)
+    help_text = 'a requirement, such as "accuracy.clean >= 0.9"; may be repeated'
+    flags.add_argument("--require", metavar="LINE", action="append", required=True, help=help_text)
     return flags
 
 
@@ -33,10 +33,10 @@ def run(flags: argparse.Namespace) -> None:
         from tfrobust.report.gate import Gate
 
     gates = [Gate(require=(line,)) for line in flags.require]
-    found = load_reports([flags.path])
-    if not found:
+    reports = load_reports([flags.path])
+    if not reports:
         raise InputError(f"there is no robustness report at {flags.path}.")
-    missed = [gate.failures(found[0][1]) for gate in gates]
+    missed = [gate.failures(reports[0][1]) for gate in gates]
     for line, faults in zip(flags.require, missed, strict=True):
         print("\n".join(f"missed  {fault}" for fault in faults) or f"kept    {line}")
     if any(missed):

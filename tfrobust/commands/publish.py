@@ -21,11 +21,11 @@ from tfrobust.errors import InputError
 def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("publish", "Publish the evaluated model of a workdir, or a withdrawn version again.")
-    what = "workdir of a finished training, or exported/NAME/VERSION that was withdrawn"
-    flags.add_argument("path", metavar="DIR", type=pathlib.Path, help=what)
+    help_text = "workdir of a finished training, or exported/NAME/VERSION that was withdrawn"
+    flags.add_argument("path", metavar="DIR", type=pathlib.Path, help=help_text)
     flags.add_argument("--export_dir", metavar="DIR", help="for a workdir; default: exported")
-    what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
-    flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=what)
+    help_text = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
+    flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=help_text)
     return flags
 
 

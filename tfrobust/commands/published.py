@@ -39,14 +39,14 @@ def tables(name: str, data: Sequence[str]) -> list[Table]:
     Raises:
         InputError: there is no such table.
     """
-    known = [table for folder in folders() for page in _pages(folder) for table in _of_page(page)]
-    known = list({table.base + table.title: table for table in known}.values())
+    every_table = [table for folder in folders() for page in _pages(folder) for table in _of_page(page)]
+    every_table = list({table.base + table.title: table for table in every_table}.values())
     if name:
-        chosen = [table for table in known if table.base == name]
-        hint = nearest(name, [table.base for table in known]) or ", ".join(table.base for table in known)
+        chosen = [table for table in every_table if table.base == name]
+        hint = nearest(name, [table.base for table in every_table]) or ", ".join(table.base for table in every_table)
     else:
-        chosen = [table for table in known if any(table.base.startswith(f"{one}_") for one in data)]
-        hint = ", ".join(table.base for table in known)
+        chosen = [table for table in every_table if any(table.base.startswith(f"{dataset}_") for dataset in data)]
+        hint = ", ".join(table.base for table in every_table)
     if not chosen:
         about = shown(name) if name else " and ".join(data)
         raise InputError(f"--published: no table in gin/papers is about {about}; name one of {hint}"[:300])

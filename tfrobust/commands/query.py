@@ -20,15 +20,15 @@ def parser() -> Parser:
     which = flags.add_mutually_exclusive_group()
     which.add_argument("--version", metavar="N", type=count, help="default: the newest")
     which.add_argument("--label", metavar="NAME", help="a version by its label, such as stable")
-    what = flags.add_mutually_exclusive_group()
-    what.add_argument(
+    request = flags.add_mutually_exclusive_group()
+    request.add_argument(
         "--image",
         metavar="FILE",
         action="append",
         help="predict: a PNG or JPEG, or .npy or .npz arrays: images or clips in [0, 1], or tokens; may be repeated",
     )
-    what.add_argument("--metadata", action="store_true", help="show the served versions and endpoints")
-    what.add_argument("--report", action="store_true", help="show the served model's own robustness report")
+    request.add_argument("--metadata", action="store_true", help="show the served versions and endpoints")
+    request.add_argument("--report", action="store_true", help="show the served model's own robustness report")
     flags.add_argument(
         "--smoothed", action="store_true", help="with --image: class and certified radius of the smoothed classifier"
     )
@@ -60,15 +60,15 @@ def run(flags: argparse.Namespace) -> None:
             print(asked.report_text().rstrip("\n") if flags.format == "json" else _report_table(asked))
             return
         ask = answers.smoothed if flags.smoothed else answers.predict
-        found = answers.describe(asked) if flags.metadata else ask(asked, names, images)
+        answer = answers.describe(asked) if flags.metadata else ask(asked, names, images)
     if flags.format == "json":
-        print(json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(answer, indent=1, ensure_ascii=False, allow_nan=False))
     elif flags.metadata:
-        print(answers.metadata_heading(found), *render.align(answers.metadata_rows(found)), sep="\n")
+        print(answers.metadata_heading(answer), *render.align(answers.metadata_rows(answer)), sep="\n")
     elif flags.smoothed:
-        print(*render.align(answers.smoothed_rows(found), (2,)), sep="\n")
+        print(*render.align(answers.smoothed_rows(answer), (2,)), sep="\n")
     else:
-        rows = answers.prediction_rows(found)
+        rows = answers.prediction_rows(answer)
         print(*render.align(rows, tuple(range(2, len(rows[0]), 2))), sep="\n")
 
 

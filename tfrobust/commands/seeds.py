@@ -22,10 +22,10 @@ _LOG_END = 4096  # bytes
 
 def add_flags(parser: Parser) -> None:
     """Add --seeds and --parallel."""
-    what = "train once per seed, such as 0,1,2; workdirs and exports get the ending -seed0 and so on"
-    parser.add_argument("--seeds", metavar="N,N,...", type=seeds, help=what)
-    what = "with --seeds: number of processes that train at the same time; default: 1"
-    parser.add_argument("--parallel", metavar="N", type=count, help=what)
+    help_text = "train once per seed, such as 0,1,2; workdirs and exports get the ending -seed0 and so on"
+    parser.add_argument("--seeds", metavar="N,N,...", type=seeds, help=help_text)
+    help_text = "with --seeds: number of processes that train at the same time; default: 1"
+    parser.add_argument("--parallel", metavar="N", type=count, help=help_text)
 
 
 def seeds(text: str) -> list[int]:
@@ -34,10 +34,10 @@ def seeds(text: str) -> list[int]:
     Raises:
         ArgumentTypeError: the text is no such list.
     """
-    found = [int(one) for one in text.split(",")] if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text, re.ASCII) else []
-    if not found or len(set(found)) < len(found):
+    numbers = [int(number) for number in text.split(",")] if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text, re.ASCII) else []
+    if not numbers or len(set(numbers)) < len(numbers):
         raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a list of distinct seeds, such as 0,1,2")
-    return found
+    return numbers
 
 
 def run(flags: argparse.Namespace, parser: Parser) -> None:
@@ -60,9 +60,9 @@ def run(flags: argparse.Namespace, parser: Parser) -> None:
     chosen = flags.seeds[:1] if flags.dry_run else flags.seeds
     commands = {}
     for seed in chosen:
-        own = [f"--gin_param=SEED={seed}", f"--gin_param=NAME='{name}-seed{seed}'"]
-        own += [f"--workdir={base}-seed{seed}"] if flags.workdir else []  # else the default for that NAME
-        commands[seed] = [sys.executable, "-m", "tfrobust.train", *common, *own]
+        settings = [f"--gin_param=SEED={seed}", f"--gin_param=NAME='{name}-seed{seed}'"]
+        settings += [f"--workdir={base}-seed{seed}"] if flags.workdir else []  # else the default for that NAME
+        commands[seed] = [sys.executable, "-m", "tfrobust.train", *common, *settings]
     logs = {seed: pathlib.Path(f"{base}-seed{seed}.log") if flags.parallel else None for seed in chosen}
     codes = _run_all(commands, logs, flags.parallel or 1)
     failed = {seed: code for seed, code in codes.items() if code}
@@ -80,17 +80,19 @@ def run(flags: argparse.Namespace, parser: Parser) -> None:
 def _name(flags: argparse.Namespace) -> str:
     """Return NAME after a check of the gin files that needs no TensorFlow."""
     bindings = files.read(flags.gin_file, flags.gin_param, KNOBS_FILE)
-    if any(one.macro == "SEED" and one.from_flag for one in bindings):
+    if any(item.macro == "SEED" and item.from_flag for item in bindings):
         raise InputError("--gin_param sets SEED, and so does --seeds; leave one of them out.")
     default = binding.unnamed(bindings, flags.gin_file)
     bindings += [default] if default else []
     macros = binding.check_macros(bindings)
     for knob, argument in (("SEED", "seed"), ("NAME", "name")):
-        given = [one for one in bindings if one.selector.endswith("train") and one.argument == argument]
-        if not given or given[-1].value != files.Macro(knob):
-            place = given[-1].place if given else flags.gin_file[-1]
-            raise InputError(f"{place}: --seeds needs train.{argument} = %{knob}, as in gin/base/train.gin.")
-    name = binding.substitute(macros["NAME"].value, macros, macros["NAME"].place)
+        bindings_of_argument = [
+            item for item in bindings if item.selector.endswith("train") and item.argument == argument
+        ]
+        if not bindings_of_argument or bindings_of_argument[-1].value != files.Macro(knob):
+            origin = bindings_of_argument[-1].origin if bindings_of_argument else flags.gin_file[-1]
+            raise InputError(f"{origin}: --seeds needs train.{argument} = %{knob}, as in gin/base/train.gin.")
+    name = binding.substitute(macros["NAME"].value, macros, macros["NAME"].origin)
     if not isinstance(name, str):
         raise InputError("NAME must be set; add --gin_param=\"NAME='...'\".")
     return name

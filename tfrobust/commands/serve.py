@@ -178,9 +178,9 @@ def run(flags: argparse.Namespace) -> None:
     labels = read_labels(flags.label, folders)
     if flags.development:
         defaults = vars(parser().parse_args(["unused"]))
-        given = [name for name in _NOT_IN_DEVELOPMENT if getattr(flags, name) != defaults[name]]
-        if given:
-            raise InputError(f"--{given[0]} is without effect with --development: leave one of them out.")
+        changed = [name for name in _NOT_IN_DEVELOPMENT if getattr(flags, name) != defaults[name]]
+        if changed:
+            raise InputError(f"--{changed[0]} is without effect with --development: leave one of them out.")
         develop(flags, folders, labels)
         return
     server = "docker" if flags.write_only else find_server(flags.all_interfaces)

@@ -23,14 +23,14 @@ CARD = "README.md"
 def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("share", "Upload an export, its report and a model card to the Hugging Face Hub.")
-    what = "exported/NAME, of which the newest version is shared, or exported/NAME/VERSION"
-    flags.add_argument("export", metavar="DIR", type=pathlib.Path, help=what)
+    help_text = "exported/NAME, of which the newest version is shared, or exported/NAME/VERSION"
+    flags.add_argument("export", metavar="DIR", type=pathlib.Path, help=help_text)
     flags.add_argument("--repo", metavar="OWNER/NAME", required=True, help="the repository, created if it is missing")
-    what = "license of the weights, by its identifier on the Hub, such as apache-2.0; default: unknown"
-    flags.add_argument("--license", metavar="ID", default="unknown", help=what)
+    help_text = "license of the weights, by its identifier on the Hub, such as apache-2.0; default: unknown"
+    flags.add_argument("--license", metavar="ID", default="unknown", help=help_text)
     flags.add_argument("--private", action="store_true", help="create a private repository")
-    what = "write the card into this folder and list the files, without network"
-    flags.add_argument("--output", metavar="DIR", type=pathlib.Path, help=what)
+    help_text = "write the card into this folder and list the files, without network"
+    flags.add_argument("--output", metavar="DIR", type=pathlib.Path, help=help_text)
     return flags
 
 
@@ -48,8 +48,8 @@ def run(flags: argparse.Namespace) -> None:
         from tfrobust.serving.export import probe
     if not directory.name.isdecimal():
         raise InputError(f"{flags.export} is not a published version: give exported/NAME or exported/NAME/VERSION.")
-    found = load_reports([directory])
-    if not found:
+    reports = load_reports([directory])
+    if not reports:
         raise InputError(f"{directory} has no robustness report, which the card is made from.")
     problems = probe.check_sums(directory)
     if problems:
@@ -57,7 +57,7 @@ def run(flags: argparse.Namespace) -> None:
     golden = probe.read_golden(directory)
     shape = golden[probe.request_name(golden)].shape[1:]
     about = {"repo": flags.repo, "version": int(directory.name), "shape": shape, "license": flags.license}
-    text = card.render(found[0][1], **about)
+    text = card.render(reports[0][1], **about)
     contents = {CARD: text.encode()}
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         contents[f"{directory.name}/{path.relative_to(directory).as_posix()}"] = path

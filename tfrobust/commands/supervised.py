@@ -75,5 +75,5 @@ def _end_as(code: int, model: str) -> None:
     name = signal.Signals(-code)
     if name not in _CRASHES:
         os.kill(os.getpid(), name)  # such as for a lack of memory
-    what = f"{model[-100:]} crashes TensorFlow when it is called ({name.name})"
-    raise InputError(f"{what}. Export it again, or get an unchanged copy.")
+    fault = f"{model[-100:]} crashes TensorFlow when it is called ({name.name})"
+    raise InputError(f"{fault}. Export it again, or get an unchanged copy.")

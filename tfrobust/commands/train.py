@@ -13,19 +13,21 @@ def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("train", "Train a robust model, evaluate it, write its report and publish it as a SavedModel.")
     flags.add_gin_flags("gin/ascl_leaked.gin")
-    what = "checkpoints and report; default: runs/<NAME>, or runs/<NAME>-2, ... beside other training configurations"
-    flags.add_argument("--workdir", metavar="DIR", help=what)
+    help_text = (
+        "checkpoints and report; default: runs/<NAME>, or runs/<NAME>-2, ... beside other training configurations"
+    )
+    flags.add_argument("--workdir", metavar="DIR", help=help_text)
     flags.add_argument("--export_dir", metavar="DIR", default="exported", help="default: exported")
-    what = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
-    flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=what)
-    what = "publish also a model that differs from the newest version in its training, or is worse; see `publish`"
-    flags.add_argument("--publish", action="store_true", help=what)
+    help_text = "version to publish, the next one by default; without N: print versions and devices, for a bug report"
+    flags.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=help_text)
+    help_text = "publish also a model that differs from the newest version in its training, or is worse; see `publish`"
+    flags.add_argument("--publish", action="store_true", help=help_text)
     flags.add_argument("--profile", metavar="N", type=count, default=0, help="profile N steps for TensorBoard")
-    what = "print what differs from the defaults (all settings with --verbose) and the cost, and stop"
-    flags.add_argument("--dry_run", action="store_true", help=what)
+    help_text = "print what differs from the defaults (all settings with --verbose) and the cost, and stop"
+    flags.add_argument("--dry_run", action="store_true", help=help_text)
     flags.add_budget()
-    what = "with --dry_run: forecast the training on so many accelerators, under assumptions that Plan sets in gin"
-    flags.add_argument("--replicas", metavar="N,N,...", type=counts, help=what)
+    help_text = "with --dry_run: forecast the training on so many accelerators, under assumptions that Plan sets in gin"
+    flags.add_argument("--replicas", metavar="N,N,...", type=counts, help=help_text)
     seeds.add_flags(flags)
     flags.add_verbosity()
     return flags

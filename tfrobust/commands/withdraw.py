@@ -21,8 +21,8 @@ from tfrobust.errors import InputError
 def parser() -> Parser:
     """Return the command's flags."""
     flags = Parser("withdraw", "Take a published version out of service; `publish` takes that back.")
-    what = "exported/NAME, of which the newest version is withdrawn, or exported/NAME/VERSION"
-    flags.add_argument("export", metavar="DIR", type=pathlib.Path, help=what)
+    help_text = "exported/NAME, of which the newest version is withdrawn, or exported/NAME/VERSION"
+    flags.add_argument("export", metavar="DIR", type=pathlib.Path, help=help_text)
     return flags
 
 

@@ -30,12 +30,12 @@ def test_statements_in_order_with_inert_values(tmp_path):
         "ASCL:\n  weights = {'ce': 1.0, 'kl': @a/b/Decay()}\n  sizes = [1, (2, %EPSILON)]\n",
     )
     epsilon, method, threat, weights, sizes = files.read([path])
-    assert (epsilon.macro, epsilon.value, epsilon.place) == ("EPSILON", 0.2, f"{path}:1")
+    assert (epsilon.macro, epsilon.value, epsilon.origin) == ("EPSILON", 0.2, f"{path}:1")
     assert method.value == Reference("", "methods.ascl.ASCL", False)
     assert (threat.scope, threat.selector, threat.argument) == ("train", "PGD", "threat")
     assert threat.value == Reference("", "ThreatModel", True) and threat.macro is None
     assert weights.value == {"ce": 1.0, "kl": Reference("a/b", "Decay", True)}
-    assert sizes.value == [1, (2, Macro("EPSILON"))] and sizes.place == f"{path}:6"
+    assert sizes.value == [1, (2, Macro("EPSILON"))] and sizes.origin == f"{path}:6"
 
 
 def test_flags_come_last(tmp_path):
@@ -144,7 +144,7 @@ def test_files_of_windows(tmp_path, codec):
         assert "is text in UTF-16; save it as UTF-8" in complaint(files.read, [str(path)])
         return
     bindings = files.read([str(path)])
-    assert [(one.macro, one.value, one.place) for one in bindings] == [
+    assert [(one.macro, one.value, one.origin) for one in bindings] == [
         ("EPOCHS", 3, f"{path}:1"),
         ("SEED", 1, f"{path}:2"),
     ]
@@ -177,4 +177,4 @@ def test_fractions_are_numbers(tmp_path, text, value):
         return
     assert files.read([], [text])[0].value == value
     lines = files.read([write(tmp_path, "a.gin", f"SEED = 1\n{text}\nSTEPS = 2\n")])
-    assert [one.value for one in lines] == [1, value, 2] and lines[2].place.endswith(":3")
+    assert [one.value for one in lines] == [1, value, 2] and lines[2].origin.endswith(":3")

@@ -22,7 +22,7 @@ _ROOTS = "tfrobust.runs.experiment."
 _NOTHING_SAID = (None, "None", "<factory>")
 
 
-def _whole(low: int) -> Callable[[Any], bool]:
+def _whole_numbers_from(low: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= _LARGEST_WHOLE
 
 
@@ -32,7 +32,7 @@ def _epsilon(value) -> bool:
 
 _NORMS = ("linf", "l2", "l1", "l0")
 _STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
-_COUNT = (_whole(1), f"an int from 1 to {_LARGEST_WHOLE}")
+_COUNT = (_whole_numbers_from(1), f"an int from 1 to {_LARGEST_WHOLE}")
 _EPSILON = (_epsilon, "a number above 0")
 _NORM = (lambda value: value in _NORMS, f"one of {', '.join(map(repr, _NORMS))} (prox_log_barrier only)")
 
@@ -43,7 +43,7 @@ KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value) is not None,
         "a name of letters, digits, '.', '_' and '-', for a folder",
     ),
-    "SEED": (_whole(0), f"an int from 0 to {_LARGEST_WHOLE}"),
+    "SEED": (_whole_numbers_from(0), f"an int from 0 to {_LARGEST_WHOLE}"),
     "EPOCHS": _COUNT,
     "BATCH_SIZE": _COUNT,
     "NORM": _NORM,
@@ -70,9 +70,9 @@ _WITHOUT_USE = {
 }
 
 
-def required(knob: str, place: str) -> Binding:
+def required(knob: str, origin: str) -> Binding:
     """Return a binding that takes a knob's default away, so that a later file or flag must set it."""
-    return Binding("", knob, "", Macro(_REQUIRED), place)
+    return Binding("", knob, "", Macro(_REQUIRED), origin)
 
 
 def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
@@ -85,8 +85,8 @@ def unnamed(bindings: list[Binding], paths: list[str]) -> Binding | None:
     Returns:
         The binding; None if NAME is set, if there are no defaults, or if the stems make no name.
     """
-    default, *given = [binding for binding in bindings if binding.macro == "NAME"] or [None]
-    if default is None or default.value is not None or given:
+    default, *settings = [binding for binding in bindings if binding.macro == "NAME"] or [None]
+    if default is None or default.value is not None or settings:
         return None
     stems = joined_stems(paths)
     return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
@@ -148,15 +148,15 @@ def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Bi
                 if item.name not in macros and not partial:
                     near = nearest(item.name, {*macros, *KNOBS})
                     hint = f"nearest: {near}" if near else "add the --gin_file or --gin_param that sets it"
-                    raise InputError(f"{binding.place}: the macro %{shown(item.name, quote=False)} is not set; {hint}")
+                    raise InputError(f"{binding.origin}: the macro %{shown(item.name, quote=False)} is not set; {hint}")
     for name, binding in macros.items():
         if name not in used and name not in KNOBS and not partial:
             near = nearest(name, used | set(KNOBS))
             hint = f"nearest: {near}" if near else f"the knobs are {', '.join(KNOBS)}"
             hint = _WITHOUT_USE.get(name, hint)
-            raise InputError(f"{binding.place}: nothing uses {shown(name, quote=False)}; {hint}")
+            raise InputError(f"{binding.origin}: nothing uses {shown(name, quote=False)}; {hint}")
     for name, binding in macros.items():
-        value = substitute(binding.value, macros, binding.place)
+        value = substitute(binding.value, macros, binding.origin)
         if name in KNOBS:
             _check_knob(name, value, binding, bindings)
     if not partial:
@@ -173,7 +173,7 @@ def _check_radius(bindings: list[Binding], macros: dict[str, Binding]) -> None:
     ]
     if any(item in unset for binding in bindings if binding.argument for item in walk(binding.value)):
         raise InputError(
-            f'{macros["EPSILON"].place}: EPSILON has no default for such data; add --gin_param="EPSILON=0.0314". '
+            f'{macros["EPSILON"].origin}: EPSILON has no default for such data; add --gin_param="EPSILON=0.0314". '
             "Usual in Linf: 0.0314 (8/255, hard to see) for photographs, 0.2 to 0.3 for gray digits like MNIST."
         )
 
@@ -186,27 +186,27 @@ def _check_knob(name: str, value, binding: Binding, bindings: list[Binding]) -> 
         return
     allowed, words = KNOBS[name]
     if not allowed(value) and not isinstance(value, Macro):
-        raise InputError(f"{binding.place}: {name} must be {words}, not {_written(value)}")
+        raise InputError(f"{binding.origin}: {name} must be {words}, not {_written(value)}")
 
 
-def substitute(value, macros: dict[str, Binding], place: str, above: tuple[str, ...] = (), room: list | None = None):
+def substitute(value, macros: dict[str, Binding], origin: str, above: tuple[str, ...] = (), room: list | None = None):
     """Replace the macros in a value by their values; undefined ones stay."""
     room = [_LARGEST_VALUE] if room is None else room
     room[0] -= 1
     if room[0] < 0:  # nested macros can grow a value exponentially
-        raise InputError(f"{place}: a value has more than {_LARGEST_VALUE} parts once its macros are replaced.")
+        raise InputError(f"{origin}: a value has more than {_LARGEST_VALUE} parts once its macros are replaced.")
     if isinstance(value, Macro):
         if value.name in above or len(above) > _DEEPEST:
             names = " > ".join((*above[:5], value.name))
-            raise InputError(f"{place}: the macros refer to each other in a circle: {shown(names, 120, quote=False)}")
+            raise InputError(f"{origin}: the macros refer to each other in a circle: {shown(names, 120, quote=False)}")
         if value.name not in macros:
             return value
-        return substitute(macros[value.name].value, macros, macros[value.name].place, (*above, value.name), room)
+        return substitute(macros[value.name].value, macros, macros[value.name].origin, (*above, value.name), room)
     if isinstance(value, dict):
-        pairs = [[substitute(part, macros, place, above, room) for part in pair] for pair in value.items()]
+        pairs = [[substitute(part, macros, origin, above, room) for part in pair] for pair in value.items()]
         return {str(key) if isinstance(key, (dict, list)) else key: part for key, part in pairs}
     if isinstance(value, (list, tuple)):
-        return type(value)(substitute(item, macros, place, above, room) for item in value)
+        return type(value)(substitute(item, macros, origin, above, room) for item in value)
     return value
 
 
@@ -236,9 +236,9 @@ def check_objects(
     """
     resolved = []
     for binding in bindings:
-        value = _completed(binding.value, registry, binding.place)
+        value = _completed(binding.value, registry, binding.origin)
         if binding.macro is None:
-            complete = registry.resolve(binding.selector, binding.place)
+            complete = registry.resolve(binding.selector, binding.origin)
             binding = dataclasses.replace(binding, selector=complete)
             _check_argument(binding, registry)
         resolved.append(dataclasses.replace(binding, value=value))
@@ -256,28 +256,28 @@ def check_objects(
     return Resolved(resolved, names)
 
 
-def _completed(value, registry: Registry, place: str):
+def _completed(value, registry: Registry, origin: str):
     if isinstance(value, Reference):
-        complete = registry.resolve(value.selector, place)
+        complete = registry.resolve(value.selector, origin)
         if complete.startswith(_ROOTS):  # a reference to it would run a command with paths from a file
-            raise InputError(f"{place}: {complete.rpartition('.')[2]} is run by a command and cannot be a value.")
-        _refuse_base(complete, registry, place)
+            raise InputError(f"{origin}: {complete.rpartition('.')[2]} is run by a command and cannot be a value.")
+        _refuse_base(complete, registry, origin)
         return dataclasses.replace(value, selector=complete)
     if isinstance(value, dict):
-        return {_completed(k, registry, place): _completed(v, registry, place) for k, v in value.items()}
+        return {_completed(k, registry, origin): _completed(v, registry, origin) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_completed(item, registry, place) for item in value)
+        return type(value)(_completed(item, registry, origin) for item in value)
     return value
 
 
-def _refuse_base(complete: str, registry: Registry, place: str) -> None:
+def _refuse_base(complete: str, registry: Registry, origin: str) -> None:
     target = registry.objects[complete]
     missing = missing_methods(target) if inspect.isclass(target) else []
     if missing:
         usable = [registry.short(name) for name, item in registry.objects.items() if _is_usable(item, target)]
         hint = f"; its subclasses are {', '.join(sorted(usable))}" if usable else ""
         short = complete.rpartition(".")[2]
-        line = f"{place}: {short} is a base class without {', '.join(missing)}{hint}"
+        line = f"{origin}: {short} is a base class without {', '.join(missing)}{hint}"
         raise InputError(shown(line, 290, quote=False))
 
 
@@ -287,16 +287,16 @@ def _is_usable(item, base: type) -> bool:
 
 def _check_argument(binding: Binding, registry: Registry) -> None:
     target = registry.objects[binding.selector]
-    known = parameters(target)
-    if binding.argument not in known:
+    names = parameters(target)
+    if binding.argument not in names:
         short = binding.selector.rpartition(".")[2]
-        near = nearest(binding.argument, known, count=1)
+        near = nearest(binding.argument, names, count=1)
         hint = f"nearest: {near}; " if near else ""
         weights = getattr(target, "default_weights", None) or dict.fromkeys(getattr(target, "terms", None) or (), 1.0)
-        if weights and "term_weights" in known and not near:
+        if weights and "term_weights" in names and not near:
             hint = f"the weights of its terms are term_weights = {shown(weights, 80)}; "
         raise InputError(
-            f"{binding.place}: {short} has no parameter {shown(binding.argument)}; {hint}it takes {', '.join(known)}"
+            f"{binding.origin}: {short} has no parameter {shown(binding.argument)}; {hint}it takes {', '.join(names)}"
         )
 
 
@@ -310,7 +310,7 @@ def _check_scopes(bindings, references: list[Reference], macros: dict) -> None:
         if binding.scope not in opened:
             near = nearest(binding.scope, opened - {""})
             hint = f"nearest: {near}" if near else f"nothing is written @{binding.scope[:30]}/Name"
-            raise InputError(f"{binding.place}: no object is built in the scope {shown(binding.scope)}; {hint}")
+            raise InputError(f"{binding.origin}: no object is built in the scope {shown(binding.scope)}; {hint}")
 
 
 def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -> None:
@@ -322,11 +322,11 @@ def _check_flags_used(final: dict[tuple, Binding], macros: dict[str, Binding]) -
         short = binding.selector.rpartition(".")[2]
         if binding.selector not in run.selectors:
             built = ", ".join(sorted(name.rpartition(".")[2] for name in run.selectors))
-            raise InputError(f"{binding.place}: nothing here uses {short}; this configuration uses {built}")
+            raise InputError(f"{binding.origin}: nothing here uses {short}; this configuration uses {built}")
         scopes = sorted(key[0] for key in run.keys if key[1:] == (binding.selector, binding.argument))
         named = [f"{scope and scope + '/'}{short}.{binding.argument}" for scope in scopes]
         hint = f"; set {' or '.join(named)}" if named else f"; no {short} is built in that scope"
-        raise InputError(f"{binding.place}: it has no effect here{hint}")
+        raise InputError(f"{binding.origin}: it has no effect here{hint}")
 
 
 def check_knobs_read(resolved: Resolved, command: str, defaults: list[Binding]) -> None:
@@ -345,25 +345,25 @@ def check_knobs_read(resolved: Resolved, command: str, defaults: list[Binding]) 
     macros = {item.macro: item for item in resolved.bindings if item.macro is not None}
     final = {(item.scope, item.selector, item.argument): item for item in resolved.bindings if item.macro is None}
     read = reading.of_roots(final, macros, f"{_ROOTS}{command}").macros
-    by_default = {(item.macro, item.place) for item in defaults}
+    by_default = {(item.macro, item.origin) for item in defaults}
     demanded = {item.macro for item in resolved.bindings if item.value == Macro(_REQUIRED)}
     for name, binding in macros.items():
         counts = binding.from_flag or (command == "train" and name in KNOBS and not is_shipped(binding))
-        if name in read | demanded or (name, binding.place) in by_default or not counts:
+        if name in read | demanded or (name, binding.origin) in by_default or not counts:
             continue
         readers = ", ".join(reading.readers(name, final, macros)) or "nothing of these files"
         chosen = macros.get("METHOD") if command == "train" else None
         run = f"this run (METHOD = {_written(chosen.value)})" if chosen else "this run"
-        said = f"{binding.place}: nothing of {run} reads {shown(name, quote=False)} = {_written(binding.value)}"
-        raise InputError(f"{said}; read by {readers}"[:300])
+        clause = f"{binding.origin}: nothing of {run} reads {shown(name, quote=False)} = {_written(binding.value)}"
+        raise InputError(f"{clause}; read by {readers}"[:300])
 
 
 def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registry, partial: bool) -> None:
-    value = substitute(binding.value, macros, binding.place)
+    value = substitute(binding.value, macros, binding.origin)
     short = f"{binding.selector.rpartition('.')[2]}.{binding.argument}"
-    place = binding.place
+    origin = binding.origin
     if isinstance(binding.value, Macro) and binding.value.name in macros:
-        place = macros[binding.value.name].place
+        origin = macros[binding.value.name].origin
         short += f" (%{binding.value.name})"
     parameter: Parameter = parameters(registry.objects[binding.selector])[binding.argument]
 
@@ -376,12 +376,12 @@ def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registr
     if unset or any(isinstance(item, Macro) for item in walk(value)):
         if partial:
             return
-        raise InputError(f'{binding.place}: {short} must be set; add --gin_param="{_setter(binding)}=..."')
+        raise InputError(f'{binding.origin}: {short} must be set; add --gin_param="{_setter(binding)}=..."')
     for item in walk(value):
         if isinstance(item, int) and abs(item) > _LARGEST_WHOLE:
-            raise InputError(f"{place}: {short} has {_written(item)}; whole numbers must be at most {_LARGEST_WHOLE}")
+            raise InputError(f"{origin}: {short} has {_written(item)}; whole numbers must be at most {_LARGEST_WHOLE}")
     if not accepts(value):
-        raise InputError(f"{place}: {short} must be {described(parameter)}, not {_written(value)}")
+        raise InputError(f"{origin}: {short} must be {described(parameter)}, not {_written(value)}")
 
 
 def _setter(binding: Binding) -> str:
@@ -397,17 +397,19 @@ def _written(value) -> str:
 
 
 def _check_required(references: list[Reference], final: dict[tuple, Binding], registry: Registry) -> None:
-    given: dict[str, set[str]] = {}
+    arguments: dict[str, set[str]] = {}
     for _, selector, argument in final:
-        given.setdefault(selector, set()).add(argument)
+        arguments.setdefault(selector, set()).add(argument)
     for reference in references:
         if reference.called:
-            missing_arguments(reference.selector, given.get(reference.selector, set()), registry)
+            missing_arguments(reference.selector, arguments.get(reference.selector, set()), registry)
 
 
-def missing_arguments(selector: str, given: set[str], registry: Registry) -> None:
+def missing_arguments(selector: str, arguments: set[str], registry: Registry) -> None:
     """Raise InputError if an object that is called without arguments lacks a required one."""
-    missing = [p.name for p in parameters(registry.objects[selector]).values() if p.required and p.name not in given]
+    missing = [
+        p.name for p in parameters(registry.objects[selector]).values() if p.required and p.name not in arguments
+    ]
     if missing:
         short = selector.rpartition(".")[2]
         raise InputError(
@@ -432,7 +434,7 @@ def outside(bindings: list[Binding], registry: Registry) -> list[str]:
         if binding.argument not in names_outside(registry.objects[binding.selector]):
             continue
         key = f"{registry.short(binding.selector)}.{binding.argument}"
-        for item in _parts(substitute(binding.value, macros, binding.place)):
+        for item in _parts(substitute(binding.value, macros, binding.origin)):
             verb = _verb(item)
             lines += [f"{verb} {key} = {shown(item, 150)}"] if verb else []
     return list(dict.fromkeys(lines))
@@ -476,12 +478,12 @@ def differences(bindings: list[Binding], defaults: list[Binding], registry: Regi
             continue
         value, default = text(item.value, registry), usual.get(key)
         if item.macro is None and default is None:
-            own = parameters(registry.objects[item.selector])[item.argument]
-            default = None if own.required else text(own.default, registry)
+            parameter = parameters(registry.objects[item.selector])[item.argument]
+            default = None if parameter.required else text(parameter.default, registry)
         if value != default:
             # A default that a factory makes, or "not set", says nothing.
-            said = f"  # default {shown(default, 60, quote=False)}" if default not in _NOTHING_SAID else ""
-            lines.append(f"{key} = {value}" + said)
+            comment = f"  # default {shown(default, 60, quote=False)}" if default not in _NOTHING_SAID else ""
+            lines.append(f"{key} = {value}" + comment)
     return lines
 
 
@@ -489,7 +491,7 @@ def _key(item: Binding, registry: Registry) -> str:
     """Return the left side of a binding in gin, with the short name of the object."""
     if item.macro is not None:
         return item.macro
-    selector = registry.short(registry.resolve(item.selector, item.place))
+    selector = registry.short(registry.resolve(item.selector, item.origin))
     return f"{item.scope and item.scope + '/'}{selector}.{item.argument}"
 
 

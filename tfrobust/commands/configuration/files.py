@@ -55,7 +55,7 @@ class Binding:
         selector: name of the object, complete or not; the macro's name for a macro.
         argument: name of the parameter; "" for a macro.
         value: literal, or containers of literals, `Reference` and `Macro`.
-        place: file and line or flag that holds it, for messages.
+        origin: file and line or flag that holds it, for messages.
         from_flag: True if it was given by --gin_param.
     """
 
@@ -63,7 +63,7 @@ class Binding:
     selector: str
     argument: str
     value: Any
-    place: str
+    origin: str
     from_flag: bool = False
 
     @property
@@ -88,18 +88,18 @@ class _Inert(config_parser.ParserDelegate):
 
 def folders() -> list[pathlib.Path]:
     """Return the folders that hold the project's gin files: the checkout's `gin/`, then the installed copy."""
-    found = []
+    candidates = []
     if (_PACKAGE.parent / "setup.py").is_file():
-        found.append(_PACKAGE.parent / "gin")
+        candidates.append(_PACKAGE.parent / "gin")
     installed = importlib.util.find_spec("tfrobust.gin_files")
     if installed is not None:
-        found.extend(pathlib.Path(place) for place in installed.submodule_search_locations or ())
-    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+        candidates.extend(pathlib.Path(path) for path in installed.submodule_search_locations or ())
+    return [folder for folder in dict.fromkeys(candidates) if folder.is_dir()]
 
 
 def is_shipped(binding: Binding) -> bool:
     """Return True if a binding stands in one of the project's own gin files."""
-    file = pathlib.Path(binding.place.rpartition(":")[0]).resolve()
+    file = pathlib.Path(binding.origin.rpartition(":")[0]).resolve()
     return not binding.from_flag and any(file.is_relative_to(folder.resolve()) for folder in folders())
 
 
@@ -108,28 +108,28 @@ def joined_stems(paths: list[str]) -> str:
     return "_".join(pathlib.PurePath(path).stem for path in paths)
 
 
-def find(path: str, place: str) -> pathlib.Path:
+def find(path: str, origin: str) -> pathlib.Path:
     """Find a gin file: at the path as given, then under the checkout's gin/, then in the installed copy.
 
     Args:
         path: `gin/ascl.gin`, `ascl.gin` or any path; it ends with `.gin`.
-        place: origin of the path, for the message.
+        origin: file and line or flag that names it, for the message.
 
     Raises:
         InputError: no such file, with the places searched and the nearest names; or not a `.gin` file.
     """
     if "\0" in path or not path.endswith(".gin"):
-        raise InputError(f"{place}: {shown(path)} is not the name of a gin file, which ends with '.gin'.")
+        raise InputError(f"{origin}: {shown(path)} is not the name of a gin file, which ends with '.gin'.")
     inside = path[4:] if path.startswith("gin/") else path
     for candidate in [pathlib.Path(path), *(folder / inside for folder in folders())]:
         with contextlib.suppress(OSError):  # a name longer than the file system allows
             if candidate.is_file():
                 return candidate
-    known = {f"gin/{file.relative_to(f).as_posix()}" for f in folders() for file in f.rglob("*.gin")}
-    near = nearest(f"gin/{inside}", known)
+    available = {f"gin/{file.relative_to(f).as_posix()}" for f in folders() for file in f.rglob("*.gin")}
+    near = nearest(f"gin/{inside}", available)
     places = ", ".join([".", *(str(folder) for folder in folders())])
     hint = f"; nearest: {near}" if near else ""
-    raise InputError(f"{place}: no file {shown(path, 80)}{hint}; searched {shown(places, 120, quote=False)}")
+    raise InputError(f"{origin}: no file {shown(path, 80)}{hint}; searched {shown(places, 120, quote=False)}")
 
 
 # ------------------------------------------------------------------------------------------------- reading
@@ -156,11 +156,11 @@ def read(paths: list[str], params: list[str] | tuple = (), defaults: str | None 
     for path in paths:
         bindings += _read_file(find(path, "--gin_file"), (), seen)
     for param in params:
-        place = f"--gin_param={shown(param, 60, quote=False)}"
-        for statement in _statements(param, place):
+        origin = f"--gin_param={shown(param, 60, quote=False)}"
+        for statement in _statements(param, origin):
             if not isinstance(statement, config_parser.BindingStatement):
-                raise InputError(f'{place}: a flag sets one value, such as --gin_param="EPSILON=0.1".')
-            bindings.append(_binding(statement, place, from_flag=True))
+                raise InputError(f'{origin}: a flag sets one value, such as --gin_param="EPSILON=0.1".')
+            bindings.append(_binding(statement, origin, from_flag=True))
     return bindings
 
 
@@ -168,31 +168,33 @@ def _read_file(path: pathlib.Path, above: tuple[pathlib.Path, ...], seen: set) -
     seen.add(path.resolve())
     bindings = []
     for statement in _statements(_text(path), str(path)):
-        place = f"{path}:{statement.location.line_num}"
+        origin = f"{path}:{statement.location.line_num}"
         if isinstance(statement, config_parser.ImportStatement):
             raise InputError(
-                f"{place}: a gin file must not import; objects of tfrobust and Keras are found by name, those of "
+                f"{origin}: a gin file must not import; objects of tfrobust and Keras are found by name, those of "
                 f"your own module by the flag --gin_import={statement.module}"
             )
         if isinstance(statement, config_parser.IncludeStatement):
-            included = find(statement.filename, place)
+            included = find(statement.filename, origin)
             chain = (*above, path)
             if included.resolve() in [file.resolve() for file in chain]:
                 names = " > ".join(file.name for file in (*chain, included))
-                raise InputError(f"{place}: the files include each other in a circle: {shown(names, 120, quote=False)}")
+                raise InputError(
+                    f"{origin}: the files include each other in a circle: {shown(names, 120, quote=False)}"
+                )
             if len(chain) > _DEEPEST_INCLUDE:
-                raise InputError(f"{place}: more than {_DEEPEST_INCLUDE} files include one another.")
+                raise InputError(f"{origin}: more than {_DEEPEST_INCLUDE} files include one another.")
             if included.resolve() not in seen:
                 bindings += _read_file(included, chain, seen)
         elif isinstance(statement, config_parser.BindingStatement):
-            bindings.append(_binding(statement, place))
+            bindings.append(_binding(statement, origin))
     return bindings
 
 
-def _binding(statement, place: str, from_flag: bool = False) -> Binding:
+def _binding(statement, origin: str, from_flag: bool = False) -> Binding:
     scope, selector, argument, value, _ = statement
     # gin splits NAME into ('', 'NAME', ''); a dotted name always has an argument.
-    return Binding(scope, selector, argument, value, place, from_flag)
+    return Binding(scope, selector, argument, value, origin, from_flag)
 
 
 def _text(path: pathlib.Path) -> str:
@@ -204,23 +206,23 @@ def _text(path: pathlib.Path) -> str:
     return text
 
 
-def _statements(text: str, place: str) -> list:
+def _statements(text: str, origin: str) -> list:
     statements = []
     try:
         parser = config_parser.ConfigParser(_FRACTION.sub(_quotient, text), _Inert())
         while (statement := parser.parse_statement()) is not None:
             statements.append(statement)
     except SyntaxError as error:
-        raise _syntax_error(error, place) from None
+        raise _syntax_error(error, origin) from None
     except RecursionError:
-        raise InputError(f"{place}: values are nested too deeply.") from None
+        raise InputError(f"{origin}: values are nested too deeply.") from None
     except (tokenize.TokenError, StopIteration):
-        raise InputError(f"{place}: ends inside a value; is a bracket or a quote not closed?") from None
+        raise InputError(f"{origin}: ends inside a value; is a bracket or a quote not closed?") from None
     except Exception as error:  # gin's parser may raise anything on malicious input
         reason = str(error) or type(error).__name__
-        raise InputError(f"{place}: {shown(reason, 150, quote=False)}") from None
+        raise InputError(f"{origin}: {shown(reason, 150, quote=False)}") from None
     for statement in statements:
-        _check_value(getattr(statement, "value", None), place)
+        _check_value(getattr(statement, "value", None), origin)
     return statements
 
 
@@ -230,15 +232,15 @@ def _quotient(statement: re.Match) -> str:
     return f"{name}{float(numerator) / float(denominator)!r}{rest}" if float(denominator) else statement[0]
 
 
-def _check_value(value, place: str) -> None:
+def _check_value(value, origin: str) -> None:
     """Refuse values that are nested too deeply or hold null characters; iterative, since recursion has a limit."""
     level, depth = [value], 0
     while level:
         if depth > _DEEPEST_VALUE:
-            raise InputError(f"{place}: values are nested too deeply.")
+            raise InputError(f"{origin}: values are nested too deeply.")
         if any(isinstance(item, str) and "\0" in item for item in level):
-            raise InputError(f"{place}: a text has a null character, which names and paths must not have.")
-        level = [item for each in level for item in _items(each)]
+            raise InputError(f"{origin}: a text has a null character, which names and paths must not have.")
+        level = [item for container in level for item in _items(container)]
         depth += 1
 
 
@@ -248,21 +250,21 @@ def _items(value) -> list:
     return list(value) if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") else []
 
 
-def _syntax_error(error: SyntaxError, place: str) -> InputError:
-    if error.lineno and not place.startswith("--gin_param"):
-        place = f"{place}:{error.lineno}"
+def _syntax_error(error: SyntaxError, origin: str) -> InputError:
+    if error.lineno and not origin.startswith("--gin_param"):
+        origin = f"{origin}:{error.lineno}"
     word = re.search(r"Failed to parse token '(.*)'", error.msg, re.DOTALL)
     if word is None:
-        return InputError(f"{place}: {shown(error.msg.splitlines()[0], 150, quote=False)}")
+        return InputError(f"{origin}: {shown(error.msg.splitlines()[0], 150, quote=False)}")
     token = word.group(1)
     if token.lower() in ("true", "false", "none"):
-        return InputError(f"{place}: {token} is not a value; write {token.capitalize()}.")
+        return InputError(f"{origin}: {token} is not a value; write {token.capitalize()}.")
     if token.isidentifier():
         return InputError(
-            f"{place}: {shown(token)} is a bare word; write '{token[:40]}' for text, @{token[:40]} for an "
+            f"{origin}: {shown(token)} is a bare word; write '{token[:40]}' for text, @{token[:40]} for an "
             f"object, %{token[:40]} for a macro."
         )
-    return InputError(f"{place}: cannot read the value {shown(token)}")
+    return InputError(f"{origin}: cannot read the value {shown(token)}")
 
 
 # ---------------------------------------------------------------------------------------------- formatting
@@ -281,7 +283,7 @@ def shown(value, width: int = 60, quote: bool = True) -> str:
 def nearest(name: str, names, count: int = 3) -> str:
     """Return the names most similar to `name`, ignoring case, joined by commas; "" if none is similar."""
     by_folded: dict[str, str] = {}
-    for known in sorted(names):
-        by_folded.setdefault(known.lower(), known)
+    for candidate in sorted(names):
+        by_folded.setdefault(candidate.lower(), candidate)
     close = difflib.get_close_matches(name.lower(), by_folded, n=count, cutoff=0.6)
     return ", ".join(by_folded[folded] for folded in close)

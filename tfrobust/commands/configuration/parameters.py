@@ -41,11 +41,11 @@ def parameters(target) -> dict[str, Parameter]:
     for base in target.__mro__:
         if "__init__" in base.__dict__ and base is not object:
             hints = {**_hints(base.__init__), **hints}
-    found = {}
+    by_name = {}
     for name, item in _constructor_arguments(target).items():
         hint = hints.get(name, Any) if item.annotation is not _EMPTY else Any
-        found[name] = Parameter(name, hint, item.default)
-    return found
+        by_name[name] = Parameter(name, hint, item.default)
+    return by_name
 
 
 def _constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
@@ -56,14 +56,14 @@ def _constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
     if not cls.__module__.startswith("keras."):
         from tfrobust.common.configured import constructor_arguments
 
-        found = constructor_arguments(cls)
+        arguments = constructor_arguments(cls)
         if any(base.__module__.startswith("keras.") for base in cls.__mro__):
             # Parameters that Keras takes through **kwargs are never required.
             for name in ("name", "trainable", "dtype"):
-                if name in found and found[name].default is _EMPTY:
-                    found[name] = found[name].replace(default=None)
-        return found
-    found = {}
+                if name in arguments and arguments[name].default is _EMPTY:
+                    arguments[name] = arguments[name].replace(default=None)
+        return arguments
+    arguments = {}
     for base in cls.__mro__:
         init = base.__dict__.get("__init__")
         if init is None or base is object:
@@ -71,30 +71,30 @@ def _constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
         items = list(inspect.signature(init).parameters.values())[1:]
         for item in items:
             if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD):
-                found.setdefault(item.name, item)
+                arguments.setdefault(item.name, item)
         if not any(item.kind is item.VAR_KEYWORD for item in items):
             break
-    return found
+    return arguments
 
 
 def names_outside(target) -> set[str]:
     """Return the parameters of a class that name files or downloads (see `common.outside`)."""
     bases = target.__mro__ if inspect.isclass(target) else ()
     hints = [_hints(base.__init__, extras=True) for base in bases if "__init__" in base.__dict__ and base is not object]
-    return {name for found in hints for name, hint in found.items() if outside.is_marked(hint)}
+    return {name for annotations in hints for name, hint in annotations.items() if outside.is_marked(hint)}
 
 
 def _hints(function, extras: bool = False) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=extras)
     except Exception:  # one name for type checkers only hides all hints: evaluate each alone
-        found = {}
+        annotations = {}
         for name, hint in getattr(function, "__annotations__", {}).items():
             try:
-                found[name] = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+                annotations[name] = eval(hint, function.__globals__) if isinstance(hint, str) else hint
             except Exception:
-                found[name] = Any
-        return found
+                annotations[name] = Any
+        return annotations
 
 
 # ------------------------------------------------------------------------------------------------ checking
@@ -185,8 +185,8 @@ def _reference_fits(value: Reference, hint, origin, arguments, resolve) -> bool:
         return value.called and not inspect.isclass(target) and _makes(target, origin)
     if not value.called:
         if origin is type:
-            wanted = arguments[0]
-            return inspect.isclass(target) and (not inspect.isclass(wanted) or issubclass(target, wanted))
+            base = arguments[0]
+            return inspect.isclass(target) and (not inspect.isclass(base) or issubclass(target, base))
         if hint is type:
             return inspect.isclass(target)
         if origin is collections.abc.Callable:
@@ -195,10 +195,10 @@ def _reference_fits(value: Reference, hint, origin, arguments, resolve) -> bool:
     if hint in (type(None), None, type) or origin is type:
         return False
     if origin is collections.abc.Callable and inspect.isclass(target):
-        made = arguments[-1] if arguments else None
+        product = arguments[-1] if arguments else None
         # An encoder is callable too, but it does not construct encoders.
-        is_product = inspect.isclass(made) and issubclass(target, made)
-        return issubclass(target, collections.abc.Callable) and not is_product and _is_of_user(target, made)
+        is_product = inspect.isclass(product) and issubclass(target, product)
+        return issubclass(target, collections.abc.Callable) and not is_product and _is_of_user(target, product)
     if origin is collections.abc.Callable or hint is collections.abc.Callable:
         return _makes(target, collections.abc.Callable)
     if origin is not None or not inspect.isclass(hint):
@@ -218,16 +218,16 @@ def _makes(target, kind) -> bool:
     """
     if not inspect.isclass(kind):
         return True
-    made = target if inspect.isclass(target) else _hints(target).get("return", Any)
-    made = typing.get_origin(made) or made
-    if inspect.isclass(made):
-        return issubclass(made, kind)
-    return made is Any and _is_of_user(target, kind)
+    result = target if inspect.isclass(target) else _hints(target).get("return", Any)
+    result = typing.get_origin(result) or result
+    if inspect.isclass(result):
+        return issubclass(result, kind)
+    return result is Any and _is_of_user(target, kind)
 
 
 def _is_of_user(target, kind) -> bool:
     """Return False if both a callable and what it is to make are classes or functions of this library or of Keras."""
-    return not all(getattr(each, "__module__", "").split(".")[0] in ("tfrobust", "keras") for each in (target, kind))
+    return not all(getattr(part, "__module__", "").split(".")[0] in ("tfrobust", "keras") for part in (target, kind))
 
 
 def described(parameter: Parameter) -> str:

@@ -39,9 +39,9 @@ def readers(macro: str, final: dict[tuple, Binding], macros: dict[str, Binding])
     """Return the short names of the methods that would read a macro; if there are none, of all that bind it."""
     selectors = {selector for _, selector, _ in final}
     methods = {name for name in selectors if name.startswith(_METHODS) and ".shared." not in name}
-    found = {name for name in methods if macro in _follow(final, macros, [("", name)]).macros}
-    found = found or {name for name in selectors if macro in _follow(final, macros, [("", name)]).macros}
-    return sorted(name.rpartition(".")[2] for name in found)
+    names = {name for name in methods if macro in _follow(final, macros, [("", name)]).macros}
+    names = names or {name for name in selectors if macro in _follow(final, macros, [("", name)]).macros}
+    return sorted(name.rpartition(".")[2] for name in names)
 
 
 def _is_below(name: str, root: str) -> bool:

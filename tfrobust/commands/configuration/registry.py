@@ -44,7 +44,7 @@ class Registry:
         for complete in objects:
             self._by_name.setdefault(complete.rpartition(".")[2], []).append(complete)
 
-    def resolve(self, selector: str, place: str) -> str:
+    def resolve(self, selector: str, origin: str) -> str:
         """Return the complete name of `ASCL`, `ascl.ASCL`, `methods.ascl.ASCL`, ...
 
         If several match, the roots in tfrobust.runs.experiment come first, and Keras's objects last.
@@ -56,25 +56,25 @@ class Registry:
             return selector
         matches = [name for name in self.same_name(selector) if name.endswith("." + selector)]
         roots = [name for name in matches if name.startswith(f"{_ROOTS}.")]
-        others = [name for name in matches if not name.startswith("keras.")]
-        matches = roots or others or matches
+        outside_keras = [name for name in matches if not name.startswith("keras.")]
+        matches = roots or outside_keras or matches
         if len(matches) == 1:
             return matches[0]
         if matches:
             raise InputError(
-                f"{place}: {shown(selector)} is ambiguous: {', '.join(sorted(matches))}; write more of the name."
+                f"{origin}: {shown(selector)} is ambiguous: {', '.join(sorted(matches))}; write more of the name."
             )
         near = ", ".join(map(self.short, self.same_name(selector)))  # its module was renamed
         near = near or nearest(selector.rpartition(".")[2], self._by_name)
         hint = f"nearest: {near}" if near else "import a module of your own by --gin_import=pkg.mod"
-        raise InputError(f"{place}: there is no {shown(selector)}; {hint}")
+        raise InputError(f"{origin}: there is no {shown(selector)}; {hint}")
 
     def short(self, complete: str) -> str:
         """Return the shortest end of a complete name that names no other object."""
-        others = [name for name in self.same_name(complete) if name != complete]
+        namesakes = [name for name in self.same_name(complete) if name != complete]
         parts = complete.split(".")
         ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
-        return next((end for end in ends if not any(f".{name}".endswith(f".{end}") for name in others)), complete)
+        return next((end for end in ends if not any(f".{name}".endswith(f".{end}") for name in namesakes)), complete)
 
     def same_name(self, selector: str) -> list[str]:
         """Return the complete names with the same last part."""
@@ -128,13 +128,13 @@ def missing_methods(cls: type) -> list[str]:
 
     These are methods that only raise NotImplementedError, and that a subclass overrides.
     """
-    found = []
+    methods = []
     for name in dir(cls):
         if _only_raises(inspect.getattr_static(cls, name)) and any(
             not _only_raises(inspect.getattr_static(subclass, name)) for subclass in _subclasses(cls)
         ):
-            found.append(name)
-    return found
+            methods.append(name)
+    return methods
 
 
 def _only_raises(method) -> bool:
@@ -154,29 +154,29 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 def _public(module, prefix: str) -> dict[str, Any]:
     """Return the classes and functions that a module itself defines, by name."""
-    found = {}
+    members = {}
     for name, item in vars(module).items():
         if name.startswith("_") or not (inspect.isclass(item) or inspect.isfunction(item)):
             continue
         if inspect.isclass(item) and issubclass(item, BaseException):
             continue
         if item.__module__ == prefix and item.__name__ == name:
-            found[name] = item
-    return found
+            members[name] = item
+    return members
 
 
 def _keras_parts() -> dict[str, Any]:
     import keras
 
-    found = {}
+    classes = {}
     for path in _KERAS:
         module = keras
         for part in path.split("."):
             module = getattr(module, part)
         for item in vars(module).values():
             if inspect.isclass(item) and not item.__name__.startswith("_"):
-                found[f"keras.{path}.{item.__name__}"] = item
-    return found
+                classes[f"keras.{path}.{item.__name__}"] = item
+    return classes
 
 
 def _import(path: str):
