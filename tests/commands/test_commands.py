@@ -50,9 +50,9 @@ def test_train_hands_its_flags_and_defaults_on(asked):
         "--export_dir=e --version=3 --profile=5 '--gin_param=EVALUATORS=[...]' --gin_param=EVAL_EXAMPLES=5 "
         "--gin_param=EPOCHS=2"
     )
-    given = {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
+    arguments = {"workdir": "w", "export_dir": "e", "version": 3, "profile": 5, "dry_run": True}
     rest = {"training_must_be_done": False, "publish_anyway": False, "verbose": 1, "allow_downloads": False}
-    assert asked["runtime"] == {**given, **rest}
+    assert asked["runtime"] == {**arguments, **rest}
     assert train.main(["--gin_file=some/where/ascl_leaked.gin"]) == 0
     del asked["runtime"]["configuration"]
     defaults = {"workdir": None, "export_dir": "exported", "version": None, "profile": 0}
@@ -64,7 +64,7 @@ def test_evaluate_hands_its_flags_on(asked):
     assert evaluate.main(flags) == 0
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
-    kept = {
+    defaults = {
         "output": "o",
         "surrogate": None,
         "shard": None,
@@ -73,9 +73,9 @@ def test_evaluate_hands_its_flags_on(asked):
         "dry_run": False,
         "budget": None,
     }
-    kept |= {"signature": None, "channels_first": False}
-    kept |= {"bounds": (0.0, 1.0), "allow_downloads": False}
-    assert runtime == {"model": "m", "logits_output": "logits", **kept}
+    defaults |= {"signature": None, "channels_first": False}
+    defaults |= {"bounds": (0.0, 1.0), "allow_downloads": False}
+    assert runtime == {"model": "m", "logits_output": "logits", **defaults}
     for verbose, flag in enumerate(["--quiet", "--verbose"]):
         assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose
 
@@ -147,9 +147,9 @@ def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):
 def test_wrong_usage_is_one_line_and_nothing_is_written(tmp_path, monkeypatch, capfd, command, flags, part):
     monkeypatch.chdir(tmp_path)
     assert command.main(flags) == 2
-    said = capfd.readouterr()
-    (line,) = said.err.splitlines()
-    assert part in line and line.startswith("error: ") and len(line) <= 300 and said.out == ""
+    output = capfd.readouterr()
+    (line,) = output.err.splitlines()
+    assert part in line and line.startswith("error: ") and len(line) <= 300 and output.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,10 +214,10 @@ def test_a_dry_run_lists_what_lies_outside_before_it_reads_it(tmp_path, monkeypa
     params += [f"TensorFlowDatasets.data_dir='{tmp_path}/data'", "EPSILON=0.1"]
     flags = ["--gin_file=gin/supervised.gin", "--dry_run", *(f"--gin_param={param}" for param in params)]
     assert train.main(flags) == 2
-    said = capsys.readouterr()
-    assert "outside     downloads TensorFlowDatasets.download = True\n" in said.out
-    assert f"outside     reads TensorFlowDatasets.data_dir = '{tmp_path}/data'\n" in said.out
-    assert "the data set 'mnist' (TensorFlowDatasets.download = True) would be downloaded: add --allow" in said.err
+    output = capsys.readouterr()
+    assert "outside     downloads TensorFlowDatasets.download = True\n" in output.out
+    assert f"outside     reads TensorFlowDatasets.data_dir = '{tmp_path}/data'\n" in output.out
+    assert "the data set 'mnist' (TensorFlowDatasets.download = True) would be downloaded: add --allow" in output.err
     monkeypatch.setattr("tfrobust.data.sources.tfds.network_reachable", lambda: False)
     assert train.main([*flags, "--allow_downloads"]) == 2
     assert "cannot be reached" in capsys.readouterr().err

@@ -60,17 +60,17 @@ def lines(capfd) -> list[str]:
 )
 def test_exit_codes(capfd, raised, code, start):
     assert run(raised) == code
-    said = lines(capfd)
+    messages = lines(capfd)
     if start is None:
-        assert said == []
+        assert messages == []
     else:
-        assert said[0].startswith(start) and (len(said) == 1) == (start != "Traceback")
+        assert messages[0].startswith(start) and (len(messages) == 1) == (start != "Traceback")
 
 
 def test_a_long_or_broken_message_is_one_line_of_300(capfd):
     assert run(InputError("word\n  " * 500)) == 2
-    said = lines(capfd)
-    assert len(said) == 1 and len(said[0]) <= 300
+    messages = lines(capfd)
+    assert len(messages) == 1 and len(messages[0]) <= 300
 
 
 def test_help_and_usage(capfd):
@@ -110,7 +110,7 @@ def test_a_value_error_that_is_no_input_error_is_a_bug():
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "first_line"),
     [
         (errno.EROFS, "error: exported: Read-only file system"),
         (errno.ELOOP, "error: exported: Too many levels of symbolic links"),
@@ -120,7 +120,7 @@ def test_a_value_error_that_is_no_input_error_is_a_bug():
         (errno.EIO, None),
     ],
 )
-def test_errors_of_the_file_system_keep_their_number_under_gin(capfd, number, said):
+def test_errors_of_the_file_system_keep_their_number_under_gin(capfd, number, first_line):
     import gin
 
     def fails():
@@ -130,8 +130,8 @@ def test_errors_of_the_file_system_keep_their_number_under_gin(capfd, number, sa
         inner = gin.register(f"fails_{number}", module="tests")(fails)
         gin.register(f"calls_{number}", module="tests")(lambda: gin.get_configurable(inner)())
     # Two layers of gin, each of which raises a copy without errno.
-    assert run(lambda: gin.get_configurable(f"tests.calls_{number}")()) == (2 if said else 1)
-    assert lines(capfd)[:1] == [said or "Traceback (most recent call last):"]
+    assert run(lambda: gin.get_configurable(f"tests.calls_{number}")()) == (2 if first_line else 1)
+    assert lines(capfd)[:1] == [first_line or "Traceback (most recent call last):"]
 
 
 def test_a_disk_that_is_full_is_a_failure_in_one_line_under_gin(capfd):
@@ -250,7 +250,7 @@ def test_help_imports_nothing_beside_gin_and_the_standard_library(command):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--gin_file=a.gin", "--epochs=3"], "there is no flag '--epochs': write --gin_param=\"EPOCHS=3\""),
         (
@@ -261,10 +261,10 @@ def test_help_imports_nothing_beside_gin_and_the_standard_library(command):
         (["--gin_file=a.gin", "my_run.gin"], "write --gin_file=my_run.gin"),
     ],
 )
-def test_knobs_and_files_given_as_flags_are_named(arguments, said):
+def test_knobs_and_files_given_as_flags_are_named(arguments, message):
     with pytest.raises(InputError) as caught:
         train.parser().parse_args(arguments)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -284,5 +284,5 @@ def test_a_full_disk_is_named_with_its_file_whoever_raises_it(capfd, error, line
         raise error
 
     assert run(full) == 1
-    (said,) = capfd.readouterr().err.splitlines()
-    assert line in said and "{{" not in said and "[(" not in said
+    (printed_line,) = capfd.readouterr().err.splitlines()
+    assert line in printed_line and "{{" not in printed_line and "[(" not in printed_line

@@ -23,7 +23,7 @@ LABELS = np.arange(24) % CLASSES
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def base(tmp_path_factory):
     """A folder with models and data."""
     folder = tmp_path_factory.mktemp("foreign")
     keras.utils.set_random_seed(1)
@@ -59,16 +59,16 @@ def place(tmp_path_factory):
     np.savez(folder / "shifted.npz", images=IMAGES / np.float32(127.5) - 1, labels=LABELS)
     np.savez(folder / "same.npz", images=IMAGES, labels=LABELS * 0)
     for image, label in zip(IMAGES, LABELS, strict=True):
-        own = folder / "pictures" / f"class_{label}"
-        own.mkdir(parents=True, exist_ok=True)
-        (own / f"{len(list(own.iterdir()))}.png").write_bytes(tf.io.encode_png(image).numpy())
+        class_folder = folder / "pictures" / f"class_{label}"
+        class_folder.mkdir(parents=True, exist_ok=True)
+        (class_folder / f"{len(list(class_folder.iterdir()))}.png").write_bytes(tf.io.encode_png(image).numpy())
     (folder / "only_white.gin").write_text("include 'eval/pgd.gin'\nEVALUATORS = [@pgd/AttackAccuracy()]\n")
     (folder / "bounds.gin").write_text("include 'eval/pgd.gin'\nevaluation/ThreatModel.bounds = (-1.0, 1.0)\n")
     return folder
 
 
-def _report(place, tmp_path, model, data, gin=QUICK, *more):
-    flags = [f"--model={place / model}", f"--data={place / data}", f"--gin_file={gin}", f"--output={tmp_path}"]
+def _report(base, tmp_path, model, data, gin=QUICK, *more):
+    flags = [f"--model={base / model}", f"--data={base / data}", f"--gin_file={gin}", f"--output={tmp_path}"]
     assert evaluate.main([*flags, "--gin_param=EPSILON=0.05", *more]) == 0
     return json.loads((tmp_path / "robustness_report.json").read_text())
 
@@ -78,10 +78,10 @@ def _findings(report):
 
 
 @pytest.mark.rest
-def test_another_signature_and_channels_first_are_named_by_flags(place, tmp_path, monkeypatch, capsys):
+def test_another_signature_and_channels_first_are_named_by_flags(base, tmp_path, monkeypatch, capsys):
     """The same weights give the same numbers, whatever their export calls its signature and where its channels are."""
     monkeypatch.chdir(ROOT)
-    model = keras.saving.load_model(place / "softmax.keras")
+    model = keras.saving.load_model(base / "softmax.keras")
 
     class Foreign(tf.Module):
         def __init__(self):
@@ -97,20 +97,23 @@ def test_another_signature_and_channels_first_are_named_by_flags(place, tmp_path
     tf.saved_model.save(foreign, str(tmp_path / "torch"), signatures={"predict": function})
     rehearsal.remember(tmp_path / "torch")
     flags = ["--gin_param=EVALUATORS=[@CleanAccuracy(), @pgd20/AttackAccuracy()]"]
-    plain = _report(place, tmp_path / "a", "softmax.keras", "ids.npz", QUICK, *flags)
+    plain = _report(base, tmp_path / "a", "softmax.keras", "ids.npz", QUICK, *flags)
     more = ["--signature=predict", "--channels_first"]
-    flags_of = [f"--model={tmp_path / 'torch'}", f"--data={place / 'ids.npz'}", f"--gin_file={QUICK}", more[0]]
+    flags_of = [f"--model={tmp_path / 'torch'}", f"--data={base / 'ids.npz'}", f"--gin_file={QUICK}", more[0]]
     assert evaluate.main([*flags_of, "--gin_param=EPSILON=0.05"]) == 2
     assert "takes (3, 6, 5): its channels come first, so add --channels_first" in capsys.readouterr().err
-    other = _report(place, tmp_path / "b", tmp_path / "torch", "ids.npz", QUICK, *flags, *more)
-    values = [{one["id"]: one["value"] for one in report["measurements"][:2]} for report in (plain, other)]
+    other = _report(base, tmp_path / "b", tmp_path / "torch", "ids.npz", QUICK, *flags, *more)
+    values = [
+        {measurement["id"]: measurement["value"] for measurement in report["measurements"][:2]}
+        for report in (plain, other)
+    ]
     assert values[0] == values[1] and other["training"]["channels_first"] is True
     assert other["training"]["signature"] == "predict"
 
 
-def test_a_dry_run_costs_the_attacks_and_writes_nothing(place, tmp_path, capsys, monkeypatch):
+def test_a_dry_run_costs_the_attacks_and_writes_nothing(base, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flags = [f"--model={place / 'gray_levels.keras'}", f"--data={place / 'ids.npz'}", f"--gin_file={QUICK}"]
+    flags = [f"--model={base / 'gray_levels.keras'}", f"--data={base / 'ids.npz'}", f"--gin_file={QUICK}"]
     flags += ["--bounds=0,255", "--gin_param=EPSILON=0.05"]
     assert evaluate.main([*flags, "--gin_param=EVAL_EXAMPLES=10", "--dry_run", "--budget=1h"]) == 0
     text = capsys.readouterr().out
@@ -118,63 +121,65 @@ def test_a_dry_run_costs_the_attacks_and_writes_nothing(place, tmp_path, capsys,
     assert text.endswith("\nbudget      1 h 0 min suffice for the attacks\n") and not list(tmp_path.iterdir())
 
 
-def test_probabilities_are_judged_as_log_p_and_the_report_says_so(place, tmp_path, capfd, monkeypatch):
+def test_probabilities_are_judged_as_log_p_and_the_report_says_so(base, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(ROOT)
     few = "--gin_param=EVALUATORS=[@CleanAccuracy(), @fgsm/AttackAccuracy()]"
-    soft = _report(place, tmp_path, "softmax.keras", "ids.npz", QUICK, few)
+    soft = _report(base, tmp_path, "softmax.keras", "ids.npz", QUICK, few)
     finding = _findings(soft)["logits"]
     assert finding["verdict"] == "warn" and "log(p)" in finding["evidence"] and "return logits" in finding["remedy"]
     assert "warn: logits" in capfd.readouterr().out
     for ending in ("html", "md"):
         assert "log(p)" in (tmp_path / f"robustness_report.{ending}").read_text()
     # log(p) and the logits are attacked alike: the same weights without their softmax fall as often.
-    plain = _report(place, tmp_path / "plain", "two.keras", "ids.npz", QUICK, few, "--logits_output=scores")
+    plain = _report(base, tmp_path / "plain", "two.keras", "ids.npz", QUICK, few, "--logits_output=scores")
     assert "logits" not in _findings(plain)
-    for one, other in zip(soft["measurements"], plain["measurements"], strict=True):
-        if not one["id"].startswith("cost."):
-            assert abs(one["value"] - other["value"]) <= 1 / 24 + 1e-9
+    for measurement, other in zip(soft["measurements"], plain["measurements"], strict=True):
+        if not measurement["id"].startswith("cost."):
+            assert abs(measurement["value"] - other["value"]) <= 1 / 24 + 1e-9
 
 
-def test_a_model_of_other_pixels_is_evaluated_on_data_and_radii_of_unit_pixels(place, tmp_path, capfd, monkeypatch):
+def test_a_model_of_other_pixels_is_evaluated_on_data_and_radii_of_unit_pixels(base, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(ROOT)
     few = "--gin_param=EVALUATORS=[@CleanAccuracy(), @fgsm/AttackAccuracy()]"
-    levels = _report(place, tmp_path, "gray_levels.keras", "ids.npz", QUICK, few, "--bounds=0,255")
-    unit = _report(place, tmp_path / "unit", "two.keras", "ids.npz", QUICK, few, "--logits_output=scores")
+    levels = _report(base, tmp_path, "gray_levels.keras", "ids.npz", QUICK, few, "--bounds=0,255")
+    unit = _report(base, tmp_path / "unit", "two.keras", "ids.npz", QUICK, few, "--logits_output=scores")
     assert levels["training"]["model_bounds"] == [0, 255] and levels["run_sha256"] != unit["run_sha256"]
-    for one, other in zip(levels["measurements"], unit["measurements"], strict=True):
-        assert one["id"] == other["id"]
-        if not one["id"].startswith("cost."):
-            assert abs(one["value"] - other["value"]) <= 1 / 24 + 1e-9
+    for measurement, other in zip(levels["measurements"], unit["measurements"], strict=True):
+        assert measurement["id"] == other["id"]
+        if not measurement["id"].startswith("cost."):
+            assert abs(measurement["value"] - other["value"]) <= 1 / 24 + 1e-9
     for bounds in ("255", "1,0", "0,nan", "0,inf", "0,1,2"):
-        flags = [f"--model={place / 'two.keras'}", f"--data={place / 'ids.npz'}", f"--gin_file={QUICK}"]
+        flags = [f"--model={base / 'two.keras'}", f"--data={base / 'ids.npz'}", f"--gin_file={QUICK}"]
         assert evaluate.main([*flags, f"--bounds={bounds}"]) == 2
         assert "is not LOW,HIGH, such as 0,255" in capfd.readouterr().err
 
 
-def test_a_saved_model_without_gradients(place, tmp_path, capfd, monkeypatch):
+def test_a_saved_model_without_gradients(base, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(ROOT)
-    report = _report(place, tmp_path, "frozen", "ids.npz", PGD)
-    assert [one["id"] for one in report["measurements"] if "cost" not in one["id"]] == ["accuracy.clean"]
+    report = _report(base, tmp_path, "frozen", "ids.npz", PGD)
+    assert [measurement["id"] for measurement in report["measurements"] if "cost" not in measurement["id"]] == [
+        "accuracy.clean"
+    ]
     finding = _findings(report)["white_box"]
     assert finding["verdict"] == "fail" and "attack.pgd_linf_0.05.accuracy" in finding["evidence"]
     assert report["not_measured"][0].startswith("White-box attacks")
     assert "fail: white_box" in capfd.readouterr().out
 
 
-def test_a_folder_of_pictures_is_read_at_the_model_s_own_size(place, tmp_path, monkeypatch):
+def test_a_folder_of_pictures_is_read_at_the_model_s_own_size(base, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     clean = "--gin_param=EVALUATORS=[@CleanAccuracy()]"
-    report = _report(place, tmp_path / "a", "softmax.keras", "pictures", QUICK, clean)
+    report = _report(base, tmp_path / "a", "softmax.keras", "pictures", QUICK, clean)
     assert report["data"]["source"]["config"]["image_shape"] == list(SHAPE) and report["data"]["test_size"] == 24
-    arrays = _report(place, tmp_path / "b", "softmax.keras", "ids.npz", QUICK, clean)
+    arrays = _report(base, tmp_path / "b", "softmax.keras", "ids.npz", QUICK, clean)
     assert report["measurements"][0]["id"] == arrays["measurements"][0]["id"] == "accuracy.clean"
     assert report["measurements"][0]["value"] == arrays["measurements"][0]["value"]
 
 
-def test_one_hot_labels_and_sensitivities(place, tmp_path, monkeypatch):
+def test_one_hot_labels_and_sensitivities(base, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    report = _report(place, tmp_path, "softmax.keras", "one_hot.npz", "gin/eval/sensitivity.gin")
-    ids = [one["id"] for one in report["measurements"]]
+    report = _report(base, tmp_path, "softmax.keras", "one_hot.npz", "gin/eval/sensitivity.gin")
+    ids = [measurement["id"] for measurement in report["measurements"]]
     assert ids[1:4] == [
         f"sensitivity.{name}" for name in ("utility_concentration", "sensitivity_concentration", "agreement")
     ]
@@ -186,8 +191,8 @@ def test_one_hot_labels_and_sensitivities(place, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "data", "flags", "part"),
     [
-        ("frozen", "ids.npz", ["--gin_file={place}/only_white.gin"], "gin/eval/square.gin"),
-        ("softmax.keras", "ids.npz", ["--gin_file={place}/bounds.gin"], "bounds (-1.0, 1.0)"),
+        ("frozen", "ids.npz", ["--gin_file={base}/only_white.gin"], "gin/eval/square.gin"),
+        ("softmax.keras", "ids.npz", ["--gin_file={base}/bounds.gin"], "bounds (-1.0, 1.0)"),
         ("softmax.keras", "ids.npz", ["--gin_param=EPSILON=0"], "EPSILON"),
         ("softmax.keras", "ids.npz", ["--gin_param=EVAL_EPSILON=-0.1"], "EPSILON"),
         ("softmax.keras", "soft.npz", [], "soft.npz: rows of labels must be one-hot"),
@@ -200,12 +205,12 @@ def test_one_hot_labels_and_sensitivities(place, tmp_path, monkeypatch):
         ("any_size.keras", "pictures", [], "ImageFolder.image_shape"),
     ],
 )
-def test_refused_in_one_line_with_nothing_written(place, tmp_path, capfd, monkeypatch, model, data, flags, part):
+def test_refused_in_one_line_with_nothing_written(base, tmp_path, capfd, monkeypatch, model, data, flags, part):
     monkeypatch.chdir(ROOT)
-    common = [f"--model={place / model}", f"--data={place / data}", f"--output={tmp_path / 'never'}"]
+    common = [f"--model={base / model}", f"--data={base / data}", f"--output={tmp_path / 'never'}"]
     gin = [] if any("gin_file" in flag for flag in flags) else [f"--gin_file={QUICK}"]
     flags = ["--gin_param=EPSILON=0.05", *flags]
-    assert evaluate.main([*common, *gin, *(flag.format(place=place) for flag in flags)]) == 2
+    assert evaluate.main([*common, *gin, *(flag.format(base=base) for flag in flags)]) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert part in line and len(line) <= 300
     assert not (tmp_path / "never").exists()
@@ -238,5 +243,5 @@ def test_an_export_is_attacked_within_the_radius_of_its_report(tmp_path, data, c
         flags = evaluate.parser().parse_args([*arguments, *more])
         prepare(flags, "evaluate", *evaluate._radius(flags))
         evaluators = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)["evaluators"]
-        threats = [one.attack.threat for one in evaluators if hasattr(one, "attack")]
+        threats = [evaluator.attack.threat for evaluator in evaluators if hasattr(evaluator, "attack")]
         assert {(threat.epsilon, threat.norm) for threat in threats} == {(epsilon, expected[1])}

@@ -29,29 +29,29 @@ def test_weights_are_judged_with_their_network(tmp_path, capsys, monkeypatch):
     np.savez(tmp_path / "weights.npz", **tensors)
     images = (seeded_networks.uniform(f"{NETWORK}/images", (2, 32, 32, 3)) + 1) / 2
     # The recorded network is right on the first image and wrong on the second.
-    right = outputs.argmax(1)
-    np.savez(tmp_path / "data.npz", images=images, labels=[right[0], (right[1] + 1) % 10])
-    given = (tmp_path / "weights.npz", tmp_path / "data.npz", tmp_path / "out")
+    predicted = outputs.argmax(1)
+    np.savez(tmp_path / "data.npz", images=images, labels=[predicted[0], (predicted[1] + 1) % 10])
+    paths = (tmp_path / "weights.npz", tmp_path / "data.npz", tmp_path / "out")
     network = ["--gin_file=gin/models/wide_resnet28x10.gin", *SIZES]
-    assert _evaluate(*given, *network) == 0
-    said = capsys.readouterr().out
+    assert _evaluate(*paths, *network) == 0
+    output = capsys.readouterr().out
     assert (
         "weights.npz: 40 tensors with TRADES's names, prefix 'module.'; ignored: module.sub_block1.layer.0.bn1.w"
-        in said
+        in output
     )
     report = json.loads((tmp_path / "out" / "robustness_report.json").read_text())
-    values = {one["id"]: one["value"] for one in report["measurements"]}
+    values = {measurement["id"]: measurement["value"] for measurement in report["measurements"]}
     assert values["accuracy.clean"] == 0.5 and report["model"]["name"] == "weights"
     assert report["model"]["parameters"] == sum(
         value.size for name, value in tensors.items() if "sub_block1" not in name and "num_batches" not in name
     )
     # What is missing is one line: the network, the right depth, a file that is no pickle.
     (tmp_path / "weights.pth").write_bytes(b"\x80\x04.")
-    other = (tmp_path / "weights.pth", *given[1:])
+    other = (tmp_path / "weights.pth", *paths[1:])
     for arguments, more, message in (
-        (given, [], "holds only weights: name the network, such as by --gin_file=gin/models/resnet18.gin"),
-        (given, ["--gin_file=gin/models/gowal_small.gin"], "CNN is not supported: "),
-        (given, network[:1], "weights.npz is no WideResNet (depth=28, width=10): "),
+        (paths, [], "holds only weights: name the network, such as by --gin_file=gin/models/resnet18.gin"),
+        (paths, ["--gin_file=gin/models/gowal_small.gin"], "CNN is not supported: "),
+        (paths, network[:1], "weights.npz is no WideResNet (depth=28, width=10): "),
         (other, network, "weights.pth is a pickle, which can run code; convert it"),
     ):
         assert _evaluate(*arguments, *more) == 2

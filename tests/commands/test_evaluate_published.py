@@ -17,7 +17,7 @@ LABELS = np.arange(10)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def base(tmp_path_factory):
     """A folder with a model of 10 classes, its clean test images, and a set of each kind."""
     folder = tmp_path_factory.mktemp("published")
     keras.utils.set_random_seed(1)
@@ -36,8 +36,8 @@ def place(tmp_path_factory):
     return folder
 
 
-def _run(place, output, gin, *params):
-    flags = [f"--model={place / 'model.keras'}", f"--data={place / 'clean.npz'}", f"--output={output}"]
+def _run(base, output, gin, *params):
+    flags = [f"--model={base / 'model.keras'}", f"--data={base / 'clean.npz'}", f"--output={output}"]
     return evaluate.main([*flags, f"--gin_file={gin}", *(f"--gin_param={param}" for param in params)])
 
 
@@ -46,13 +46,13 @@ def _values(output):
     return {measured["id"]: measured for measured in report["measurements"]}
 
 
-def test_cifar_c(place, tmp_path, monkeypatch):
+def test_cifar_c(base, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    folder = f"CifarC.folder={str(place / 'CIFAR-10-C')!r}"
-    assert _run(place, tmp_path, "gin/eval/cifar10_c.gin", folder, "CifarC.as_published=False") == 0
-    found = _values(tmp_path)
-    assert len([name for name in found if name.startswith("corruption.") and name.endswith(".accuracy")]) == 75 + 2 + 4
-    settings = found["corruption.fog.5.accuracy"]["settings"]
+    folder = f"CifarC.folder={str(base / 'CIFAR-10-C')!r}"
+    assert _run(base, tmp_path, "gin/eval/cifar10_c.gin", folder, "CifarC.as_published=False") == 0
+    values = _values(tmp_path)
+    assert len([name for name in values if name.startswith("corruption.") and name.endswith(".accuracy")]) == 75 + 2 + 4
+    settings = values["corruption.fog.5.accuracy"]["settings"]
     assert settings["source"] == "published: CIFAR-10-C, an excerpt or a variant"
     for ending in ("html", "md"):
         text = (tmp_path / f"robustness_report.{ending}").read_text()
@@ -68,37 +68,37 @@ def test_cifar_c(place, tmp_path, monkeypatch):
         ("imagenet_c.gin", "ImageNetC", "imagenet-c",
          ["CorruptionAccuracy.names=('fog',)", "CorruptionAccuracy.severities=(1, 2)",
           "CorruptionAccuracy.baseline=''"], "published: ImageNet-C"),
-        ("imagenet_r.gin", "ImageNetR", "imagenet-r", ["ImageNetR.classes={place}/classes.txt"],
+        ("imagenet_r.gin", "ImageNetR", "imagenet-r", ["ImageNetR.classes={base}/classes.txt"],
          "published: ImageNet-R"),
         ("cifar10_p.gin", "CifarP", "CIFAR-10-P", ["Stability.names=('tilt',)"], "published: CIFAR-P"),
     ],
 )  # fmt: skip
-def test_the_other_sets(place, tmp_path, monkeypatch, capfd, gin, kind, folder, more, source):
+def test_the_other_sets(base, tmp_path, monkeypatch, capfd, gin, kind, folder, more, source):
     monkeypatch.chdir(ROOT)
-    (place / "classes.txt").write_text("\n".join(f"n{place}" for place in range(10)))
-    more = [param.replace("{place}/classes.txt", repr(str(place / "classes.txt"))) for param in more]
-    params = [f"{kind}.folder={str(place / folder)!r}", f"{kind}.as_published=False", *more]
-    assert _run(place, tmp_path, f"gin/eval/{gin}", *params) == 0
+    (base / "classes.txt").write_text("\n".join(f"n{number}" for number in range(10)))
+    more = [param.replace("{base}/classes.txt", repr(str(base / "classes.txt"))) for param in more]
+    params = [f"{kind}.folder={str(base / folder)!r}", f"{kind}.as_published=False", *more]
+    assert _run(base, tmp_path, f"gin/eval/{gin}", *params) == 0
     judged = [m for name, m in _values(tmp_path).items() if name.startswith(("corruption.", "shift.", "stability."))]
     assert judged and all(m["settings"]["source"].startswith(source) for m in judged)
-    said = f"Published images: {source.removeprefix('published: ')}, an excerpt or a variant."
-    assert said in (tmp_path / "robustness_report.html").read_text()
+    sentence = f"Published images: {source.removeprefix('published: ')}, an excerpt or a variant."
+    assert sentence in (tmp_path / "robustness_report.html").read_text()
     assert ("ImageNet-R, accuracy" in capfd.readouterr().out) == (kind == "ImageNetR")
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (["CifarC.folder='{place}/CIFAR-10-C'"], "10 images at each severity, the published set 10000"),
-        (["CifarC.folder='{place}/none'"], "there is no such folder. Get CIFAR-10-C.tar"),
+        (["CifarC.folder='{base}/CIFAR-10-C'"], "10 images at each severity, the published set 10000"),
+        (["CifarC.folder='{base}/none'"], "there is no such folder. Get CIFAR-10-C.tar"),
         (["CorruptionAccuracy.source='CIFAR-10-C'"], "CorruptionAccuracy.source must be a CorruptedImages"),
         (["CorruptionAccuracy.source=@ImageNetR()"], "CorruptionAccuracy.source must be a CorruptedImages"),
     ],
 )
-def test_refused_in_one_line_with_nothing_written(place, tmp_path, capfd, monkeypatch, params, message):
+def test_refused_in_one_line_with_nothing_written(base, tmp_path, capfd, monkeypatch, params, message):
     monkeypatch.chdir(ROOT)
-    params = [param.format(place=place) for param in params]
-    assert _run(place, tmp_path / "never", "gin/eval/cifar10_c.gin", *params) == 2
+    params = [param.format(base=base) for param in params]
+    assert _run(base, tmp_path / "never", "gin/eval/cifar10_c.gin", *params) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert message in line and len(line) <= 300
     assert not (tmp_path / "never").exists()

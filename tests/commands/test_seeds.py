@@ -56,20 +56,20 @@ def test_each_seed_has_a_name(stand_in, capfd):
     assert train.main(flags) == 0
     lines = capfd.readouterr().out.splitlines()
     common = f"{TRADES} --gin_param=EPOCHS=2 --gin_param=STEPS=3 --export_dir=e --profile=4 --quiet"
-    own = "--gin_param=SEED={0} --gin_param=NAME='trades-seed{0}'"
-    assert [line for line in lines if line.startswith("--")] == [f"{common} {own.format(seed)}" for seed in (3, 0)]
+    settings = "--gin_param=SEED={0} --gin_param=NAME='trades-seed{0}'"
+    assert [line for line in lines if line.startswith("--")] == [f"{common} {settings.format(seed)}" for seed in (3, 0)]
     assert lines[-1] == "compare with: python -m tfrobust.compare --group e/trades-seed*"
 
 
 def test_a_failure_is_one_line_and_the_others_train(stand_in, monkeypatch, capfd):
     monkeypatch.setenv("END_1", "1")
     assert train.main([TRADES, "--workdir=w/x", "--seeds=0,1,2", "--parallel=2"]) == 1
-    said = capfd.readouterr()
-    assert said.err.splitlines() == [
+    output = capfd.readouterr()
+    assert output.err.splitlines() == [
         "seed 1: exit code 1: error: seed 1 is unlucky",
         "error: 1 of 3 seeds did not finish: 1 (exit code 1).",
     ]
-    assert said.out.count(": done in") == 2 and "compare" not in said.out
+    assert output.out.count(": done in") == 2 and "compare" not in output.out
     assert "--workdir=w/x-seed2" in (stand_in / "w" / "x-seed2.log").read_text()
 
 

@@ -57,13 +57,13 @@ def test_the_newest_version_is_downloaded_unless_another_is_named(stand_in):
         {"9/saved_model.pb": b"nine"},
         {"9/saved_model.pb": b"nine", "10/saved_model.pb": b"ten", "10/other.bin": b"", "my.keras": b"keras"},
     ]
-    for name, found in {
+    for name, content in {
         "hf://me/small": b"ten",
         "hf://me/small/9": b"nine",
         f"hf://me/small@{identity(0)}": b"nine",
     }.items():
         folder = pathlib.Path(hub.local(name))
-        assert (folder / "saved_model.pb").read_bytes() == found and not (folder / "other.bin").exists()
+        assert (folder / "saved_model.pb").read_bytes() == content and not (folder / "other.bin").exists()
     assert pathlib.Path(hub.local("hf://me/small/my.keras")).read_bytes() == b"keras"
     with pytest.raises(InputError, match="neither saved_model.pb nor a numbered version"):
         hub.local("hf://me/small/11")
@@ -84,8 +84,8 @@ def test_a_model_on_the_hub_is_evaluated_after_the_scan(stand_in, earlier, capsy
     assert evaluate.main([*flags, f"--output={tmp_path}/found"]) == 0
     assert "Clean accuracy" in capsys.readouterr().out
     (snippet,) = re.findall(r"```python\n(.*?)```", stand_in.files("me/small")["README.md"].decode(), re.DOTALL)
-    exec(snippet, found := {})
-    assert found["probabilities"].shape == (1, 10)
+    exec(snippet, namespace := {})
+    assert namespace["probabilities"].shape == (1, 10)
     files = stand_in.files("me/small")
     stand_in.repositories["me/small"].append({**files, "1/saved_model.pb": b"\x00no program"})
     assert evaluate.main([*flags, f"--output={tmp_path}/refused"]) == 2
@@ -113,8 +113,8 @@ def test_what_cannot_be_shared_or_found_is_said_in_one_line(stand_in, earlier, t
     (changed / "fingerprint.pb").write_bytes(b"")
     assert share.main([str(changed), "--repo=me/small"]) == 2
     assert share.main([str(earlier), f"--repo=me/{'n' * 120}"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 3 and "fingerprint.pb has been changed" in said[1]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3 and "fingerprint.pb has been changed" in lines[1]
     stand_in.server.server_close()
     monkeypatch.setattr(sys.modules["huggingface_hub.constants"], "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(Failure, match="the Hugging Face Hub: "):
@@ -125,5 +125,5 @@ def test_without_the_package_the_command_says_what_to_install(earlier, monkeypat
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert share.main([str(earlier), "--repo=me/small"]) == 2
     assert evaluate.main(["--model=hf://me/small", "--gin_file=gin/eval/quick.gin"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and all("pip install 'tfrobust[hub]'" in line for line in said)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all("pip install 'tfrobust[hub]'" in line for line in lines)

@@ -34,19 +34,19 @@ ENDS = {
 }
 
 
-def _started(what: str, program: str = _PROGRAM) -> subprocess.Popen:
+def _started(kind: str, program: str = _PROGRAM) -> subprocess.Popen:
     root = str(pathlib.Path(tfrobust.__file__).parents[1])
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-P", "-c", program, root, what], **pipes)
+    return subprocess.Popen([sys.executable, "-P", "-c", program, root, kind], **pipes)
 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a copy with its parent")
 
 
-@pytest.mark.parametrize("what", ENDS)
-def test_it_ends_as_the_copy(what):
-    code, line = ENDS[what]
-    process = _started(what)
+@pytest.mark.parametrize("kind", ENDS)
+def test_it_ends_as_the_copy(kind):
+    code, line = ENDS[kind]
+    process = _started(kind)
     out, err = process.communicate(timeout=60)
     assert (out, process.returncode) == ("copied\n", code)
     assert err.startswith(line) and len(err.splitlines()) == bool(line)

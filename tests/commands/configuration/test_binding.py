@@ -84,11 +84,11 @@ def load(tmp_path, text, *params, partial=False):
     path = tmp_path / "a.gin"
     path.write_text(text)
     bindings = files.read([str(path)], params)
-    known = registry()
-    resolved = checks.check_objects(bindings, checks.check_macros(bindings, partial), known, partial)
+    configurables = registry()
+    resolved = checks.check_objects(bindings, checks.check_macros(bindings, partial), configurables, partial)
     if not partial:
-        checks.bind(resolved, known)
-    return known
+        checks.bind(resolved, configurables)
+    return configurables
 
 
 def complaint(tmp_path, text, *params, **keywords) -> str:
@@ -113,8 +113,8 @@ def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, 
     paths = [tmp_path / f"{stem}.gin" for stem in stems]
     for path in paths:
         path.write_text(text)
-    found = checks.unnamed(files.read(list(map(str, paths)), params, "base/knobs.gin"), paths)
-    assert (found and found.value) == name
+    binding = checks.unnamed(files.read(list(map(str, paths)), params, "base/knobs.gin"), paths)
+    assert (binding and binding.value) == name
 
 
 def test_the_configuration_of_a_workdir_keeps_its_name(tmp_path):
@@ -252,8 +252,8 @@ def test_own_data_leave_the_radius_open(tmp_path):
     message = complaint(tmp_path, text + used)
     assert "0.0314 (8/255, hard to see) for photographs, 0.2 to 0.3 for gray digits" in message and len(message) < 300
     load(tmp_path, text + "ThreatModel.epsilon = 0.1")  # nothing needs the knob
-    for given in ("EPSILON=0.1", "EVAL_EPSILON=0.1"):
-        load(tmp_path, text + used, given)
+    for param in ("EPSILON=0.1", "EVAL_EPSILON=0.1"):
+        load(tmp_path, text + used, param)
 
 
 def test_a_part_may_lack_what_others_bring(tmp_path):

@@ -144,7 +144,7 @@ def test_files_of_windows(tmp_path, codec):
         assert "is text in UTF-16; save it as UTF-8" in complaint(files.read, [str(path)])
         return
     bindings = files.read([str(path)])
-    assert [(one.macro, one.value, one.origin) for one in bindings] == [
+    assert [(binding.macro, binding.value, binding.origin) for binding in bindings] == [
         ("EPOCHS", 3, f"{path}:1"),
         ("SEED", 1, f"{path}:2"),
     ]
@@ -177,4 +177,4 @@ def test_fractions_are_numbers(tmp_path, text, value):
         return
     assert files.read([], [text])[0].value == value
     lines = files.read([write(tmp_path, "a.gin", f"SEED = 1\n{text}\nSTEPS = 2\n")])
-    assert [one.value for one in lines] == [1, value, 2] and lines[2].origin.endswith(":3")
+    assert [binding.value for binding in lines] == [1, value, 2] and lines[2].origin.endswith(":3")

@@ -122,11 +122,11 @@ def test_the_default_always_fits():
 
 
 def test_keras_defaults_speak_for_themselves():
-    known = parameters(keras.optimizers.SGD)
-    assert {"learning_rate", "momentum", "nesterov", "clipnorm", "name"} <= set(known)
+    by_name = parameters(keras.optimizers.SGD)
+    assert {"learning_rate", "momentum", "nesterov", "clipnorm", "name"} <= set(by_name)
     resolve = OBJECTS.get
-    assert fits(0.1, known["learning_rate"], resolve) and not fits("0.1", known["learning_rate"], resolve)
-    assert not fits("yes", known["nesterov"], resolve) and not fits(1, known["nesterov"], resolve)
+    assert fits(0.1, by_name["learning_rate"], resolve) and not fits("0.1", by_name["learning_rate"], resolve)
+    assert not fits("yes", by_name["nesterov"], resolve) and not fits(1, by_name["nesterov"], resolve)
 
 
 def test_the_whole_constructor_chain():
@@ -138,10 +138,10 @@ def test_the_whole_constructor_chain():
         def __init__(self, width: int, **kwargs):
             super().__init__(**kwargs)
 
-    known = parameters(Member)
-    assert list(known) == ["width", "seed", "scale"]
-    assert known["width"].required and not known["seed"].required
-    assert known["scale"].hint == (float | None)
+    by_name = parameters(Member)
+    assert list(by_name) == ["width", "seed", "scale"]
+    assert by_name["width"].required and not by_name["seed"].required
+    assert by_name["scale"].hint == (float | None)
 
 
 def test_dataclasses_and_functions():

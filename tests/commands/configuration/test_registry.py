@@ -10,7 +10,7 @@ from tfrobust.errors import InputError
 
 
 @pytest.fixture(scope="module")
-def known():
+def configurables():
     return registry.collect()
 
 
@@ -31,8 +31,8 @@ def known():
         ("L2", "keras.regularizers.L2"),
     ],
 )
-def test_resolves(known, selector, complete):
-    assert known.resolve(selector, "here") == complete
+def test_resolves(configurables, selector, complete):
+    assert configurables.resolve(selector, "here") == complete
 
 
 @pytest.mark.parametrize(
@@ -62,28 +62,33 @@ def test_resolves(known, selector, complete):
         "Method.__init__",
     ],
 )
-def test_does_not_resolve(known, selector):
+def test_does_not_resolve(configurables, selector):
     with pytest.raises(InputError, match="there is no"):
-        known.resolve(selector, "here")
+        configurables.resolve(selector, "here")
 
 
-def test_short_names_resolve(known):
-    assert {known.resolve(known.short(complete), "here") == complete for complete in known.objects} == {True}
-    assert known.short("keras.optimizers.SGD") == "SGD" and known.short("tfrobust.methods.ascl.ASCL") == "ASCL"
-    assert known.short("tfrobust.losses.classification.cross_entropy") == "classification.cross_entropy"
+def test_short_names_resolve(configurables):
+    assert {
+        configurables.resolve(configurables.short(complete), "here") == complete for complete in configurables.objects
+    } == {True}
+    assert (
+        configurables.short("keras.optimizers.SGD") == "SGD"
+        and configurables.short("tfrobust.methods.ascl.ASCL") == "ASCL"
+    )
+    assert configurables.short("tfrobust.losses.classification.cross_entropy") == "classification.cross_entropy"
 
 
-def test_a_complete_name_of_a_former_module_is_answered_with_the_short_one(known):
+def test_a_complete_name_of_a_former_module_is_answered_with_the_short_one(configurables):
     with pytest.raises(
         InputError, match=r"no 'tfrobust\.evaluation\.accuracy\.CleanAccuracy'; nearest: CleanAccuracy$"
     ):
-        known.resolve("tfrobust.evaluation.accuracy.CleanAccuracy", "config.gin")
+        configurables.resolve("tfrobust.evaluation.accuracy.CleanAccuracy", "config.gin")
     with pytest.raises(InputError, match=r"nearest: \w+\.cross_entropy, \w+\.cross_entropy$"):
-        known.resolve("tfrobust.cross_entropy_loss.cross_entropy", "config.gin")
+        configurables.resolve("tfrobust.cross_entropy_loss.cross_entropy", "config.gin")
 
 
-def test_everything_named_is_public_and_defined_where_it_says(known):
-    for complete, item in known.objects.items():
+def test_everything_named_is_public_and_defined_where_it_says(configurables):
+    for complete, item in configurables.objects.items():
         module, _, name = complete.rpartition(".")
         assert not name.startswith("_") and not name == "keras"
         if module.startswith("tfrobust."):
@@ -91,9 +96,11 @@ def test_everything_named_is_public_and_defined_where_it_says(known):
             assert module.split(".")[1] not in ("train", "evaluate", "export", "compare", "query", "commands")
 
 
-def test_classes_have_names_of_their_own(known):
+def test_classes_have_names_of_their_own(configurables):
     """A gin file may name every class of ours by its last name alone."""
-    ours = [name for name, item in known.objects.items() if isinstance(item, type) and name.startswith("tfrobust.")]
+    ours = [
+        name for name, item in configurables.objects.items() if isinstance(item, type) and name.startswith("tfrobust.")
+    ]
     last = [name.rpartition(".")[2] for name in ours]
     assert sorted(name for name in ours if last.count(name.rpartition(".")[2]) > 1) == []
 
@@ -101,12 +108,12 @@ def test_classes_have_names_of_their_own(known):
 def test_a_module_of_the_users_own(tmp_path, monkeypatch):
     (tmp_path / "her_parts.py").write_text("import os\nclass Hers: pass\ndef make(): pass\n_hidden = make\n")
     monkeypatch.syspath_prepend(tmp_path)
-    known = registry.collect(["her_parts"])
+    configurables = registry.collect(["her_parts"])
     sys.modules.pop("her_parts")
-    assert known.resolve("Hers", "here") == "her_parts.Hers"
-    assert known.resolve("her_parts.make", "here") == "her_parts.make"
+    assert configurables.resolve("Hers", "here") == "her_parts.Hers"
+    assert configurables.resolve("her_parts.make", "here") == "her_parts.make"
     with pytest.raises(InputError):
-        known.resolve("her_parts.os", "here")
+        configurables.resolve("her_parts.os", "here")
 
 
 @pytest.mark.parametrize("text", ["raise ZeroDivisionError('why')", None])
@@ -141,9 +148,9 @@ def test_every_argument_that_names_a_file_is_marked():
         layers = ("tfrobust.data.", "tfrobust.evaluation.evaluators.", "tfrobust.models.backbone", "tfrobust.runs.in")
         if not inspect.isclass(item) or not name.startswith(layers) or not hasattr(item, "get_config"):
             continue
-        known = parameters.parameters(item)
-        unmarked = (PATHS & set(known)) - parameters.names_outside(item)
-        assert not [argument for argument in unmarked if known[argument].hint in texts], name
+        by_name = parameters.parameters(item)
+        unmarked = (PATHS & set(by_name)) - parameters.names_outside(item)
+        assert not [argument for argument in unmarked if by_name[argument].hint in texts], name
 
 
 def test_objects_that_write_are_not_offered():
