@@ -69,9 +69,9 @@ def test_images_are_fetched_only_where_somebody_asks_and_no_more_than_fit(monkey
 
 
 def test_missing_data_are_named_with_the_report_and_its_folder():
-    for folder, place in (("/home/me/project", ", seen from /home/me/project"), (7, ""), (None, "")):
+    for folder, origin in (("/home/me/project", ", seen from /home/me/project"), (7, ""), (None, "")):
         report = SimpleNamespace(data={"folder": folder})
-        line = f"there is no folder x. The report of exported/m names it{place}: run there, or name the data by --data"
+        line = f"there is no folder x. The report of exported/m names it{origin}: run there, or name the data by --data"
         with pytest.raises(InputError, match=line), artifact.named_by(report, "exported/m"):
             raise DataNotFoundError("there is no folder x.")
     with pytest.raises(DataNotFoundError, match="no folder x"), artifact.named_by(None, "exported/m"):

@@ -56,7 +56,7 @@ def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(
     assert "SavedModel  exported/tiny/2  (it has these numbers already)" in ended.out
     assert versions(trained) == ["1", "2"] and not (trained / OUTPUT / "attached").exists()
     first, second = (trained / "exported" / "tiny" / number for number in "12")
-    before, after = (report_of(one / "assets.extra") for one in (first, second))
+    before, after = (report_of(version / "assets.extra") for version in (first, second))
     added = {"attack.fgsm_linf_0.1.accuracy", "attack.pgd_linf_0.1.accuracy"}
     assert added <= set(numbers(after)) - set(numbers(before))
     assert {name: numbers(after)[name] for name in numbers(before)} == numbers(before)
@@ -102,7 +102,7 @@ def test_a_curve_with_other_points_is_refused_before_the_evaluation(tmp_path):
     dataset.test.fingerprint = earlier.data.get("test_fingerprint")
     attachment = Attachment(tmp_path, tmp_path)
     attachment.check(earlier, dataset, [curve, dataclasses.replace(curve, label="other")], setting)
-    for changes, said in (
+    for changes, message in (
         (
             {"epsilons": (0.0, 0.2)},
             r"\(epsilons is \[0.0, 0.1\] there and \[0.0, 0.2\] here\): set AccuracyCurve.label",
@@ -110,7 +110,7 @@ def test_a_curve_with_other_points_is_refused_before_the_evaluation(tmp_path):
         ({"limit": 10}, r"\(images is 40 there and 10 here\)"),
         ({"attack": PGD(ThreatModel(epsilon=0.2), steps=2)}, r"\(steps is 1 there and 2 here\)"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             attachment.check(earlier, dataset, [dataclasses.replace(curve, **changes)], setting)
 
 
@@ -121,7 +121,10 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
     model = earlier.model | {"weights_sha256": saved_model.deployable_sha256(encoder, head)}
     certified = fraction("certified.linf_0.1.accuracy", 0.5, n=2, norm="linf", epsilon=0.1)
     broken = fraction("attack.fgsm_linf_0.05.accuracy", 0.5, n=2, norm="linf", epsilon=0.05)
-    rows = [Series(f"outcomes.{one.id}", "", {"right": [row]}) for one, row in ((certified, "10"), (broken, "01"))]
+    rows = [
+        Series(f"outcomes.{measurement.id}", "", {"right": [row]})
+        for measurement, row in ((certified, "10"), (broken, "01"))
+    ]
     measurements, series = (*earlier.measurements, certified), (*earlier.series, rows[0])
     earlier = dataclasses.replace(earlier, model=model, measurements=measurements, series=series)
     parts = {"encoder": encoder, "head": head, "image_shape": (8, 8, 1), "report_json": earlier.to_json()}
@@ -130,8 +133,8 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
     publish.publish(tmp_path / "staged", base, publish.claim(base, "a workdir"), "a workdir")
     output.mkdir()
     attachment = Attachment.to(str(base), str(output))
-    found = (*attack("square", 0.7, 0.983, norm="l2", epsilon=0.5), broken)
-    later = dataclasses.replace(earlier, measurements=found, series=(rows[1],), doctor=())
+    later_measurements = (*attack("square", 0.7, 0.983, norm="l2", epsilon=0.5), broken)
+    later = dataclasses.replace(earlier, measurements=later_measurements, series=(rows[1],), doctor=())
     other = dataclasses.replace(later, model=model | {"weights_sha256": "0" * 64})
     with pytest.raises(InputError, match="has other weights"):
         attachment.publish(other)
@@ -154,7 +157,7 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
     published = report_of(base / "4" / "assets.extra")
     assert published.model == model | {"version": 4} and published.run_sha256 != earlier.run_sha256
     assert len(published.measurements) == len(earlier.measurements) + 3
-    (finding,) = [one for one in published.doctor if one.check == "certificates"]
+    (finding,) = [entry for entry in published.doctor if entry.check == "certificates"]
     assert finding.verdict == "fail" and "1 of the 1 images of certified.linf_0.1.accuracy" in finding.evidence
     assert capsys.readouterr().out == f"SavedModel  {base / '4'}  (version 3 with these numbers)\n"
 

@@ -63,8 +63,8 @@ def trained(tmp_path_factory):
 @pytest.mark.rest
 def test_the_report_is_of_clips(trained):
     folder, report = trained
-    found = {one.id: one for one in report.measurements}
-    assert report.data["kind"] == "clips" and found["attack.fgsm_linf_0.05.accuracy"].n == 4
+    by_id = {measurement.id: measurement for measurement in report.measurements}
+    assert report.data["kind"] == "clips" and by_id["attack.fgsm_linf_0.05.accuracy"].n == 4
     assert "images" not in report.threat + "".join(report.not_measured)
     page = (folder / "exported/moves/1/assets.extra/robustness_report.html").read_text()
     assert "360 test clips" in page and "Perturbation in each frame under PGD" in page
@@ -76,19 +76,22 @@ def test_the_export_is_evaluated_again_by_its_own_data(trained, tmp_path):
     folder, report = trained
     with unverified():
         again = experiment.evaluate(model=str(folder / "exported/moves"), evaluators=EVALUATORS, output=str(tmp_path))
-    numbers = [{one.id: one.value for one in each.measurements if one.unit != "seconds"} for each in (report, again)]
+    numbers = [
+        {measurement.id: measurement.value for measurement in outcome.measurements if measurement.unit != "seconds"}
+        for outcome in (report, again)
+    ]
     assert numbers[0] == pytest.approx(numbers[1], abs=0.02)
     assert json.loads((tmp_path / "robustness_report.json").read_text())["data"] == report.data
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"augmentation": RandomFlip()}, "augmentation is for images, but moving digits is clips: wrap it"),
         ({"evaluators": (Stability(),)}, "Stability do not support such data: these are clips"),
     ],
 )
-def test_what_is_for_images_is_refused_before_training(change, said, tmp_path):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_for_images_is_refused_before_training(change, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         run(tmp_path, **change)
     assert not list(tmp_path.iterdir())

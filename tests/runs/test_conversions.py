@@ -114,12 +114,12 @@ def test_the_parity_is_what_the_two_models_say(original, tmp_path):
     ours = np.asarray(predictor.load(str(base / "net")).logits(images))
     theirs = np.asarray(predictor.load(str(base / "net-int8")).logits(images))
     report = report_of(base / "net-int8" / "1" / "assets.extra")
-    found = {name: report.get(f"parity.{name}").value for name in ("agreement", "largest_gap", "mean_gap")}
-    right = [np.mean(each.argmax(-1) == labels) for each in (ours, theirs)]
-    assert found["agreement"] == pytest.approx(np.mean(ours.argmax(-1) == theirs.argmax(-1)))
-    assert found["largest_gap"] == pytest.approx(np.abs(ours - theirs).max(), rel=1e-3)
-    assert found["mean_gap"] == pytest.approx(np.abs(ours - theirs).mean(), rel=1e-3)
-    assert report.get("parity.accuracy_change").value == pytest.approx(right[1] - right[0])
+    parity = {name: report.get(f"parity.{name}").value for name in ("agreement", "largest_gap", "mean_gap")}
+    accuracies = [np.mean(logits.argmax(-1) == labels) for logits in (ours, theirs)]
+    assert parity["agreement"] == pytest.approx(np.mean(ours.argmax(-1) == theirs.argmax(-1)))
+    assert parity["largest_gap"] == pytest.approx(np.abs(ours - theirs).max(), rel=1e-3)
+    assert parity["mean_gap"] == pytest.approx(np.abs(ours - theirs).mean(), rel=1e-3)
+    assert report.get("parity.accuracy_change").value == pytest.approx(accuracies[1] - accuracies[0])
 
 
 @pytest.mark.rest
@@ -154,11 +154,11 @@ def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch, capsy
 def test_the_command_evaluates_with_the_knobs_of_the_model(published, tmp_path, monkeypatch):
     copy(published, tmp_path, "exported")
     monkeypatch.chdir(tmp_path)
-    given = []
+    evaluations = []
     monkeypatch.setattr(conversions, "litert_files", lambda original, kinds, evaluate: evaluate("f", "s", "o"))
-    monkeypatch.setattr(command.evaluate, "run", given.append)
+    monkeypatch.setattr(command.evaluate, "run", evaluations.append)
     assert command.main(["--model=exported/net", "--litert=int8,int8", "--gin_param=EPSILON=0.2"]) == 0
-    (flags,) = given
+    (flags,) = evaluations
     assert (flags.model, flags.surrogate, flags.output) == ("f", "s", "o")
     assert flags.gin_param == ["EPSILON=0.1", "NORM='l2'", "SEED=3", "EPSILON=0.2"]
     assert flags.gin_file == ["gin/eval/litert.gin"]

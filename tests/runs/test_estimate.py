@@ -45,9 +45,9 @@ def dataset(count, classes=10):
     ],
 )
 def test_passes_of_an_evaluation(evaluators, both, forward):
-    found = estimate.attack_passes(estimate.EvaluationPlan(evaluators, dataset(360)))
-    assert (found.both, found.forward) == (both, forward) and found.forward_equivalents == 3 * both + forward
-    assert found.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
+    passes = estimate.attack_passes(estimate.EvaluationPlan(evaluators, dataset(360)))
+    assert (passes.both, passes.forward) == (both, forward) and passes.forward_equivalents == 3 * both + forward
+    assert passes.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
 
 
 def test_the_largest_parts_of_an_evaluation():
@@ -63,7 +63,7 @@ def test_the_largest_parts_of_an_evaluation():
     assert estimate.attack_passes(estimate.EvaluationPlan((square,), dataset(60), None, 10_000)).forward == 50_000_000
 
 
-def said(capsys, *flags):
+def dry_run_output(capsys, *flags):
     assert (
         train.main(["--gin_file=gin/adversarial_training.gin", "--gin_file=gin/eval/quick.gin", *flags, "--dry_run"])
         == 0
@@ -75,7 +75,7 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     for name in ("_LONGEST_STEP", "_LONGEST_MEASUREMENT"):  # however busy the machine is
         monkeypatch.setattr(estimate, name, 1e9)
-    text = said(capsys, "--gin_param=EPOCHS=1000", "--gin_param=STEPS=1")
+    text = dry_run_output(capsys, "--gin_param=EPOCHS=1000", "--gin_param=STEPS=1")
     assert "steps       10000 (10 per epoch)" in text and "passes      3 forward" in text
     rests_on = r"the median of 5 after compilation"
     (line,) = re.findall(rf"time        about (.*) \((.*) per step: {rests_on}\)", text)
@@ -94,4 +94,4 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
 def test_a_step_that_would_take_too_long_is_not_made(monkeypatch, capsys):
     monkeypatch.setattr(estimate, "_LONGEST_STEP", 0.0)
     monkeypatch.setattr(estimate.Stage, "loop", None)
-    assert "estimated from one forward pass, because a step would take too long here" in said(capsys)
+    assert "estimated from one forward pass, because a step would take too long here" in dry_run_output(capsys)

@@ -80,7 +80,11 @@ def test_evaluate_reproduces_the_report(trained):
     assert judged.model["weights_sha256"] == report.model["weights_sha256"]
     written = [name for name in listing(trained / "judged") if not name.startswith("cache/")]
     assert written == ["SHA256SUMS", *(f"robustness_report.{end}" for end in ("html", "json", "md"))]
-    settings = {one.id: one.settings.get("seed") for one in judged.measurements if one.id.startswith("attack.")}
+    settings = {
+        measurement.id: measurement.settings.get("seed")
+        for measurement in judged.measurements
+        if measurement.id.startswith("attack.")
+    }
     assert set(settings.values()) == {5}
 
 
@@ -106,8 +110,8 @@ def test_a_gate_refuses_with_three_and_lets_pass_what_keeps_it(trained, tmp_path
     assert "gate: accuracy.clean >= 1.01: it is 0." in ended.out and ended.out.count("gate:") == 1
     assert os.listdir(tmp_path / "exported" / "tiny") == ["1"]
     assert report_of(tmp_path / "runs" / "tiny").model["version"] is None
-    kept = "--gin_param=Gate.require=['accuracy.clean no worse than exported/tiny by more than 0']"
-    assert train(tmp_path, *gate, kept).code == 0 and versions(tmp_path) == ["1", "2"]
+    no_worse = "--gin_param=Gate.require=['accuracy.clean no worse than exported/tiny by more than 0']"
+    assert train(tmp_path, *gate, no_worse).code == 0 and versions(tmp_path) == ["1", "2"]
     ended = train(tmp_path, *gate, held)
     assert ended.code == 3 and "published before" in ended.err and versions(tmp_path) == ["1", "2"]
     missing = "--gin_param=Gate.require=['no worse than exported/none by more than 0']"

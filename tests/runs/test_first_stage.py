@@ -47,13 +47,13 @@ def simclr(**parts):
 
 
 def pretraining(**changed):
-    given = {"method": simclr, "optimizer": keras.optimizers.SGD, "epochs": 2, "batch_size": 64}
-    return Pretraining(**given | changed)
+    arguments = {"method": simclr, "optimizer": keras.optimizers.SGD, "epochs": 2, "batch_size": 64}
+    return Pretraining(**arguments | changed)
 
 
 def run(folder, **changed):
     """A whole run that measures nothing, in a folder."""
-    given = {
+    arguments = {
         "name": "small",
         "method": Supervised,
         "encoder": encoder,
@@ -65,7 +65,7 @@ def run(folder, **changed):
         "export_dir": str(folder / "exported"),
         "pretraining": pretraining(),
     }
-    return experiment.train(**given | changed)
+    return experiment.train(**arguments | changed)
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +92,16 @@ def test_the_probe_stands_on_the_encoder_as_it_was_pretrained(published):
 
 def test_the_report_names_both_stages_and_their_data(published):
     folder, report, _ = published
-    said = report.training
-    assert said["method"] == "Supervised" and report.data["train_size"] == 128
-    first = said["pretraining"]
+    training = report.training
+    assert training["method"] == "Supervised" and report.data["train_size"] == 128
+    first = training["pretraining"]
     assert (first["method"], first["epochs"], first["batch_size"], first["frozen"]) == ("SimCLR", 2, 64, True)
     assert first["train_size"] == 1337  # all images, few labels
     assert {"contrastive", "probe", "embedding_deviation"} <= set(first["last_epoch"])
     series = report.get_series("pretraining.history").columns
     assert series["epoch"] == [1, 2] and series["contrastive"][-1] == first["last_epoch"]["contrastive"]
-    kept = json.loads((folder / "run" / "training.json").read_text())
-    assert kept["pretraining"]["method"]["class_name"] == "SimCLR" and kept["pretraining"]["frozen"]
+    configuration = json.loads((folder / "run" / "training.json").read_text())
+    assert configuration["pretraining"]["method"]["class_name"] == "SimCLR" and configuration["pretraining"]["frozen"]
     assert sorted(path.name for path in (folder / "run" / "pretraining").iterdir()) == [
         *("checkpoints", "history.csv", "logs")
     ]
@@ -178,8 +178,8 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
     for weight, expected in ((LinearRamp(1.0, delay=delay), silent), (0.0, [])):
         caplog.clear()
         method = Supervised(encoder(), LinearHead(10), term_weights={"ce": weight})
-        given = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": 2, "batch_size": 128, "seed": 0}
-        stage = Stage(method=method, **given)
+        arguments = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": 2, "batch_size": 128, "seed": 0}
+        stage = Stage(method=method, **arguments)
         stage.build(keras.optimizers.SGD())
         assert stage.silent_terms() == expected and len(caplog.records) == len(expected)
         for record in caplog.records:
@@ -189,8 +189,8 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
 def spoken(caplog, method, optimizer, *, epochs=2):
     """Return the log messages when a stage of 10 steps per epoch is built."""
     caplog.clear()
-    given = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": epochs, "batch_size": 128, "seed": 0}
-    Stage(method=method, **given).build(optimizer)
+    arguments = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": epochs, "batch_size": 128, "seed": 0}
+    Stage(method=method, **arguments).build(optimizer)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -212,9 +212,9 @@ def cosine(steps, **parts):
     ],
 )
 def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, caplog):
-    said = spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
+    messages = spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
     expected = f"Supervised: the learning rate is 0 from step {zero_from} of 20: set decay_steps"
-    assert len(said) == (zero_from is not None) and all(line.startswith(expected) for line in said)
+    assert len(messages) == (zero_from is not None) and all(line.startswith(expected) for line in messages)
 
 
 def test_boundaries_of_another_batch_size_are_said(caplog):
@@ -222,8 +222,8 @@ def test_boundaries_of_another_batch_size_are_said(caplog):
         values = [0.1 / 10**index for index in range(len(boundaries) + 1)]
         return keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay(list(boundaries), values))
 
-    (said,) = spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 19, 40))
-    assert "changes at steps 10, 19, 40, and 2 of these come after the last of 20: boundaries count steps" in said
+    (message,) = spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 19, 40))
+    assert "changes at steps 10, 19, 40, and 2 of these come after the last of 20: boundaries count steps" in message
     assert not spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 18))
 
 
@@ -235,8 +235,8 @@ def free(**parts):
 
 def test_the_updates_of_every_replay_count(caplog):
     """20 steps of 4 updates."""
-    (said,) = spoken(caplog, free(), keras.optimizers.SGD(cosine(20)))
-    assert said.startswith("FreeAdversarialTraining: the learning rate is 0 from step 20 of 80")
+    (message,) = spoken(caplog, free(), keras.optimizers.SGD(cosine(20)))
+    assert message.startswith("FreeAdversarialTraining: the learning rate is 0 from step 20 of 80")
     assert not spoken(caplog, free(), keras.optimizers.SGD(cosine(80)))
     assert not spoken(caplog, free(term_weights={"ce_adv": LinearRamp(1.0, delay=70)}), "sgd")
 
@@ -267,16 +267,21 @@ def byol(**parts):
 
 def test_a_target_that_stands_still_too_early_is_said(caplog):
     for steps, count in ((10, 1), (20, 0)):
-        said = spoken(caplog, byol(target_rate=cosine(steps)), "sgd")
-        assert len(said) == count and all("BYOL: the target rate is 0 from step 10 of 20" in line for line in said)
+        messages = spoken(caplog, byol(target_rate=cosine(steps)), "sgd")
+        assert len(messages) == count and all(
+            "BYOL: the target rate is 0 from step 10 of 20" in line for line in messages
+        )
 
 
 def test_clusters_that_come_behind_the_last_epoch_are_said(caplog):
     for every, count in ((1, 0), (2, 1), (3, 1)):
         method = simclr(encoder=encoder(), head=LinearHead(10), false_negatives=IFND(clusters=5, every=every))
-        said = spoken(caplog, method, "sgd")
-        assert len(said) == count
-        assert all(f"SimCLR trains without IFND, which clusters first after epoch {every} of 2" in one for one in said)
+        messages = spoken(caplog, method, "sgd")
+        assert len(messages) == count
+        assert all(
+            f"SimCLR trains without IFND, which clusters first after epoch {every} of 2" in message
+            for message in messages
+        )
 
 
 def test_the_second_stage_gets_the_encoder_of_dino_s_teacher(tmp_path):
@@ -284,10 +289,10 @@ def test_the_second_stage_gets_the_encoder_of_dino_s_teacher(tmp_path):
     first = pretraining(method=functools.partial(DINO, views=battery.SHIFT, **parts), epochs=1, batch_size=512)
     stage = first.stage(encoder(), LinearHead, DIGITS, DIGITS.load(), 0)
     first.run(stage, tf.distribute.get_strategy(), tmp_path, tmp_path, verbose=0)
-    found, teacher = stage.method.encoder, stage.method.target_encoder
-    assert not found.trainable and int(stage.method.step) == 2
-    for own, wanted in zip(found.weights, teacher.weights, strict=True):
-        np.testing.assert_array_equal(own, wanted)
+    student, teacher = stage.method.encoder, stage.method.target_encoder
+    assert not student.trainable and int(stage.method.step) == 2
+    for weight, teacher_weight in zip(student.weights, teacher.weights, strict=True):
+        np.testing.assert_array_equal(weight, teacher_weight)
 
 
 def test_a_classifier_that_nothing_trains_is_refused(tmp_path):
@@ -312,7 +317,7 @@ def test_the_contrast_of_two_epochs_of_text_never_begins(tmp_path, monkeypatch, 
     for epochs, count in ((2, 1), (6, 0)):
         caplog.clear()
         assert train.main(["--gin_file=gin/fcl_text.gin", f"--gin_param=EPOCHS={epochs}", "--dry_run"]) == 0
-        assert sum("without its term feature_contrast" in each.getMessage() for each in caplog.records) == count
+        assert sum("without its term feature_contrast" in record.getMessage() for record in caplog.records) == count
 
 
 def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):
@@ -326,8 +331,8 @@ def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, pa
     if passes == 4:  # the closed form alone: the steps of one recipe are measured
         monkeypatch.setattr(estimate, "_LONGEST_STEP", 0.0)
     assert train.main([f"--gin_file=gin/{file}.gin", "--gin_param=Pretraining.epochs=3", "--dry_run"]) == 0
-    said = capsys.readouterr().out
-    first, _, second = said.partition("stage 1 of 2, SimCLR\n")[2].partition("stage 2 of 2, Supervised\n")
+    output = capsys.readouterr().out
+    first, _, second = output.partition("stage 1 of 2, SimCLR\n")[2].partition("stage 2 of 2, Supervised\n")
     assert "steps       30 (10 per epoch)" in first and f"{passes} forward and backward passes" in first
     assert "1 forward and backward passes" in second and not list(pathlib.Path(tmp_path).iterdir())
 

@@ -42,8 +42,8 @@ PLAN = Plan(
 )
 def test_a_step_by_hand(replicas, computing, reading, gradients, normalization, limit):
     step = step_of(WORK, PLAN, replicas)
-    found = (step.computing, step.reading, step.gradients, step.normalization)
-    assert found == pytest.approx((computing, reading, gradients, normalization))
+    parts = (step.computing, step.reading, step.gradients, step.normalization)
+    assert parts == pytest.approx((computing, reading, gradients, normalization))
     assert step.seconds == pytest.approx(computing + gradients + normalization) and step.limit == limit
 
 
@@ -65,10 +65,10 @@ def test_a_ring_sends_what_the_plan_counts(replicas):
     for add in (True, False):
         for time in range(replicas - 1):
             before = blocks.copy()
-            for one in range(replicas):
-                block, after = (one - time + (not add)) % replicas, (one + 1) % replicas
-                blocks[after, block] = before[one, block] + (before[after, block] if add else 0)
-                sent[one] += before[one, block].nbytes
+            for replica in range(replicas):
+                block, after = (replica - time + (not add)) % replicas, (replica + 1) % replicas
+                blocks[after, block] = before[replica, block] + (before[after, block] if add else 0)
+                sent[replica] += before[replica, block].nbytes
     np.testing.assert_allclose(blocks, np.broadcast_to(total, blocks.shape))
     work = Work(1, 1, 1.0, blocks[0].nbytes, 1, 0, 1.0)
     counted = step_of(work, Plan(inside=1.0), replicas).gradients
@@ -121,11 +121,11 @@ def test_products_that_are_not_counted_are_named():
 
 def test_the_sums_of_batch_norm_are_those_that_keras_makes(monkeypatch):
     """One training pass, forward and backward, of a network whose 20 batch norms are synchronized."""
-    made = []
+    sums = []
     reduce = tf.distribute.ReplicaContext.all_reduce
 
     def counted(self, *arguments, **keywords):
-        made.append(arguments)
+        sums.append(arguments)
         return reduce(self, *arguments, **keywords)
 
     monkeypatch.setattr(tf.distribute.ReplicaContext, "all_reduce", counted)
@@ -133,14 +133,14 @@ def test_the_sums_of_batch_norm_are_those_that_keras_makes(monkeypatch):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(encoder(tf.ones([2, 8, 8, 3]), training=True))
     tape.gradient(loss, encoder.trainable_variables)
-    assert forecast.norms(encoder) == 20 and len(made) == 20 * forecast._SUMS_PER_NORM
+    assert forecast.norms(encoder) == 20 and len(sums) == 20 * forecast._SUMS_PER_NORM
     branched = ResNet18(width=2, branches=2)
     branched.build((None, 8, 8, 3))
     assert forecast.norms(branched) == 20  # a pass uses one branch
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "message"),
     [
         ({"replicas": ()}, "lists whole numbers"),
         ({"replicas": (0,)}, "lists whole numbers"),
@@ -152,9 +152,9 @@ def test_the_sums_of_batch_norm_are_those_that_keras_makes(monkeypatch):
         ({"images_per_core": 0}, "positive"),
     ],
 )
-def test_assumptions_that_cannot_be(given, said):
-    with pytest.raises(InputError, match=said):
-        Plan(**given)
+def test_assumptions_that_cannot_be(settings, message):
+    with pytest.raises(InputError, match=message):
+        Plan(**settings)
 
 
 DRY = ["--gin_file=gin/trades.gin", "--gin_file=gin/eval/quick.gin", "--dry_run"]
@@ -181,12 +181,12 @@ def test_the_plan_of_a_command(capsys):
 
 def test_a_plan_measures_the_input_pipeline_here(capsys):
     assert train.main([*DRY, "--replicas=2"]) == 0
-    (made,) = re.findall(r"input +(\S+) examples/s per core \(measured here\)", capsys.readouterr().out)
-    assert float(made.replace(",", "")) > 1
+    (rate,) = re.findall(r"input +(\S+) examples/s per core \(measured here\)", capsys.readouterr().out)
+    assert float(rate.replace(",", "")) > 1
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--replicas=3", "--dry_run"], "BATCH_SIZE 128 does not divide among 3 replicas."),
         (["--replicas=8"], "--replicas needs --dry_run and no --seeds"),
@@ -195,7 +195,7 @@ def test_a_plan_measures_the_input_pipeline_here(capsys):
         (["--replicas=8", "--dry_run", "--gin_param=Plan.examples=100"], "less than one batch of 128"),
     ],
 )
-def test_a_plan_that_cannot_be_made_is_one_line(flags, said, capsys):
+def test_a_plan_that_cannot_be_made_is_one_line(flags, message, capsys):
     assert train.main(["--gin_file=gin/trades.gin", *flags]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line

@@ -45,26 +45,26 @@ def source(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["version", "versions", "method"])
 def test_an_encoder_takes_over_the_weights(source, kind):
-    known, places = source
+    original, places = source
     encoder = cnn()
-    assert not np.allclose(encoder(IMAGES), known(IMAGES))
+    assert not np.allclose(encoder(IMAGES), original(IMAGES))
     facts = Pretrained(path=str(places[kind]), frozen=True).give(encoder, SHAPE)
-    np.testing.assert_array_equal(encoder(IMAGES), known(IMAGES))
+    np.testing.assert_array_equal(encoder(IMAGES), original(IMAGES))
     assert encoder.trainable_variables == [] and facts["frozen"]
     assert facts["source"] == ("method.keras" if kind == "method" else "small/1") and len(facts["weights_sha256"]) == 64
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_frozen_encoder_does_not_move_and_a_fine_tuned_one_does(source, frozen):
-    known, places = source
+    original, places = source
     method = Supervised(cnn(), LinearHead(3))
     method.build((None, *SHAPE))
     Pretrained(path=str(places["version"]), frozen=frozen).give(method.encoder, SHAPE)
     method.compile("adam")
     head = method.head.get_weights()
     method.fit(IMAGES, np.arange(6) % 3, epochs=2, batch_size=3, verbose=0)
-    pairs = zip(method.encoder.get_weights(), known.get_weights(), strict=True)
-    assert [np.array_equal(new, old) for new, old in pairs] == [frozen] * len(known.variables)
+    pairs = zip(method.encoder.get_weights(), original.get_weights(), strict=True)
+    assert [np.array_equal(new, old) for new, old in pairs] == [frozen] * len(original.variables)
     assert not np.array_equal(method.head.get_weights()[0], head[0])
 
 
@@ -99,11 +99,11 @@ def test_weights_from_pytorch_start_an_encoder(tmp_path, capsys):
 
 
 def test_images_of_another_size_where_the_network_takes_them(tmp_path):
-    known = cnn(dense=())
-    saving.save(known, tmp_path / "encoder.keras")
+    original = cnn(dense=())
+    saving.save(original, tmp_path / "encoder.keras")
     encoder = cnn((12, 12, 1), dense=())
     Pretrained(path=str(tmp_path / "encoder.keras")).give(encoder, (12, 12, 1))
-    for here, there in zip(encoder.variables, known.variables, strict=True):
+    for here, there in zip(encoder.variables, original.variables, strict=True):
         np.testing.assert_array_equal(here, there)
 
 
@@ -175,7 +175,7 @@ def test_the_recipe_takes_an_export_to_other_digits(tmp_path, monkeypatch, capsy
     assert origin["source"] == "supervised/1" and origin["frozen"] and report["data"]["class_names"] == list("56789")
     there, here = (tf.saved_model.load(str(tmp_path / "exported" / n / "1")) for n in ("supervised", "transfer"))
     images = tf.constant(IMAGES)
-    answers = [one.signatures["serving_default"](images=images) for one in (there, here)]
+    answers = [model.signatures["serving_default"](images=images) for model in (there, here)]
     np.testing.assert_array_equal(*(answer["embedding"] for answer in answers))
     assert answers[1]["logits"].shape == (6, 5)
     capsys.readouterr()

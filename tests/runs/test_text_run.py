@@ -49,13 +49,13 @@ def trained(tmp_path_factory):
 
 def test_the_report_is_of_sentences(trained):
     folder, report = trained
-    values = {one.id: one.value for one in report.measurements}
+    values = {measurement.id: measurement.value for measurement in report.measurements}
     assert values["accuracy.clean"] > 0.6 and "calibration.ece" in values  # half the sentences are positive
     assert report.data["vocabulary_size"] == 170 and report.data["test_size"] == 120
     assert report.threat.endswith("only unmodified test sentences.")
-    assert any("synonyms" in one for one in report.not_measured)
-    assert not any("AutoAttack" in one or "images" in one for one in report.not_measured)
-    assert {one.check: one.verdict for one in report.doctor}["duplicates"] == "pass"
+    assert any("synonyms" in sentence for sentence in report.not_measured)
+    assert not any("AutoAttack" in sentence or "images" in sentence for sentence in report.not_measured)
+    assert {finding.check: finding.verdict for finding in report.doctor}["duplicates"] == "pass"
     page = (folder / "exported/words/1/assets.extra/robustness_report.html").read_text()
     assert "120 test sentences" in page
 
@@ -64,7 +64,10 @@ def test_the_export_is_judged_again_by_its_own_data(trained, tmp_path):
     folder, report = trained
     with unverified():
         again = experiment.evaluate(model=str(folder / "exported/words"), evaluators=EVALUATORS, output=str(tmp_path))
-    numbers = [{one.id: one.value for one in each.measurements if one.unit != "seconds"} for each in (report, again)]
+    numbers = [
+        {measurement.id: measurement.value for measurement in outcome.measurements if measurement.unit != "seconds"}
+        for outcome in (report, again)
+    ]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 6
     assert again.model["weights_sha256"] == report.model["weights_sha256"]
     assert json.loads((tmp_path / "robustness_report.json").read_text())["data"] == report.data
@@ -94,7 +97,7 @@ def test_other_words_are_refused(trained):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             {"method": functools.partial(AdversarialTraining, attack=PGD(ThreatModel(epsilon=0.1)))},
@@ -105,8 +108,8 @@ def test_other_words_are_refused(trained):
         ({"encoder": lambda: BagOfWords(100)}, "BagOfWords.vocabulary_size is 100"),
     ],
 )
-def test_what_is_for_images_is_refused_before_training(change, said, tmp_path):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_for_images_is_refused_before_training(change, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         run(tmp_path, **change)
     assert not list(tmp_path.iterdir())
 

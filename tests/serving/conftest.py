@@ -97,8 +97,8 @@ def certificate(tmp_path_factory):
     """Key and certificate, for localhost and 127.0.0.1, as PEM files."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which makes the certificate, is missing")
-    key, place = (tmp_path_factory.mktemp("tls") / name for name in ("key.pem", "certificate.pem"))
+    key, certificate_file = (tmp_path_factory.mktemp("tls") / name for name in ("key.pem", "certificate.pem"))
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run([*command, "-keyout", key, "-out", place], check=True, capture_output=True)
-    return key, place
+    subprocess.run([*command, "-keyout", key, "-out", certificate_file], check=True, capture_output=True)
+    return key, certificate_file

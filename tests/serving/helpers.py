@@ -9,11 +9,11 @@ from tfrobust.serving.server.development import Server
 
 
 @contextlib.contextmanager
-def serving(name, folder, version, place):
+def serving(name, folder, version, parent):
     """The development server with a model whose only version lies elsewhere."""
-    (place / name).mkdir()
-    (place / name / str(version)).symlink_to(folder)
-    with Server({name: place / name}, rest_port=0, grpc_port=0, poll_seconds=0) as running:
+    (parent / name).mkdir()
+    (parent / name / str(version)).symlink_to(folder)
+    with Server({name: parent / name}, rest_port=0, grpc_port=0, poll_seconds=0) as running:
         yield running
 
 

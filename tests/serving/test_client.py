@@ -38,27 +38,27 @@ def answer(exported):
 def test_the_golden_request_gets_the_recorded_bits(client, answer):
     """Floats cross REST as decimal numbers; they come back bit for bit all the same. So do bytes and image files."""
     pixels = golden.golden_pixels((8, 8, 1))
-    for images in (answer["images"], pixels, [encoded(each) for each in pixels]):
+    for images in (answer["images"], pixels, [encoded(image) for image in pixels]):
         assert probe.differences(answer, client.predict(images)) == []
 
 
 def test_one_image_and_more_than_one_request_hold(client):
     images = golden.golden_images((8, 8, 1), 7)
-    whole = client.predict(images)
-    assert whole["logits"].shape == (7, 3) and whole["logits"].dtype == np.float32
+    in_one_request = client.predict(images)
+    assert in_one_request["logits"].shape == (7, 3) and in_one_request["logits"].dtype == np.float32
     parts = client.predict(images, batch_size=3)
     for name in probe.PREDICTIONS:
         # Some processors round differently in another batch.
-        np.testing.assert_allclose(whole[name], parts[name], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(client.predict(images[5])["logits"], whole["logits"][5:6], rtol=1e-6)
+        np.testing.assert_allclose(in_one_request[name], parts[name], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(client.predict(images[5])["logits"], in_one_request["logits"][5:6], rtol=1e-6)
     assert client.predict(images.astype(np.float64))["logits"].dtype == np.float32
 
 
 def test_metadata_and_status_name_the_version_and_the_endpoints(client):
-    found = client.metadata()
-    assert (found["name"], found["version"]) == ("small", 1)
-    assert sorted(found["signatures"]) == ["robustness_report", "serving_bytes", "serving_default"]
-    signature = found["signatures"]["serving_default"]
+    metadata = client.metadata()
+    assert (metadata["name"], metadata["version"]) == ("small", 1)
+    assert sorted(metadata["signatures"]) == ["robustness_report", "serving_bytes", "serving_default"]
+    signature = metadata["signatures"]["serving_default"]
     assert {name: str(tensor) for name, tensor in signature.inputs.items()} == {"images": "float32 [b, 8, 8, 1]"}
     assert str(signature.outputs["logits"]) == "float32 [b, 3]"
     (version,) = client.status()
@@ -269,20 +269,20 @@ def test_nan_and_infinity_cross_both_wires(tmp_path):
 def test_tls_is_spoken_and_checked(server, certificate, answer, tmp_path):
     import grpc
 
-    key, place = certificate
+    key, certificate_file = certificate
     answers = development.Handlers(server.models)
     rest = wsgiref.simple_server.make_server("127.0.0.1", 0, development.rest_application(answers))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(place, key)
+    context.load_cert_chain(certificate_file, key)
     rest.socket = context.wrap_socket(rest.socket, server_side=True)
     threading.Thread(target=rest.serve_forever, daemon=True).start()
     rpc = development.grpc_server(answers)
-    credentials = grpc.ssl_server_credentials([(key.read_bytes(), place.read_bytes())])
+    credentials = grpc.ssl_server_credentials([(key.read_bytes(), certificate_file.read_bytes())])
     port = rpc.add_secure_port("127.0.0.1:0", credentials)
     rpc.start()
     try:
         for url in (f"https://127.0.0.1:{rest.server_address[1]}", f"grpcs://localhost:{port}"):
-            with Client(url, "small", authority=str(place)) as asked:
+            with Client(url, "small", authority=str(certificate_file)) as asked:
                 assert probe.differences(answer, asked.predict(answer["images"])) == []
             with Client(url, "small", timeout=5) as asked, pytest.raises(ServerUnavailable, match="cannot be reached"):
                 asked.metadata()

@@ -41,8 +41,8 @@ def test_the_endpoints_take_clips_and_give_what_the_parts_give(published, parts)
     ((name, specification),) = loaded.signatures["serving_default"].structured_input_signature[1].items()
     assert name == "clips" and specification.dtype == tf.float32 and specification.shape.as_list() == [None, *SHAPE]
     clips = tf.constant(golden.golden_images(SHAPE, 5))
-    found = loaded.signatures["serving_default"](clips=clips)
-    np.testing.assert_allclose(found["logits"], parts["head"](parts["encoder"](clips)), rtol=1e-5, atol=1e-6)
+    outputs = loaded.signatures["serving_default"](clips=clips)
+    np.testing.assert_allclose(outputs["logits"], parts["head"](parts["encoder"](clips)), rtol=1e-5, atol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError):
         loaded.signatures["serving_default"](clips=clips[:, :-1])
     assert probe.check_signatures(loaded.signatures, SHAPE) == []
@@ -63,8 +63,8 @@ def test_clips_are_served_over_both_wires(published, tmp_path, capsys):
         for url in (server.rest_url, server.grpc_url):
             with Client(url, "moves") as client:
                 assert probe.differences(response, client.predict(clips)) == []
-                one = client.predict(golden.golden_pixels(SHAPE)[0])
-                np.testing.assert_allclose(one["logits"], response["logits"][:1], rtol=1e-5, atol=1e-6)
+                answer = client.predict(golden.golden_pixels(SHAPE)[0])
+                np.testing.assert_allclose(answer["logits"], response["logits"][:1], rtol=1e-5, atol=1e-6)
                 with pytest.raises(InputError, match=r"reaches from 0 to .*; the model takes clips float32 \[b, 3, 8"):
                     client.predict(clips * 3)
         np.savez(tmp_path / "x.npz", clips=clips[0])

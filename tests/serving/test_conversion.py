@@ -21,7 +21,7 @@ GAPS = {"float32": 1e-4, "float16": 1e-2, "int8": 0.1}
 
 
 @pytest.fixture(scope="module")
-def known(staged):
+def reference(staged):
     """The outputs of the SavedModel."""
     outputs = saved_models.load(staged).signatures["serving_default"](images=tf.constant(IMAGES))
     return {name: output.numpy() for name, output in outputs.items()}
@@ -31,14 +31,14 @@ _REST = pytest.mark.rest
 
 
 @pytest.mark.parametrize("kind", ["int8", *(pytest.param(kind, marks=_REST) for kind in ("float32", "float16"))])
-def test_a_litert_file_has_the_outputs_by_their_names(staged, known, kind, capfd):
+def test_a_litert_file_has_the_outputs_by_their_names(staged, reference, kind, capfd):
     content = litert.convert(staged, kind, IMAGES)
     assert capfd.readouterr().err == ""
     interpreter = Interpreter(model_content=content)
-    found = interpreter.get_signature_runner("serving_default")(images=IMAGES)
-    assert set(found) == {"logits", "probabilities", "embedding"}
-    for name, values in found.items():
-        gap = np.abs(values - known[name]).max() / np.ptp(known[name])
+    outputs = interpreter.get_signature_runner("serving_default")(images=IMAGES)
+    assert set(outputs) == {"logits", "probabilities", "embedding"}
+    for name, values in outputs.items():
+        gap = np.abs(values - reference[name]).max() / np.ptp(reference[name])
         assert values.dtype == np.float32 and gap < GAPS[kind], name
     kernels = {d["dtype"] for d in interpreter.get_tensor_details() if d["shape"].tolist() == [4, 3, 3, 1]}
     assert {"float32": {np.float32}, "float16": {np.float16}, "int8": {np.int8}}[kind] <= kernels
@@ -56,22 +56,22 @@ ENCODERS = {
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_of_each_kind_are_converted(tmp_path, name):
     encoder, head = ENCODERS[name](), keras.layers.Dense(10)
-    known = np.asarray(head(encoder(IMAGES)))
+    expected = np.asarray(head(encoder(IMAGES)))
     export.write_saved_model(tmp_path / "model", encoder=encoder, head=head, image_shape=(8, 8, 1))
     for kind in litert.KINDS:
         interpreter = Interpreter(model_content=litert.convert(tmp_path / "model", kind, IMAGES))
-        found = interpreter.get_signature_runner("serving_default")(images=IMAGES)["logits"]
-        assert np.abs(found - known).max() / np.ptp(known) < GAPS[kind], kind
+        logits = interpreter.get_signature_runner("serving_default")(images=IMAGES)["logits"]
+        assert np.abs(logits - expected).max() / np.ptp(expected) < GAPS[kind], kind
 
 
 @pytest.mark.rest
-def test_int8_takes_its_ranges_from_the_images(staged, known):
+def test_int8_takes_its_ranges_from_the_images(staged, reference):
     """Images of another scale convert without an error, and ruin the outputs."""
     gaps = []
     for images in (IMAGES, 255 * IMAGES):
         interpreter = Interpreter(model_content=litert.convert(staged, "int8", images))
-        found = interpreter.get_signature_runner("serving_default")(images=IMAGES)["logits"]
-        gaps.append(np.abs(found - known["logits"]).max())
+        logits = interpreter.get_signature_runner("serving_default")(images=IMAGES)["logits"]
+        gaps.append(np.abs(logits - reference["logits"]).max())
     assert gaps[1] > 5 * gaps[0]
 
 
@@ -100,13 +100,13 @@ def test_what_cannot_be_converted_is_one_line(tmp_path, name, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_an_onnx_file_has_the_outputs_by_their_names(staged, known):
+def test_an_onnx_file_has_the_outputs_by_their_names(staged, reference):
     content = onnx.convert(staged)
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     assert set(names) == {"logits", "probabilities", "embedding"}
     for name, values in zip(names, session.run(None, {"images": IMAGES}), strict=True):
-        np.testing.assert_allclose(values, known[name], atol=1e-4)
+        np.testing.assert_allclose(values, reference[name], atol=1e-4)
     np.testing.assert_array_equal(onnx.run(content, IMAGES, "logits"), session.run(["logits"], {"images": IMAGES})[0])
 
 
@@ -115,12 +115,12 @@ def test_an_onnx_file_has_the_outputs_by_their_names(staged, known):
 def test_an_onnx_file_takes_clips(tmp_path, dilated):
     clips = np.random.default_rng(1).uniform(size=(5, 8, 16, 16, 1)).astype(np.float32)
     encoder, head = robust.models.R2Plus1D18(width=2, dilated=dilated), keras.layers.Dense(4)
-    known = np.asarray(head(encoder(clips)))
+    expected = np.asarray(head(encoder(clips)))
     export.write_saved_model(tmp_path / "model", encoder=encoder, head=head, image_shape=clips.shape[1:])
     content = onnx.convert(tmp_path / "model")
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    assert [given.name for given in session.get_inputs()] == ["clips"]
-    assert np.abs(onnx.run(content, clips, "logits") - known).max() / np.ptp(known) < GAPS["float32"]
+    assert [tensor.name for tensor in session.get_inputs()] == ["clips"]
+    assert np.abs(onnx.run(content, clips, "logits") - expected).max() / np.ptp(expected) < GAPS["float32"]
 
 
 @pytest.mark.parametrize("package", ["tf2onnx", "onnxruntime"])

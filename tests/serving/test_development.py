@@ -103,17 +103,17 @@ def test_metadata_are_the_model_files_own_signatures(server, stub, exported):
     from tensorflow.core.protobuf import saved_model_pb2
 
     file = saved_model_pb2.SavedModel.FromString((exported / "1" / "saved_model.pb").read_bytes())
-    own = dict(file.meta_graphs[0].signature_def)
+    signatures = dict(file.meta_graphs[0].signature_def)
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "small"
-    found = get_model_metadata_pb2.SignatureDefMap()
-    assert stub.GetModelMetadata(request, timeout=20).metadata["signature_def"].Unpack(found)
-    assert dict(found.signature_def) == own
+    signature_map = get_model_metadata_pb2.SignatureDefMap()
+    assert stub.GetModelMetadata(request, timeout=20).metadata["signature_def"].Unpack(signature_map)
+    assert dict(signature_map.signature_def) == signatures
     status, answer = ask(server, "/v1/models/small/metadata")
     assert status == 200
     assert answer["model_spec"] == {"name": "small", "signature_name": "", "version": "1"}
     parsed = json_format.ParseDict(answer["metadata"]["signature_def"], get_model_metadata_pb2.SignatureDefMap())
-    assert dict(parsed.signature_def) == own
+    assert dict(parsed.signature_def) == signatures
     image = answer["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["images"]
     assert image["dtype"] == "DT_FLOAT" and [d["size"] for d in image["tensor_shape"]["dim"]] == ["-1", "8", "8", "1"]
 
@@ -147,8 +147,8 @@ IMAGES = np.zeros((1, 8, 8, 1)).tolist()
     ],
 )
 def test_a_bad_request_gets_an_error_in_json_and_the_servers_status(server, path, document, status, message):
-    found, answer = ask(server, path, document)
-    assert found == status and list(answer) == ["error"] and message in answer["error"]
+    actual_status, answer = ask(server, path, document)
+    assert actual_status == status and list(answer) == ["error"] and message in answer["error"]
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ def test_a_body_in_chunks_is_read_as_any_other(server):
 
 def test_clients_that_go_away_leave_no_word_and_no_trace(server, capfd):
     half = f"{PREDICT}\r\n{HOST}\r\nContent-Length: 1000\r\n\r\nhalf".encode()
-    whole = json.dumps({"signature_name": "robustness_report", "instances": ["x"] * 256}).encode()
-    report = f"{PREDICT}\r\n{HOST}\r\nContent-Length: {len(whole)}\r\n\r\n".encode() + whole
+    body = json.dumps({"signature_name": "robustness_report", "instances": ["x"] * 256}).encode()
+    report = f"{PREDICT}\r\n{HOST}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
     for begin in (b"", b"GET", half, report, report * 20, b"\x16\x03\x01\x02\x00", bytes(range(256))):
         for reset in (True, False):
             with socket.create_connection(server.http.server_address, timeout=20) as raw:
@@ -274,8 +274,8 @@ def test_clients_that_go_away_leave_no_word_and_no_trace(server, capfd):
                     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 raw.sendall(begin)
     assert exchange(server, STATUS, HOST)[0] == 200
-    said = capfd.readouterr()
-    assert said.out == "" and said.err == ""
+    output = capfd.readouterr()
+    assert output.out == "" and output.err == ""
 
 
 def test_many_clients_at_once_are_all_answered(server):
@@ -300,7 +300,7 @@ def test_pixels_that_are_not_finite_or_not_there_are_refused_over_grpc(stub):
     not_there.tensor_shape.CopyFrom(tf.TensorShape([2**30, 8, 8, 1]).as_proto())
     negative = tf.make_tensor_proto(np.zeros(1, np.float32))
     negative.tensor_shape.dim[0].size = -5
-    for value, said in (
+    for value, message in (
         (tf.make_tensor_proto(np.full((1, 8, 8, 1), np.nan, np.float32)), "NaN or infinity"),
         (not_there, "images has more than"),
         (negative, "images has more than"),
@@ -310,7 +310,7 @@ def test_pixels_that_are_not_finite_or_not_there_are_refused_over_grpc(stub):
         request.inputs["images"].CopyFrom(value)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Predict(request, timeout=20)
-        assert caught.value.code().name == "INVALID_ARGUMENT" and said in caught.value.details()
+        assert caught.value.code().name == "INVALID_ARGUMENT" and message in caught.value.details()
 
 
 def test_without_waitress_it_says_what_to_install(monkeypatch):

@@ -85,10 +85,10 @@ def test_bytes_are_framed_as_the_data_were(parts, tmp_path):
     loaded = tf.saved_model.load(str(tmp_path / "framed"))
     picture = encoded(np.random.default_rng(0).integers(0, 256, (20, 31, 1), np.uint8), "png")
     answers = loaded.signatures["serving_bytes"](image_bytes=tf.constant([picture]))
-    for fit, same in ((10, True), ("stretch", False)):
+    for fit, agrees in ((10, True), ("stretch", False)):
         framed = decode_image(tf.constant(picture), IMAGE_SHAPE, fit)[None]
         expected = loaded.signatures["serving_default"](images=framed)
-        assert np.allclose(answers["logits"], expected["logits"], rtol=1e-6) == same
+        assert np.allclose(answers["logits"], expected["logits"], rtol=1e-6) == agrees
 
 
 def test_bytes_of_a_lying_photograph_are_turned_upright(signatures):

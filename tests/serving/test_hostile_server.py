@@ -41,10 +41,10 @@ def served(answers):
         def do_POST(self):
             self.say(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["signature_name"])
 
-        def say(self, what):
+        def say(self, key):
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps(answers[what]).encode())
+            self.wfile.write(json.dumps(answers[key]).encode())
 
         def log_message(self, *_):
             pass
@@ -55,7 +55,7 @@ def served(answers):
         server.shutdown()
 
 
-WHOLE = {
+SOUND_ANSWERS = {
     "metadata": metadata(),
     "status": {"model_version_status": [{"version": "1", "state": "AVAILABLE"}]},
     "serving_default": {"outputs": [[0.1, 0.2, 0.7]] * 2},
@@ -86,7 +86,7 @@ PREDICT, METADATA, REPORT = "--image=", "--metadata", "--report"
 )
 def test_one_line(flag, answers, message, tmp_path, capsys):
     np.save(tmp_path / "images.npy", np.zeros((2, 2, 2, 1), np.float32))
-    with served(WHOLE | answers) as url:
+    with served(SOUND_ANSWERS | answers) as url:
         assert query.main([f"--url={url}", "--model=m", flag + (f"{tmp_path}/images.npy" if flag == PREDICT else "")])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and message in line
@@ -96,10 +96,10 @@ def test_one_line(flag, answers, message, tmp_path, capsys):
 def test_names_that_no_terminal_shows(way, capsys):
     odd = {"a\ud800\x1b[2J": {"inputs": {"\ud800": tensor("D\ud800", 1)}, "outputs": {}}}
     state = {"model_version_status": [{"version": 1, "state": "\ud800\x9b"}, {"version": 2, "state": INFINITY}]}
-    with served(WHOLE | {"metadata": metadata(**odd), "status": state}) as url:
+    with served(SOUND_ANSWERS | {"metadata": metadata(**odd), "status": state}) as url:
         assert query.main([f"--url={url}", "--model=m", METADATA, f"--format={way}"]) == 0
-    said = capsys.readouterr().out
-    assert said.replace("\n", "").isprintable() and said.encode()
+    output = capsys.readouterr().out
+    assert output.replace("\n", "").isprintable() and output.encode()
 
 
 def test_a_tensor_over_grpc_that_claims_to_be_huge():

@@ -83,7 +83,8 @@ LISTS = {
     "no JSON": (b"<html>", "list of files"),
     "a file that leads out": (listed(PROGRAM, {**PROGRAM, "rfilename": "1/assets/../../../x"}), "leads out"),
     "more files than a model has": (
-        listed(PROGRAM, *({"rfilename": f"1/assets/{one}", "size": 1} for one in range(10_001))), "more than 10000",
+        listed(PROGRAM, *({"rfilename": f"1/assets/{number}", "size": 1} for number in range(10_001))),
+        "more than 10000",
     ),
     "a program of a gigabyte": (listed({**PROGRAM, "size": 2**30}), "at most 536870912"),
     "a version of many digits": (listed({**PROGRAM, "rfilename": f"{'9' * 5000}/saved_model.pb"}), "neither saved"),
@@ -103,8 +104,8 @@ def test_a_compressed_list_is_bounded_while_it_is_decompressed(home):
     with pytest.raises(InputError, match="sends more than the 4194304 bytes"):
         home(lambda handler: sent(handler, bomb, Content_Encoding="gzip"))
     content = {"list": gzip.compress(listed(PROGRAM)), "file": b"01234"}
-    found = home(lambda handler: _answer(handler, content, Content_Encoding="gzip"))
-    assert found.endswith(f"{COMMIT}/me/small/1")
+    path = home(lambda handler: _answer(handler, content, Content_Encoding="gzip"))
+    assert path.endswith(f"{COMMIT}/me/small/1")
 
 
 def _answer(handler, content: dict, **headers):
@@ -119,8 +120,8 @@ def _without_end(handler):
         handler.wfile.write(bytes(2**16))
 
 
-def _slowly(handler, what: bytes = b"HTTP/1.0 200 OK\r\n\r\n", then: bytes = b" "):
-    handler.wfile.write(what)
+def _slowly(handler, start: bytes = b"HTTP/1.0 200 OK\r\n\r\n", then: bytes = b" "):
+    handler.wfile.write(start)
     for _ in range(100):
         handler.wfile.write(then)
         time.sleep(0.05)

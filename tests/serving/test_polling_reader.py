@@ -60,13 +60,13 @@ def read_while(publications, base, write):
     reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert reader.stdout.readline() == "ready\n"
-        found = {}
+        problems = {}
         for version in range(1, publications + 1):
             write(version)
             # It has loaded this one before the next appears, so that it is always waiting for the next.
             number, _, problem = reader.stdout.readline().rstrip("\n").partition(" ")
-            found[int(number)] = problem
-        return found
+            problems[int(number)] = problem
+        return problems
     finally:
         reader.kill()
         reader.wait()
@@ -86,7 +86,7 @@ def test_200_publications_and_no_torn_read_and_three_plain_copies_that_are_seen_
         assert publish.claim(base, "workdir", run=run, version=version) == version
         publish.publish(models / run, base, version, "workdir", run=run)
 
-    found = read_while(203, base, write)
-    torn = [version for version, problem in found.items() if problem]
-    assert sorted(found) == list(range(1, 204)) and torn == [201, 202, 203], found
+    problems = read_while(203, base, write)
+    torn = [version for version, problem in problems.items() if problem]
+    assert sorted(problems) == list(range(1, 204)) and torn == [201, 202, 203], problems
     assert sorted(os.listdir(base), key=int) == [str(version) for version in range(1, 204)]

@@ -35,9 +35,9 @@ def test_predictions_have_the_classes_names_and_are_aligned(url, files, capsys, 
     assert len(lines) == 3 and lines[0].split() == ["input", "predicted", "probability", "then"]
     ends = [[end for end in range(len(line)) if line[end] == "%"] for line in lines[1:]]
     assert ends[0] == ends[1] and len(ends[0]) == 3
-    found = json.loads(answers(capsys, *asked, f"--image={files[2]}", "--format=json"))
+    document = json.loads(answers(capsys, *asked, f"--image={files[2]}", "--format=json"))
     expected = golden.read(exported / "1")["probabilities"]
-    for number, entry in enumerate(found["predictions"]):
+    for number, entry in enumerate(document["predictions"]):
         assert entry["input"] == f"{files[2]}[{number}]" and list(entry["probabilities"]) == ["cat", "dog", "owl"]
         np.testing.assert_allclose(list(entry["probabilities"].values()), expected[number], rtol=1e-6)
         best = ["cat", "dog", "owl"][expected[number].argmax()]
@@ -50,8 +50,8 @@ def test_metadata(url, capsys):
     lines = answers(capsys, *asked).splitlines()
     assert lines[0] == "small, version 1 is served (versions: 1 AVAILABLE)"
     assert "serving_default takes images float32 [b, 8, 8, 1]" in [" ".join(line.split()) for line in lines]
-    found = json.loads(answers(capsys, *asked, "--format=json"))["endpoints"]["robustness_report"]
-    assert found == {"inputs": {"request": "string [b]"}, "outputs": {"report": "string [b]"}}
+    endpoint = json.loads(answers(capsys, *asked, "--format=json"))["endpoints"]["robustness_report"]
+    assert endpoint == {"inputs": {"request": "string [b]"}, "outputs": {"report": "string [b]"}}
 
 
 def test_the_served_models_own_report(url, capsys, report):
@@ -85,17 +85,17 @@ def test_a_mistake_is_one_line_and_2(server, flags, message, capsys):
 def test_an_unreachable_server_is_one_line_and_1(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        place = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        assert query.main([f"--url={place}", "--model=small", "--report", "--timeout=5"]) == 1
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert query.main([f"--url={url}", "--model=small", "--report", "--timeout=5"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {place} cannot be reached") and error.count("\n") == 1
+    assert error.startswith(f"error: {url} cannot be reached") and error.count("\n") == 1
 
 
 def test_without_a_report_classes_have_numbers(staged, files, tmp_path, capsys):
     with serving("bare", staged, 1, tmp_path) as server:
         asked = (f"--url={server.rest_url}", "--model=bare")
-        found = json.loads(answers(capsys, *asked, f"--image={files[0]}", "--format=json"))
-        assert list(found["predictions"][0]["probabilities"]) == ["0", "1", "2"]
+        document = json.loads(answers(capsys, *asked, f"--image={files[0]}", "--format=json"))
+        assert list(document["predictions"][0]["probabilities"]) == ["0", "1", "2"]
         assert query.main([*asked, "--report"]) == 2
     assert "bare was exported without a robustness report" in capsys.readouterr().err
 

@@ -113,9 +113,9 @@ def proxy(server, certificate, tmp_path):
     """nginx with the proxy file in front of the development server: its ports for REST and for gRPC."""
     if shutil.which("nginx") is None:
         pytest.skip("nginx, which is to take the proxy file, is not installed")
-    key, place = certificate
+    key, certificate_file = certificate
     shutil.copy(key, tmp_path / "server.key")
-    shutil.copy(place, tmp_path / "server.crt")
+    shutil.copy(certificate_file, tmp_path / "server.crt")
     behind = {
         "rest_port": int(server.rest_url.rpartition(":")[2]),
         "grpc_port": int(server.grpc_url.rpartition(":")[2]),

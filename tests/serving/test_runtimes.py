@@ -37,12 +37,14 @@ def test_an_earlier_tensorflow_has_returned_the_same():
             name: archive.extractfile(f"earlier/1/{name}").read() for name in (probe.GOLDEN_FILE, probe.REPORT_FILE)
         }
     expected = np.load(io.BytesIO(inside[probe.GOLDEN_FILE]))
-    with np.load(ROOT / "tests" / "golden" / "other_tensorflow.npz") as found:
+    with np.load(ROOT / "tests" / "golden" / "other_tensorflow.npz") as recorded_outputs:
         for name in probe.PREDICTIONS:
-            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(found[f"bytes/{name}"], expected[name], rtol=1e-5, atol=1e-6)
-        assert found["report"].tobytes() == inside[probe.REPORT_FILE]
-        assert f"TensorFlow {found['tensorflow']}" in (ROOT / "tfrobust" / "guides" / "serving.md").read_text("utf-8")
+            np.testing.assert_allclose(recorded_outputs[name], expected[name], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(recorded_outputs[f"bytes/{name}"], expected[name], rtol=1e-5, atol=1e-6)
+        assert recorded_outputs["report"].tobytes() == inside[probe.REPORT_FILE]
+        assert f"TensorFlow {recorded_outputs['tensorflow']}" in (
+            ROOT / "tfrobust" / "guides" / "serving.md"
+        ).read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +129,11 @@ def test_the_real_server_answers_the_golden_request(real, exported, report):
         with Client(url, "small", label="stable") as client:
             for _ in range(120):
                 try:
-                    found = client.predict(answer["images"])
+                    outputs = client.predict(answer["images"])
                     break
                 except (ServerUnavailable, ValueError):
                     time.sleep(0.5)
             for name in probe.PREDICTIONS:
-                np.testing.assert_allclose(found[name], answer[name], rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(outputs[name], answer[name], rtol=1e-5, atol=1e-6)
             assert client.report_text() == report.to_json()
             assert client.status()[0]["state"] == "AVAILABLE" and client.metadata()["version"] == 1

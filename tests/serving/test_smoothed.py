@@ -37,9 +37,9 @@ def logits(images):
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory):
-    place = tmp_path_factory.mktemp("smoothed") / "1"
-    assets.assemble(place, **parts(), smoothing=smoothed.ServedSmoothing(**OPTIONS))
-    return place
+    directory = tmp_path_factory.mktemp("smoothed") / "1"
+    assets.assemble(directory, **parts(), smoothing=smoothed.ServedSmoothing(**OPTIONS))
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -48,39 +48,39 @@ def loaded(version):
 
 
 def test_an_answer_is_the_certificate_of_the_seed_that_it_returns(loaded):
-    found = {name: value.numpy() for name, value in loaded.signatures["serving_smoothed"](images=IMAGES).items()}
-    assert {name: value.dtype.name for name, value in found.items()} == {
+    answers = {name: value.numpy() for name, value in loaded.signatures["serving_smoothed"](images=IMAGES).items()}
+    assert {name: value.dtype.name for name, value in answers.items()} == {
         "class": "int32",
         "radius": "float64",
         "abstain": "bool",
         "seed": "int32",
     }
     voting = smoothing.Voting(logits, SHAPE, Gaussian(0.3), copies=64)
-    votes = [voting.both(*pair, 40, 300) for pair in zip(IMAGES, tf.unstack(found["seed"]), strict=True)]
+    votes = [voting.both(*pair, 40, 300) for pair in zip(IMAGES, tf.unstack(answers["seed"]), strict=True)]
     options = {"noise": Gaussian(0.3), "alpha": 0.001, "values": 4}
     expected = smoothing.certificates(*map(np.stack, zip(*votes, strict=True)), 300, **options)
-    np.testing.assert_array_equal(found["class"], expected.classes)
-    np.testing.assert_array_equal(found["radius"], expected.radii)
-    np.testing.assert_array_equal(found["abstain"], expected.classes == -1)
+    np.testing.assert_array_equal(answers["class"], expected.classes)
+    np.testing.assert_array_equal(answers["radius"], expected.radii)
+    np.testing.assert_array_equal(answers["abstain"], expected.classes == -1)
     assert expected.radii.max() > 0
 
 
 def test_uniform_noise_has_its_own_radii():
-    made = smoothed.ServedSmoothing(**OPTIONS, noise="uniform")
+    served_smoothing = smoothed.ServedSmoothing(**OPTIONS, noise="uniform")
     image, seed = tf.constant(IMAGES[:1]), tf.constant([[3, 4]])
-    found = made.from_seed(logits, SHAPE, 3)(image, seed)
+    answers = served_smoothing.from_seed(logits, SHAPE, 3)(image, seed)
     voting = smoothing.Voting(logits, SHAPE, Uniform(0.3), copies=64)
     options = {"noise": Uniform(0.3), "alpha": 0.001, "values": 4}
     first, second = voting.both(IMAGES[0], seed[0], 40, 300)
-    assert found["radius"][0] == smoothing.certificates(first[None], second[None], 300, **options).radii[0]
+    assert answers["radius"][0] == smoothing.certificates(first[None], second[None], 300, **options).radii[0]
 
 
 def test_no_client_knows_or_chooses_the_noise(loaded):
     endpoint = loaded.signatures["serving_smoothed"]
     assert list(endpoint.structured_input_signature[1]) == ["images"]
     assert probe.FROM_SEED not in loaded.signatures and hasattr(loaded, probe.FROM_SEED)
-    same = tf.constant(IMAGES[[0, 0, 0]])
-    seeds = np.concatenate([endpoint(images=same)["seed"].numpy() for _ in range(3)])
+    images = tf.constant(IMAGES[[0, 0, 0]])
+    seeds = np.concatenate([endpoint(images=images)["seed"].numpy() for _ in range(3)])
     assert len(np.unique(seeds, axis=0)) == 9  # not a function of the image
     assert [probe.entropy_of(loaded.signatures[name]) for name in sorted(loaded.signatures)] == [0, 0, 0, 1]
 
@@ -116,8 +116,8 @@ def test_an_endpoint_with_a_fixed_seed_is_refused(tmp_path, monkeypatch):
     assets.assemble(tmp_path / "1", **parts(), smoothing=smoothed.ServedSmoothing(**OPTIONS))
     problems = probe.check(tmp_path / "1")
     assert problems["signatures"] == ["'serving_smoothed' has 0 operations NonDeterministicInts; expected 1."]
-    made = saved_models.load(tmp_path / "1")
-    assert probe.check_smoothed(made, probe.read_golden(tmp_path / "1")) == ["'serving_smoothed' used a seed twice."]
+    model = saved_models.load(tmp_path / "1")
+    assert probe.check_smoothed(model, probe.read_golden(tmp_path / "1")) == ["'serving_smoothed' used a seed twice."]
 
 
 def test_a_client_gets_class_radius_and_seed(version, tmp_path, capsys):
@@ -126,13 +126,13 @@ def test_a_client_gets_class_radius_and_seed(version, tmp_path, capsys):
     with serving("smooth", version, 1, tmp_path) as server:
         for url in (server.rest_url, server.grpc_url):
             with client.Client(url, "smooth") as asked:
-                found = asked.smoothed(IMAGES, batch_size=2)
-                assert found["class"].shape == found["radius"].shape == (5,) and found["seed"].shape == (5, 2)
-                assert ((found["class"] == -1) == found["abstain"]).all()
+                answers = asked.smoothed(IMAGES, batch_size=2)
+                assert answers["class"].shape == answers["radius"].shape == (5,) and answers["seed"].shape == (5, 2)
+                assert ((answers["class"] == -1) == answers["abstain"]).all()
             arguments = [f"--url={url}", "--model=smooth", f"--image={image}", "--smoothed"]
             assert query_command.main([*arguments, "--format=json"]) == 0
             entries = json.loads(capsys.readouterr().out)["smoothed"]
-            assert len(entries) == 5 and all((one["predicted"] is None) == one["abstains"] for one in entries)
+            assert len(entries) == 5 and all((entry["predicted"] is None) == entry["abstains"] for entry in entries)
             assert query_command.main(arguments) == 0
             assert "radius" in capsys.readouterr().out
     assert query_command.main(["--url=http://127.0.0.1:1", "--model=x", "--metadata", "--smoothed"]) == 2
@@ -160,8 +160,8 @@ def test_wrong_settings_are_named(tmp_path, capsys):
             smoothed.ServedSmoothing(**options)
     encoder = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
     head = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-    made = {"encoder": encoder, "head": head, "image_shape": (5,), "vocabulary": ("[PAD]", "[UNK]", "a")}
+    text_parts = {"encoder": encoder, "head": head, "image_shape": (5,), "vocabulary": ("[PAD]", "[UNK]", "a")}
     with pytest.raises(ValueError, match="cannot be smoothed"):
-        export.write_saved_model(tmp_path, **made, smoothing=smoothed.ServedSmoothing(sigma=0.1))
+        export.write_saved_model(tmp_path, **text_parts, smoothing=smoothed.ServedSmoothing(sigma=0.1))
     assert export_command.main(["--model=exported/x", "--onnx", "--smoothing=0.2"]) == 2
     assert "--smoothing adds an endpoint" in capsys.readouterr().err

@@ -46,10 +46,10 @@ def test_the_endpoints_take_tokens_and_give_what_the_parts_give(published, parts
     ((name, specification),) = loaded.signatures["serving_default"].structured_input_signature[1].items()
     assert name == "tokens" and specification.dtype == tf.int32 and specification.shape.as_list() == [None, LENGTH]
     tokens = tf.constant(golden.golden_tokens(LENGTH, len(WORDS), 5))
-    found = loaded.signatures["serving_default"](tokens=tokens)
+    outputs = loaded.signatures["serving_default"](tokens=tokens)
     embedding = parts["encoder"](tokens)
-    np.testing.assert_allclose(found["embedding"], embedding, rtol=1e-6)
-    np.testing.assert_allclose(found["logits"], parts["head"](embedding), rtol=1e-5)
+    np.testing.assert_allclose(outputs["embedding"], embedding, rtol=1e-6)
+    np.testing.assert_allclose(outputs["logits"], parts["head"](embedding), rtol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError):
         loaded.signatures["serving_default"](tokens=tokens[:, :-1])
     assert export.saved_model_sha256(loaded) == export.deployable_sha256(parts["encoder"], parts["head"])
