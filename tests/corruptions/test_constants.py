@@ -5,7 +5,7 @@ import pytest
 from oracles import corruption_constants as published
 from oracles import corruptions as oracle
 from tfrobust import corruptions
-from tfrobust.corruptions import sequences, severities
+from tfrobust.corruptions import registry, sequences
 
 ALL = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
 
@@ -16,7 +16,7 @@ def differing(side: int) -> list:
         (name, severity)
         for name in ALL
         for severity in corruptions.SEVERITIES
-        if severities.constants(name, severity, side, side) != pytest.approx(published.at(name, severity, side))
+        if registry.constants(name, severity, side, side) != pytest.approx(published.at(name, severity, side))
     ]
 
 
@@ -29,8 +29,8 @@ def test_the_constants_are_the_published_ones_and_other_sizes_follow_the_rule(si
 
 def test_the_shorter_side_decides():
     for name in ALL:
-        assert severities.constants(name, 3, 64, 300) == severities.constants(name, 3, 300, 64)
-        assert severities.constants(name, 3, 64, 300) == severities.constants(name, 3, 64, 64)
+        assert registry.constants(name, 3, 64, 300) == registry.constants(name, 3, 300, 64)
+        assert registry.constants(name, 3, 64, 300) == registry.constants(name, 3, 64, 64)
 
 
 # ------------------------------------------------------------------------------------------------- sequences

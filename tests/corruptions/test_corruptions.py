@@ -9,7 +9,7 @@ from corruptions.pictures import KEYS, as_images, check_whole_range, pictures
 from oracles import corruption_constants
 from oracles import corruptions as oracle
 from tfrobust import corruptions
-from tfrobust.corruptions import digital, severities
+from tfrobust.corruptions import digital, registry
 
 ALL = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
 
@@ -103,7 +103,7 @@ def test_in_a_graph_too_and_an_image_follows_from_itself_and_its_key_alone(name)
     np.testing.assert_allclose(traced(images[1:2], KEYS[1:2])[0], together[1], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if severities.CORRUPTIONS[name].draw])
+@pytest.mark.parametrize("name", [name for name in ALL if registry.CORRUPTIONS[name].draw])
 def test_keys_and_severities_draw_anew(name):
     images = tf.repeat(as_images(pictures(16, 16, 3)), 2, axis=0)
     drawn = corruptions.draw(images, name, 4, KEYS[:2])

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomFlip
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
 from tfrobust.evaluation.doctor.full import surrogate_network
 from tfrobust.evaluation.engine.base import Setting
@@ -85,7 +85,7 @@ def test_random_pixels_are_spread_over_all_frames():
     examples = {series.id: series for series in outcome.series}["noise.examples"].columns
     assert (examples["height"][0], examples["width"][0]) == (8, 8)
     shown = setting().order("replaced pixels")[0]
-    np.testing.assert_allclose(pictures.decode(examples["clean"][0], 8, 8, 1), CLIPS[shown, 1], atol=0.51 / 255)
+    np.testing.assert_allclose(thumbnails.decode(examples["clean"][0], 8, 8, 1), CLIPS[shown, 1], atol=0.51 / 255)
 
 
 def test_the_checks_of_an_evaluation_speak_of_clips():
@@ -123,7 +123,7 @@ def test_a_report_shows_strips_of_frames_and_where_in_time_the_perturbation_lies
     assert sizes.columns["frame"] == [1, 2, 3] and sizes.settings["interval"] == "95 % over clips, normal"
     row = {name: values[0] for name, values in examples.columns.items()}
     assert (row["height"], row["width"], row["channels"], row["frames"]) == (8, 24, 1, 3)
-    strip = np.array(pictures.decode(row["image"], 8, 24, 1))
+    strip = np.array(thumbnails.decode(row["image"], 8, 24, 1))
     np.testing.assert_allclose(strip, np.concatenate(CLIPS[row["position"]], axis=1), atol=0.51 / 255)
     assert outcome.report.data["kind"] == "clips"
     page, text = html.render(outcome.report), markdown.render(outcome.report) + console.console_table(outcome.report)
@@ -133,11 +133,11 @@ def test_a_report_shows_strips_of_frames_and_where_in_time_the_perturbation_lies
 
 
 def test_long_clips_are_shown_by_frames_evenly_spread():
-    assert pictures.frames_shown(3) == [0, 1, 2] and pictures.frames_shown(1) == [0]
-    assert pictures.frames_shown(16) == [0, 2, 4, 6, 9, 11, 13, 15]
+    assert thumbnails.frames_shown(3) == [0, 1, 2] and thumbnails.frames_shown(1) == [0]
+    assert thumbnails.frames_shown(16) == [0, 2, 4, 6, 9, 11, 13, 15]
     clip = GENERATOR.uniform(size=(16, 70, 66, 3))
-    frames = [pictures.shrunk(clip[number]) for number in pictures.frames_shown(16)]
-    np.testing.assert_allclose(pictures.strip(clip), np.concatenate(frames, axis=1))
+    frames = [thumbnails.shrunk(clip[number]) for number in thumbnails.frames_shown(16)]
+    np.testing.assert_allclose(thumbnails.strip(clip), np.concatenate(frames, axis=1))
 
 
 @pytest.mark.parametrize(

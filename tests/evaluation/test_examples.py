@@ -8,7 +8,7 @@ import pytest
 from tfrobust.attacks.ensemble import AutoAttack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.evaluators import examples
 from tfrobust.evaluation.evaluators.calibration import Calibration
@@ -37,7 +37,7 @@ def test_pictures_are_the_images_before_and_after(setting):
             ("adversarial", adversary),
             ("difference", 0.5 + 16 * (adversary - image)),
         ):
-            np.testing.assert_allclose(pictures.decode(row[name], *size), picture, atol=0.51 / 255)
+            np.testing.assert_allclose(thumbnails.decode(row[name], *size), picture, atol=0.51 / 255)
         logits = setting.predict(np.stack([image, adversary]))
         assert [row["clean_class"], row["attacked_class"]] == logits.argmax(-1).tolist()
         odds = np.exp(logits - logits.max(-1, keepdims=True))

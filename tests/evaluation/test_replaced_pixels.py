@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.evaluation.engine import predictor
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.evaluators.replaced_pixels import (
@@ -127,13 +127,13 @@ def test_the_pictures_are_of_the_images_judged():
     columns = examples.columns
     assert columns["label"] == [0, 0] and columns["height"] == columns["width"] == [4, 4]
     for row in (0, 1):
-        clean = np.array(pictures.decode(columns["clean"][row], 4, 4, 1))
+        clean = np.array(thumbnails.decode(columns["clean"][row], 4, 4, 1))
         (which,) = np.flatnonzero(np.abs(setting.images - clean).max(axis=(1, 2, 3)) < 0.51 / 255)
         for name, images in zip(("uniform", "non_uniform"), judged, strict=True):
-            np.testing.assert_allclose(pictures.decode(columns[name][row], 4, 4, 1), images[which], atol=0.51 / 255)
+            np.testing.assert_allclose(thumbnails.decode(columns[name][row], 4, 4, 1), images[which], atol=0.51 / 255)
     expected = replacement_probabilities(replacement_weights(train))
     (largest,) = chances.columns["largest_probability"]
-    shown = largest * np.squeeze(pictures.decode(chances.columns["probability"][0], 4, 4, 1))
+    shown = largest * np.squeeze(thumbnails.decode(chances.columns["probability"][0], 4, 4, 1))
     np.testing.assert_allclose(shown, expected, atol=0.51 / 255)
     assert ReplacedPixels(pictures=0).run(setting).series == []
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from oracles import linear_model
 from oracles import sensitivity as oracle
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
@@ -104,9 +104,9 @@ def test_classes_are_means_over_their_images(setting):
         )
         means = utility[of_class].mean(axis=0)
         assert columns["largest_utility"] == pytest.approx(means.max(), rel=1e-5)
-        image = pictures.decode(columns["image"], 3, 4, 1)
+        image = thumbnails.decode(columns["image"], 3, 4, 1)
         np.testing.assert_allclose(image, setting.images[of_class].mean(axis=0), atol=0.51 / 255)
-        np.testing.assert_allclose(pictures.decode(columns["utility"], 3, 4, 1), means / means.max(), atol=0.51 / 255)
+        np.testing.assert_allclose(thumbnails.decode(columns["utility"], 3, 4, 1), means / means.max(), atol=0.51 / 255)
 
 
 def test_many_classes_are_cut_and_many_pixels_stay_small():

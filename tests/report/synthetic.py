@@ -9,7 +9,7 @@ import re
 import numpy as np
 import PIL.Image
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.report import Report, not_measured, threat_statement
 from tfrobust.report.renderers import html
 from tfrobust.structs import Finding, Measurement, Series
@@ -162,7 +162,7 @@ def examples(fallen=2, standing=1, side=8, channels=1, factor=2.5):
         row = {"position": 10 * number, "label": number, "clean_class": number, "clean_confidence": 0.98}
         row |= {"attacked_class": attacked, "attacked_confidence": 0.71}
         row |= {"height": side, "width": side, "channels": channels}
-        rows.append(row | {name: pictures.encode(picture) for name, picture in drawn.items()})
+        rows.append(row | {name: thumbnails.encode(picture) for name, picture in drawn.items()})
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     settings = {"attack": "pgd", "norm": "linf", "epsilon": 0.2, "difference_factor": factor}
     return Series("attack.pgd20_linf_0.2.examples", "Images clean and attacked", columns, settings)

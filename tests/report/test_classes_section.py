@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from report.synthetic import attack, classes, examples, images, make_report, written
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.report import sections
 from tfrobust.report.sections.classes import Classes, Groups
 from tfrobust.report.sections.examples import Examples
@@ -78,7 +78,7 @@ def test_pictures_stand_in_their_order_under_what_the_model_says(channels):
     assert "multiplied by 2.5" in lead
     drawn = [picture / 255 for picture in images(body)]
     expected = [
-        np.broadcast_to(pictures.decode(series.columns[name][row], 5, 5, channels), (5, 5, 3))
+        np.broadcast_to(thumbnails.decode(series.columns[name][row], 5, 5, channels), (5, 5, 3))
         for row in range(3)
         for name in ("image", "adversarial", "difference")
     ]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from report.synthetic import extended, fraction, images, written
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.report.sections.noise import Noise
 from tfrobust.structs import Series
 
@@ -15,13 +15,13 @@ def examples(channels=1, count=2, sets=("clean", "uniform", "non_uniform"), seed
     drawn = np.random.default_rng(seed).integers(0, 256, (len(sets), count, HEIGHT, WIDTH, channels)) / 255
     sizes = {"height": HEIGHT, "width": WIDTH, "channels": channels}
     columns = {"label": list(range(count)), **{name: [size] * count for name, size in sizes.items()}}
-    columns |= {name: [pictures.encode(image) for image in batch] for name, batch in zip(sets, drawn, strict=True)}
+    columns |= {name: [thumbnails.encode(image) for image in batch] for name, batch in zip(sets, drawn, strict=True)}
     return Series("noise.examples", "Images", columns), drawn
 
 
 def replacement():
     chances = np.linspace(0.05, 0.4, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH, 1)
-    columns = {"height": HEIGHT, "width": WIDTH, "probability": pictures.encode(chances, 0.4)}
+    columns = {"height": HEIGHT, "width": WIDTH, "probability": thumbnails.encode(chances, 0.4)}
     columns |= {"least_probability": 0.05, "largest_probability": 0.4}
     return Series("noise.replacement", "Chances", {name: [value] for name, value in columns.items()})
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from report.synthetic import extended, images, make_report, written
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.report.sections.sensitivity import Sensitivity
 from tfrobust.structs import Measurement, Series
 
@@ -90,7 +90,7 @@ def classes(count=7, channels=1):
     for label in range(count):
         image, utility = (generator.integers(0, 256, (HEIGHT, WIDTH, c)) / 255 for c in (channels, 1))
         size = {"height": HEIGHT, "width": WIDTH, "channels": channels}
-        drawn = {"image": pictures.encode(image), "utility": pictures.encode(utility)}
+        drawn = {"image": thumbnails.encode(image), "utility": thumbnails.encode(utility)}
         rows.append({"label": label, "images": 4, **size, **drawn, "largest_utility": 1.0})
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     return Series("sensitivity.classes", "Utility of each class", columns)
@@ -104,7 +104,7 @@ def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
     drawn = images(body)
     assert len(drawn) == 14 and "Utility of each class" in body and all(f">class {n}<" in body for n in range(7))
     expected = [
-        np.broadcast_to(pictures.decode(text, HEIGHT, WIDTH, channels), (HEIGHT, WIDTH, 3))
+        np.broadcast_to(thumbnails.decode(text, HEIGHT, WIDTH, channels), (HEIGHT, WIDTH, 3))
         for text in shown.columns["image"]
     ]
     # Five to a row; drawn from the upper left, row by row.
@@ -114,7 +114,7 @@ def test_each_class_has_its_mean_image_above_its_mean_utility(channels):
         if part == "image":
             np.testing.assert_allclose(picture / 255, expected[label], atol=1.1 / 255)
         else:
-            values = np.ravel(pictures.decode(shown.columns["utility"][label], HEIGHT, WIDTH, 1))
+            values = np.ravel(thumbnails.decode(shown.columns["utility"][label], HEIGHT, WIDTH, 1))
             assert scipy.stats.spearmanr(picture.astype(float).sum(-1).ravel(), values).statistic > 0.99
 
 

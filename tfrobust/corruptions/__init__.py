@@ -19,9 +19,9 @@ import pkgutil
 
 import tensorflow as tf
 
-from tfrobust.corruptions import draws, resampling, severities, temporal
+from tfrobust.corruptions import draws, registry, resampling, temporal
+from tfrobust.corruptions.registry import CORRUPTIONS, SEVERITIES, Corruption
 from tfrobust.corruptions.sequences import EXTRA_SEQUENCES, SEQUENCES, sequence
-from tfrobust.corruptions.severities import CORRUPTIONS, SEVERITIES, Corruption
 from tfrobust.errors import InputError
 from tfrobust.ops import batch_checks
 
@@ -191,4 +191,4 @@ def check(name: str, severity: int) -> None:
 def _find(images: tf.Tensor, name: str, severity: int) -> tuple[Corruption, object]:
     check(name, severity)
     resampling.check_images(images)
-    return CORRUPTIONS[name], severities.constants(name, severity, *images.shape[1:3])
+    return CORRUPTIONS[name], registry.constants(name, severity, *images.shape[1:3])

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, resampling
-from tfrobust.corruptions.severities import Scale, corruption
+from tfrobust.corruptions.registry import Scale, corruption
 
 # Taps of a streak with a total weight below this are omitted: a four-hundredth of a gray level.
 _NEGLIGIBLE = 1e-5

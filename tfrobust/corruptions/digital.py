@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, resampling
-from tfrobust.corruptions.severities import Scale, corruption
+from tfrobust.corruptions.registry import Scale, corruption
 
 
 @corruption(small=(0.05, 0.1, 0.15, 0.2, 0.3), large=(0.1, 0.2, 0.3, 0.4, 0.5))

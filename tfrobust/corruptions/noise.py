@@ -6,7 +6,7 @@ Source: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py 
 import tensorflow as tf
 
 from tfrobust.corruptions import draws
-from tfrobust.corruptions.severities import corruption
+from tfrobust.corruptions.registry import corruption
 
 
 def draw_normal(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.corruptions import blur, digital, draws, noise, resampling, severities, spatter, weather
+from tfrobust.corruptions import blur, digital, draws, noise, registry, resampling, spatter, weather
 from tfrobust.errors import InputError
 
 # ImageNet-P's ten, in its order, and the four for validation.
@@ -163,7 +163,7 @@ def constants(name: str, height: int, width: int) -> Noise | Change:
         height: pixels.
         width: pixels.
     """
-    reference, scale, length, streak, _ = severities.scales(height, width)
+    reference, scale, length, streak, _ = registry.scales(height, width)
     settings = (_SMALL if reference == 32 else _LARGE)[name]
     if name == "translate":
         return settings._replace(first=settings.first * scale, step=settings.step * scale)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, resampling
-from tfrobust.corruptions.severities import Scale, corruption
+from tfrobust.corruptions.registry import Scale, corruption
 
 _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)

@@ -12,7 +12,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.corruptions import severities
+from tfrobust.corruptions import registry
 from tfrobust.errors import InputError
 from tfrobust.security import picture_files
 
@@ -122,7 +122,7 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
     if not paths:
         raise InputError(f"{folder} holds no pictures of frost ({', '.join(_SUFFIXES)}).")
     side = min(height, width)
-    reference = severities.reference_side(side)
+    reference = registry.reference_side(side)
     factor = side / reference * (_SHRINK if reference == 32 else 1.0)
     pictures = []
     for path in paths:

@@ -6,7 +6,7 @@ Source: Hendrycks and Dietterich 2019 (arXiv 1903.12261), their make_cifar_c.py 
 import tensorflow as tf
 
 from tfrobust.corruptions import blur, draws, resampling, textures
-from tfrobust.corruptions.severities import Scale, corruption
+from tfrobust.corruptions.registry import Scale, corruption
 
 
 def draw_snow(keys: tf.Tensor, images: tf.Tensor, constants) -> dict:

@@ -14,10 +14,10 @@ def own_constants(task):
 
 def own_large(task):
     """Build the side of tfrobust with ImageNet-C's constants at any size, which the peer uses: the same work."""
-    from tfrobust.corruptions import severities
+    from tfrobust.corruptions import registry
 
-    of_size = severities.constants
-    severities.constants = lambda name, severity, height, width: of_size(name, severity, 224, 224)
+    of_size = registry.constants
+    registry.constants = lambda name, severity, height, width: of_size(name, severity, 224, 224)
     return _tfrobust_side(task)
 
 

@@ -81,7 +81,7 @@ def test_nothing_is_left_out_silently(tmp_path):
     assert sum(data.sizes.values()) == 10
     assert [part.strip() for part in data.note.split("; left out: ")[1:]] == [
         "2 .webp files, 1 .bmp file (not PNG or JPEG)",
-        "3 files in folders inside a class, such as ant/more",
+        "3 files in folders inside a class, such as ant/more (ImageFolder.groups=True reads them as groups)",
         "notes.txt, train/list.csv, outside the class folders",
     ]
     _fill(tmp_path / "photos" / "Test", classes=("ant",))

@@ -12,7 +12,7 @@ from tfrobust import corruptions
 from tfrobust.common import fingerprint
 from tfrobust.common.kinds import IMAGES
 from tfrobust.common.outside import LocalPath
-from tfrobust.corruptions import severities, textures
+from tfrobust.corruptions import registry, textures
 from tfrobust.data.published.published_set import CorruptedImages
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import baseline, published, statistics
@@ -217,7 +217,7 @@ class Generated:
         self._setting, self._positions, self._folder = setting, positions, frost_pictures
         self._key = randomness.make_key(setting.seed, "evaluation", "corruption")
         self.clean = setting.clean_correct[positions]
-        side = severities.reference_side(min(_size(setting)))
+        side = registry.reference_side(min(_size(setting)))
         frost_settings = {"frost": "pictures" if frost_pictures else "textures of tfrobust"} if frost else {}
         constants = {"constants_of": f"{side} x {side} pixels", "seed": setting.seed}
         self.settings = {"source": "generated", **constants, **frost_settings}

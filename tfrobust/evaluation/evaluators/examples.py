@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from tfrobust.attacks.shared.attack import Attack
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
@@ -29,7 +29,7 @@ class AdversarialExamples(Evaluator):
     The series is `attack.<label>_<norm>_<epsilon>.examples`. Images are drawn by the seed among the correctly
     classified clean images, from as many classes as possible: some that the attack's last point misclassifies, some
     that it does not. Their numbers say nothing about accuracy. Each image has one row: label; predicted class and its
-    probability, clean and adversarial; three pictures encoded by `common.pictures.encode` (large images are averaged
+    probability, clean and adversarial; three pictures encoded by `common.thumbnails.encode` (large images are averaged
     over squares of pixels; differences keep the largest value in each square). The third picture is 1/2 + factor x
     difference, with one factor for all, in the settings.
 
@@ -126,21 +126,21 @@ def _row(setting: Setting, points: LastPoints, row: int, factor: float) -> dict:
     position = points.positions[row]
     image, adversary = setting.images[position], points.images[row]
     is_clip = setting.predictor.kind is CLIPS
-    draw = pictures.strip if is_clip else lambda example, shrink: shrink(example)
+    draw = thumbnails.strip if is_clip else lambda example, shrink: shrink(example)
     drawn = {
-        "image": draw(image, pictures.shrunk),
-        "adversarial": draw(adversary, pictures.shrunk),
-        "difference": 0.5 + factor * draw(adversary - image, pictures.extremes),
+        "image": draw(image, thumbnails.shrunk),
+        "adversarial": draw(adversary, thumbnails.shrunk),
+        "difference": 0.5 + factor * draw(adversary - image, thumbnails.extremes),
     }
     sizes = dict(zip(("height", "width", "channels"), drawn["image"].shape, strict=True))
-    sizes |= {"frames": len(pictures.frames_shown(len(image)))} if is_clip else {}
+    sizes |= {"frames": len(thumbnails.frames_shown(len(image)))} if is_clip else {}
     return {
         "position": int(position),
         "label": int(setting.labels[position]),
         **_answer("clean", setting.clean_logits[position], setting.predictor),
         **_answer("attacked", points.logits[row], setting.predictor),
         **sizes,
-        **{name: pictures.encode(picture) for name, picture in drawn.items()},
+        **{name: thumbnails.encode(picture) for name, picture in drawn.items()},
     }
 
 

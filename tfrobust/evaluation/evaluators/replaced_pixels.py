@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.settings import require_choice, require_least
 from tfrobust.errors import InputError
@@ -190,11 +190,11 @@ class ReplacedPixels(Evaluator):
 
 
 def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
-    """Return `noise.examples`: a row per image, a column per set; pictures encoded by `common.pictures.encode`."""
-    small = {name: [pictures.shrunk(_still(image)) for image in stills] for name, stills in images.items()}
+    """Return `noise.examples`: a row per image, a column per set; pictures encoded by `common.thumbnails.encode`."""
+    small = {name: [thumbnails.shrunk(_still(image)) for image in stills] for name, stills in images.items()}
     sizes = zip(*(image.shape for image in small["clean"]), strict=True)
     columns = {"label": labels.tolist(), **dict(zip(("height", "width", "channels"), map(list, sizes), strict=True))}
-    columns |= {name: [pictures.encode(image) for image in stills] for name, stills in small.items()}
+    columns |= {name: [thumbnails.encode(image) for image in stills] for name, stills in small.items()}
     return Series("noise.examples", "Images clean and with random pixels", columns)
 
 
@@ -204,10 +204,10 @@ def _still(example: np.ndarray) -> np.ndarray:
 
 
 def _map_of_chances(chances: np.ndarray) -> Series:
-    """Return `noise.replacement`: one row, with the map encoded by `common.pictures.encode`."""
-    small = pictures.shrunk(_still(chances[..., None]))
+    """Return `noise.replacement`: one row, with the map encoded by `common.thumbnails.encode`."""
+    small = thumbnails.shrunk(_still(chances[..., None]))
     largest, (height, width, _) = float(small.max()), small.shape
-    columns = {"height": height, "width": width, "probability": pictures.encode(small, largest)}
+    columns = {"height": height, "width": width, "probability": thumbnails.encode(small, largest)}
     columns |= {"least_probability": float(small.min()), "largest_probability": largest}
     title = "Replacement probability of each pixel, non-uniform noise"
     return Series("noise.replacement", title, {name: [value] for name, value in columns.items()})

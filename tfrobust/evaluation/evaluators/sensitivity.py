@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared import objectives
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.common.kinds import IMAGES
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
@@ -193,14 +193,14 @@ class _ClassMeans:
             self._utility[index] += maps[rows].sum(axis=0)
 
     def series(self) -> list[Series]:
-        """Return `sensitivity.classes`, a row per class; pictures encoded by `common.pictures.encode`."""
+        """Return `sensitivity.classes`, a row per class; pictures encoded by `common.thumbnails.encode`."""
         classes = []
         for label, count, *sums in zip(self._labels, self._count, self._image, self._utility, strict=True):
             if count:
-                image, utility = (pictures.shrunk(total / count) for total in sums)
+                image, utility = (thumbnails.shrunk(total / count) for total in sums)
                 size = dict(zip(("height", "width", "channels"), image.shape, strict=True))
                 largest = float(utility.max())
-                drawn = {"image": pictures.encode(image), "utility": pictures.encode(utility, largest)}
+                drawn = {"image": thumbnails.encode(image), "utility": thumbnails.encode(utility, largest)}
                 classes.append({"label": int(label), "images": int(count), **size, **drawn, "largest_utility": largest})
         if not classes:
             return []
@@ -211,7 +211,7 @@ class _ClassMeans:
 
 def _picture(setting: Setting, position: int, pixel_maps: dict[str, np.ndarray]) -> dict[str, list]:
     """Return one image and its maps, a row per pixel: label, row, column, one value per channel, one per map."""
-    image = pictures.shrunk(setting.images[position])
+    image = thumbnails.shrunk(setting.images[position])
     height, width, channels = image.shape
     rows, columns = np.indices((height, width)).reshape(2, -1)
     label = int(setting.labels[position])
@@ -219,7 +219,7 @@ def _picture(setting: Setting, position: int, pixel_maps: dict[str, np.ndarray])
     for channel in range(channels):
         picture[f"channel_{channel}"] = _short(image[..., channel])
     for name, values in pixel_maps.items():
-        picture[name] = _short(pictures.shrunk(np.linalg.norm(values, axis=-1, keepdims=True)))
+        picture[name] = _short(thumbnails.shrunk(np.linalg.norm(values, axis=-1, keepdims=True)))
     return picture
 
 

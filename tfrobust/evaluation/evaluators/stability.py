@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfrobust import corruptions
 from tfrobust.common.kinds import IMAGES
 from tfrobust.common.outside import LocalPath
-from tfrobust.corruptions import sequences, severities
+from tfrobust.corruptions import registry, sequences
 from tfrobust.data.published.published_set import PerturbedImages
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import baseline, published, statistics
@@ -171,7 +171,7 @@ class _Generated:
     def __init__(self, setting: Setting, positions: np.ndarray):
         self._setting, self._positions, self.count = setting, positions, len(positions)
         self._key = randomness.make_key(setting.seed, "evaluation", "stability")
-        side = severities.reference_side(min(setting.images.shape[1:3]))
+        side = registry.reference_side(min(setting.images.shape[1:3]))
         self.settings = {"source": "generated", "constants_of": f"{side} x {side} pixels", "seed": setting.seed}
         self.identity = baseline.images_of(setting, positions)
 

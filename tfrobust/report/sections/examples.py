@@ -5,7 +5,7 @@ import functools
 import re
 from functools import partial
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.report import reading
 from tfrobust.report.blocks import Block, Figure, Table
 from tfrobust.report.blocks.pictures import strips, titled_rows
@@ -150,7 +150,7 @@ def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Examp
     columns, examples = series.columns, []
     for row, label in enumerate(columns["label"]):
         size = [columns[name][row] for name in ("height", "width", "channels")]
-        drawn = [pictures.decode(columns[name][row], *size) for name in _PICTURES]
+        drawn = [thumbnails.decode(columns[name][row], *size) for name in _PICTURES]
         if not all(drawn):
             continue
         predicted = [_prediction(report, columns, name, row) for name in ("clean", "attacked")]

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import pixel_maps
 from tfrobust.report.parts import class_name
@@ -39,7 +39,7 @@ def _examples(report: Report) -> list[Figure]:
     names, rows = [name for name in _SETS if name in columns], []
     for row, label in enumerate(columns.get("label", ())):
         size = [columns[name][row] for name in ("height", "width", "channels")]
-        decoded = [pictures.decode(columns[name][row], *size) for name in names]
+        decoded = [thumbnails.decode(columns[name][row], *size) for name in names]
         if all(decoded):
             rows.append((class_name(report, label), [image_of(image) for image in decoded]))
     draw = partial(pixel_maps, titles=[_SETS[name] for name in names], rows=rows, images=len(names))
@@ -52,7 +52,7 @@ def _replacement(report: Report) -> list[Figure]:
     if not columns or not columns["probability"]:
         return []
     height, width, text, least, largest = (columns[name][0] for name in needed)
-    chances = pictures.decode(text, height, width, 1)
+    chances = thumbnails.decode(text, height, width, 1)
     if not chances:
         return []
     draw = partial(pixel_maps, titles=[""], rows=[("", [image_of(chances)])], images=0)

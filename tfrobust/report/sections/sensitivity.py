@@ -3,7 +3,7 @@
 import random
 from functools import partial
 
-from tfrobust.common import pictures
+from tfrobust.common import thumbnails
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import class_maps, marked_pixels, pixel_maps
 from tfrobust.report.parts import class_name
@@ -62,8 +62,8 @@ def _classes(report: Report) -> list[Figure]:
     columns, panels = columns_of(report, "sensitivity.classes", *needed), []
     for row, label in enumerate(columns.get("label", ())):
         height, width, channels = (columns[name][row] for name in ("height", "width", "channels"))
-        image = pictures.decode(columns["image"][row], height, width, channels)
-        utility = pictures.decode(columns["utility"][row], height, width, 1)
+        image = thumbnails.decode(columns["image"][row], height, width, channels)
+        utility = thumbnails.decode(columns["utility"][row], height, width, 1)
         if image and utility:
             panels.append((class_name(report, label), image_of(image), image_of(utility)))
     if not panels:
