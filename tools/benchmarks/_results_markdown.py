@@ -27,14 +27,17 @@ def page(plan: Plan, results: list[dict]) -> str:
 
 
 def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:
-    """Return a table's accuracies beside published ones, then the differences from its reference."""
+    """Return a table's accuracies beside published ones, then the differences from its reference.
+
+    The last column is the processor time of training and evaluation, the median over seeds: machines may be shared.
+    """
     headings = list(table.columns)
-    lines = [f"### {table.title}\n", _line("accuracy, %", "seeds", *headings, "training, s"), _rule(len(headings) + 2)]
+    lines = [f"### {table.title}\n", _line("accuracy, %", "seeds", *headings, "CPU, s"), _rule(len(headings) + 2)]
     for row in table.rows:
         if row.name in seeds:
             runs = seeds[row.name]
             cells = [accuracy_cell(runs, identity) for identity in table.columns.values()]
-            seconds = statistics.median(run["seconds"]["training_seconds"] for run in runs.values())
+            seconds = statistics.median(run["seconds"]["processor_seconds"] for run in runs.values())
             lines.append(_line(row.name, str(len(runs)), *cells, f"{seconds:.0f}"))
             lines += _published(row, headings)
     others = [row.name for row in table.rows if row.name in seeds and row.name != table.reference]
