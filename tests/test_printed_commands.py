@@ -171,6 +171,7 @@ ONLY_HELP = {
     r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
     r"commands\.share (?!.*--output)|hf://": "needs the Hugging Face Hub; tests/commands has a stand-in",
     r"tools/(mutants|make_\w+|check_lower_bounds)\.py": "runs the tests, or writes into the checkout",
+    r"results_table(?!.*--(list|print))": "trains for hours; tests/tools run a small plan",
     r"quantization_table": "needs exports of several kinds; tests/tools make its table",
     r"tools/local_cluster\.py|'multi_worker'": "tests/distributed trains on a cluster",
     r"my_imagenet": "needs images of 1,000 classes; tests/runs makes forecasts",
@@ -179,6 +180,7 @@ ONLY_HELP = {
 # Later settings win over printed ones; all that match are added.
 SMALLEST = {
     r"check_backbones": "--backbones=ViTBackbone --methods=supervised",
+    r"accelerator/lower": "--programs=bare_gradient-digits-4-float32",
     r"check_bounds": "--networks=20",
     r"bench_step": "--rounds=2 --batch=8 --attack_steps=1 --methods=trades,simclr --encoder=digits --start_rounds=1",
     r"bench_step(?!.*--parts)": "--parts=step",

@@ -4,7 +4,7 @@
 Bound are assigned variables and attributes, parameters, loop variables, functions, classes and what an import or a
 pattern names. A name is on the list as a whole, after its leading underscores. A folder is one below tfrobust/ or
 tests/, all of tools/, or the files that lie directly in one of them.
-Usage: tools/check_names.py [--files=N] [ROOT]; prints the share of each folder and its N worst files, and exits with 1
+Usage: tools/check_names.py [--files=5] [ROOT]; prints the share of each folder and its worst files, and exits with 1
 if a share is above its limit.
 """
 

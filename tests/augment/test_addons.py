@@ -24,7 +24,7 @@ def levels(operation, *arguments):
 
 
 def below(values, expected, coverage):
-    """How far `values` is from `expected` where no zeros came in; checks that this is most of the images."""
+    """Return the distance of `values` from `expected` where no zeros came in; check that this is most of the images."""
     inside = coverage >= 254.99
     assert inside.mean() > 0.5
     return np.abs(values - expected)[inside]

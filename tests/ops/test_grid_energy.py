@@ -20,7 +20,7 @@ def terms_of(count, blocks, **keywords):
 
 
 def gaps(terms):
-    """How far the found energies are above the lowest, in relation to it."""
+    """Return the excess of the energies over the lowest, relative to it."""
     masks = tf.function(lowest_levels, autograph=False)(*terms).numpy()
     assert masks.dtype == np.float32 and set(np.unique(masks)) == set(oracle.LEVELS)
     values = []

@@ -28,7 +28,7 @@ def worded(*reports, **order):
 
 
 def test_two_models_that_differ():
-    """Of 1000 images, 100 are correct in one model only: d = 10 points +- 1.96 sqrt((.1 - .01) / 1000) = 1.86."""
+    """Check d = 10 points +- 1.96 sqrt((.1 - .01) / 1000) = 1.86: 100 of 1000 images are correct in one model only."""
     trained, plain = run("trades", 800, 600), run("plain", 880, 500)
     assert worded(plain, trained) == [
         "trades/1 is more robust than plain/1: under PGD-20, L∞ ε = 0.2 it is correct on 60.0 % of the images, plain/1"

@@ -1,4 +1,4 @@
-"""What fits a budget of time."""
+"""The parts of a run that fit a budget of time."""
 
 import pytest
 

@@ -26,7 +26,7 @@ rows = [
 
 [[claims]]
 text = "Mixup is better"
-source = "nobody"
+source = "no paper"
 better = "mixed"
 worse = "plain"
 measurement = "accuracy.clean"
@@ -156,8 +156,8 @@ def test_runs_are_stored_once_and_compared(run_tool, tools, plan_file, tmp_path)
     assert done.code == 0, done.err
     stored = {path.name: path.read_text() for path in (tmp_path / "results").iterdir()}
     assert set(stored) == {f"{row}-seed{seed}.json" for row in ("plain", "mixed") for seed in (0, 1)}
-    kept = json.loads(stored["plain-seed1.json"])
-    assert kept["outcomes"]["accuracy.clean"]["images"] == kept["measurements"]["accuracy.clean"]["n"]
+    result_of_run = json.loads(stored["plain-seed1.json"])
+    assert result_of_run["outcomes"]["accuracy.clean"]["images"] == result_of_run["measurements"]["accuracy.clean"]["n"]
     assert str(tmp_path) not in "".join(stored.values()) and len(stored["plain-seed1.json"]) < 8000
     assert "| plain | 2 |" in done.out and "| minus plain, points | seeds | clean |" in done.out
     again = run_tool("results_table", f"--plan={plan_file}")

@@ -1,4 +1,4 @@
-"""What fits into a budget of time: fewer examples, fewer attacks, and the command that says so."""
+"""Budgets of time: fewer examples, fewer attacks, and the command that asks for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What a run takes at most.
+    """The largest cost of a run.
 
     Attributes:
         training: seconds of the training; 0 for an evaluation.

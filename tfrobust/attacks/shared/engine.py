@@ -42,7 +42,7 @@ KEEP_SECONDS = 60.0
 
 
 class Begun(NamedTuple):
-    """What a run has found so far, from which another one continues.
+    """The intermediate results of a run, from which another run continues.
 
     Attributes:
         success: bool [n].
