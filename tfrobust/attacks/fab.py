@@ -14,7 +14,6 @@ from tfrobust.ops import hyperplane, norms, randomness
 from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.shapes import by_example, select, shape_of
 
-_DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
 # Lower bound of lengths: at the image itself, or next to the plane, the two moves have equal weights.
 _SHORTEST = 1e-8
 # Points within this share of epsilon are unchanged by another projection.
@@ -256,7 +255,7 @@ class FABUntargeted(FAB):
             classes = tf.fill(tf.shape(goal.labels), number)
             gradient = tape.gradient(logits, point, tf.one_hot(classes, class_count) - one_hot)
             difference = differences[:, number]
-            away = tf.abs(difference) / (1e-12 + norms.norm(gradient, _DUAL[self.threat.norm]))
+            away = tf.abs(difference) / (1e-12 + norms.dual_norm(gradient, self.threat.norm))
             nearer = (away < ratio) & (classes != goal.labels)
             normal = tf.ensure_shape(select(nearer, gradient, normal), point.shape)
             return number + 1, tf.where(nearer, away, ratio), tf.where(nearer, difference, excess), normal

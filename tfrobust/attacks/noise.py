@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.random_search import RandomSearch
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
+from tfrobust.common import norm_table
 from tfrobust.errors import InputError
 from tfrobust.ops import hashing, randomness
 from tfrobust.ops.shapes import shape_of
@@ -131,9 +132,7 @@ class GaussianNoise(_Noise):
         """
         if self.deviation is not None:
             return self.deviation
-        size = math.prod(image_shape)
-        typical = {"linf": 1.0, "l2": math.sqrt(size), "l1": size * math.sqrt(2 / math.pi)}
-        return self.threat.epsilon / typical[self.threat.norm]
+        return self.threat.epsilon / norm_table.NORMS[self.threat.norm].noise(math.prod(image_shape))
 
     def _noisy(self, inputs, key):
         normal = randomness.normal(self.resolved_deviation(inputs.shape[1:]))

@@ -25,7 +25,6 @@ _NOISE_GROWTH = 1.3
 _MOST_BACKTRACKS = 4
 # L0: the push of values in units of the barrier's largest push and of the image's diagonal.
 _SPARSE_PUSH = 32.0
-_DUAL = {"l2": "l2", "linf": "l1", "l1": "linf"}
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -218,7 +217,7 @@ class ProxLogBarrier(Attack):
         away = tf.math.divide_no_nan(margin, length)
         moved = trial + by_example(0.5 * (tf.sqrt(away**2 + 4.0 * push**2) - away), trial) * direction
         # A flat margin has no direction to push: the norm alone pulls, until that step is rejected.
-        strength = pull * push * tf.where(length > 0, norms.norm(direction, _DUAL[self.threat.norm]), 1.0)
+        strength = pull * push * tf.where(length > 0, norms.dual_norm(direction, self.threat.norm), 1.0)
         shrunk = norms.proximal(moved - inputs, self.threat.norm, tf.maximum(strength, 1e-30))
         return tf.clip_by_value(inputs + shrunk, low, high)
 

@@ -5,13 +5,14 @@ Everything is per example: the first axis counts examples, all others together a
 
 import tensorflow as tf
 
+from tfrobust.common import norm_table
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.shapes import by_example, shape_of
 
-KINDS = ("linf", "l2", "l1")
+KINDS = norm_table.DIRECTED
 # Also the number of nonzero values, which is not a norm: it has no steepest direction.
-ALL_KINDS = (*KINDS, "l0")
+ALL_KINDS = tuple(norm_table.NORMS)
 
 # Each pass fixes at least one more coordinate at the box, and in practice a few are enough. Stopping early is safe:
 # every intermediate scale is a lower bound of the exact one.
@@ -54,6 +55,19 @@ def norm(x: tf.Tensor, kind: str) -> tf.Tensor:
     largest = tf.reduce_max(magnitude, axes, keepdims=True)
     scaled = x / tf.where(largest > 0, largest, tf.ones_like(largest))
     return tf.reshape(largest, [-1]) * tf.sqrt(tf.reduce_sum(tf.square(scaled), axes))
+
+
+def dual_norm(x: tf.Tensor, kind: str) -> tf.Tensor:
+    """Compute max <v, x> over |v| <= 1 for each example: how much a step of length 1 changes a linear function.
+
+    Args:
+        x: float [b, ...].
+        kind: 'linf', 'l2' or 'l1', the norm of v.
+
+    Returns:
+        float [b], >= 0.
+    """
+    return norm(x, norm_table.NORMS[check_kind(kind)].dual)
 
 
 def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:

@@ -5,6 +5,7 @@ import difflib
 import re
 
 from tfrobust.common.console import duration
+from tfrobust.common.norm_table import NORMS
 from tfrobust.report import identities
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
@@ -33,7 +34,7 @@ _SHIFT_NUMBERS = {"ece": "calibration error (ECE)", "rms": "calibration error (R
 
 # Prefix of the ids of another model's accuracies.
 REFERENCE = "reference."
-NORM_NAMES = {"linf": "L∞", "l2": "L2", "l1": "L1", "l0": "L0"}
+NORM_NAMES = {norm.name: norm.label for norm in NORMS.values()}
 _ATTACK_KEY = re.compile(rf"^(?P<attack>.+)_(?P<norm>linf|l2|l1|l0)(?:_(?P<epsilon>[0-9][0-9.e+-]*))?{_FRAMES}$")
 
 # Parts of attack names, as patterns, with their spelling in the literature. In all other names "_" becomes a space.

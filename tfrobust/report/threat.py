@@ -1,6 +1,7 @@
 """The threat statement, the summary and the list of what a report does not measure."""
 
 from tfrobust.common.kinds import worded
+from tfrobust.common.norm_table import DIRECTED
 from tfrobust.report import intervals
 from tfrobust.report.reading import (
     NORM_NAMES,
@@ -18,7 +19,6 @@ from tfrobust.report.reading import (
 )
 from tfrobust.report.schema import Report
 
-_MAIN_NORMS = ("linf", "l2", "l1")
 # Evaluations without an attack, by prefix of the ids.
 _NATURAL = {
     "corruption.": "natural corruptions",
@@ -250,7 +250,7 @@ def _has(measurements, family: str) -> bool:
 def _unmeasured_norms(rows) -> list[str]:
     # A ball of the whole clip lies in the balls of its frames, but not in the set of few changed frames.
     measured = {row.norm for row in rows if "_max_frames_" not in row.frames}
-    return [NORM_NAMES[norm] for norm in _MAIN_NORMS if norm not in measured]
+    return [NORM_NAMES[norm] for norm in DIRECTED if norm not in measured]
 
 
 def _enumerate(items: list[str]) -> str:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common import norm_table
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import frames, norms, randomness
@@ -16,8 +17,6 @@ from tfrobust.ops import frames, norms, randomness
 USUAL_RADII = "usual in Linf, for pixels in [0, 1]: 8/255 for photographs, 0.3 for MNIST, 0.2 for digits of 8x8 pixels"
 
 # The norm in which a gradient has the length by which a step of norm 1 raises the objective.
-_DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
-_NUMBERS = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}
 
 
 def required_threat(threat: "ThreatModel | None", owner: str) -> "ThreatModel":
@@ -75,8 +74,8 @@ class ThreatModel(Configured):
     max_frames: int | None = None
 
     def __post_init__(self):
-        if isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool) and self.norm in _NUMBERS:
-            object.__setattr__(self, "norm", _NUMBERS[self.norm])
+        if isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool):
+            object.__setattr__(self, "norm", norm_table.by_order(self.norm) or self.norm)
         norms.check_kind(self.norm, norms.ALL_KINDS)
         if self.epsilon is None:
             raise InputError(f"ThreatModel.epsilon is not set, and no radius fits all data; {USUAL_RADII}.")
@@ -132,8 +131,8 @@ class ThreatModel(Configured):
             values: number of values of an image, h w c.
         """
         low, high = self.bounds
-        farthest = {"linf": 1.0, "l2": math.sqrt(values), "l1": values, "l0": math.inf}[self.norm] * (high - low)
-        if self.epsilon <= farthest:
+        farthest = norm_table.NORMS[self.norm].farthest(values) * (high - low)
+        if self.norm == "l0" or self.epsilon <= farthest:
             return
         box = f"pixels lie in [{low:g}, {high:g}]"
         if self.norm != "linf":
@@ -314,7 +313,7 @@ class ThreatModel(Configured):
 
     def _free(self, inputs, point, gradient):
         """Return the frames that the next step may change, bool [b, t]; see `focus`."""
-        length = frames.by_frame(norms.norm(frames.split(gradient), _DUAL[self.norm]), inputs)
+        length = frames.by_frame(norms.dual_norm(frames.split(gradient), self.norm), inputs)
         share = tf.math.divide_no_nan(length, tf.reduce_max(length, axis=1, keepdims=True))
         return norms.largest_mask(2.0 * tf.cast(frames.changed(point, inputs), share.dtype) + share, self.max_frames)
 

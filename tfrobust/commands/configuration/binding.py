@@ -12,6 +12,7 @@ from tfrobust.commands.configuration import reading
 from tfrobust.commands.configuration.files import Binding, Macro, Reference, is_shipped, joined_stems, nearest, shown
 from tfrobust.commands.configuration.parameters import Parameter, described, fits, names_outside, parameters
 from tfrobust.commands.configuration.registry import Registry, missing_methods
+from tfrobust.common.norm_table import NORMS
 from tfrobust.errors import InputError
 
 _REQUIRED = "gin.REQUIRED"
@@ -30,11 +31,10 @@ def _epsilon(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
-_NORMS = ("linf", "l2", "l1", "l0")
 _STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 _COUNT = (_whole_numbers_from(1), f"an int from 1 to {_LARGEST_WHOLE}")
 _EPSILON = (_epsilon, "a number above 0")
-_NORM = (lambda value: value in _NORMS, f"one of {', '.join(map(repr, _NORMS))} (prox_log_barrier only)")
+_NORM = (lambda value: value in tuple(NORMS), f"one of {', '.join(map(repr, NORMS))} (prox_log_barrier only)")
 
 # The knobs (macros of gin/base/knobs.gin): a check of the value, and its description. A knob may be set although
 # nothing uses it.

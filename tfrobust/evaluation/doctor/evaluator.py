@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.transfer import Transfer
 from tfrobust.common.kinds import ANY
+from tfrobust.common.norm_table import NORMS
 from tfrobust.common.settings import require_least
 from tfrobust.data import summary
 from tfrobust.data.spec import Examples
@@ -365,7 +366,6 @@ def check_units(setting: Setting, doctor_attack: Attack) -> Finding | None:
     return Finding("epsilon_units", worst, " ".join(sentences), remedy)
 
 
-_ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 _WORSE = ("pass", "warn", "fail")
 
 
@@ -378,7 +378,7 @@ def _check_sizes(setting: Setting, norm: str, sizes: list, claimed: float, sprea
         if largest < 1 or smallest >= values:
             return "fail", evidence, "For l0 epsilon counts pixel values that may change, from 1 to less than all."
         return "pass", evidence, ""
-    span = spread * {"linf": 1.0, "l2": np.sqrt(values), "l1": values}[norm]
+    span = spread * NORMS[norm].farthest(values)
     apart = setting.cached(f"separation {norm}", lambda: separation(setting, norm))
     evidence = (
         f"{norm}: epsilon {smallest:.4g} to {largest:.4g}; black and white differ by {span:.4g}; the median distance "
@@ -406,7 +406,7 @@ def separation(setting: Setting, norm: str) -> float:
         gaps = np.abs(rows[labels != label] - row)
         if not len(gaps):
             return float("inf")
-        nearest.append(np.linalg.norm(gaps, _ORDERS[norm], axis=1).min())
+        nearest.append(np.linalg.norm(gaps, NORMS[norm].order, axis=1).min())
     return float(np.median(nearest))
 
 

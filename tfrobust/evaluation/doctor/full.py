@@ -13,6 +13,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.common.kinds import CLIPS, kind_of
+from tfrobust.common.norm_table import NORMS
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
@@ -121,8 +122,7 @@ def enlarged(attack: Attack, setting: Setting) -> Attack:
     """Return the attack with the radius at which every image can become gray: half the box's diameter in the norm."""
     low, high = attack.threat.bounds
     values = int(np.prod(setting.images.shape[1:]))
-    size = {"linf": 1.0, "l2": float(np.sqrt(values)), "l1": float(values), "l0": 2.0 * values}[attack.threat.norm]
-    return attack.with_epsilon(size * (high - low) / 2)
+    return attack.with_epsilon(NORMS[attack.threat.norm].center(values) * (high - low))
 
 
 def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust: np.ndarray) -> Finding:
