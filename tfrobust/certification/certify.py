@@ -59,8 +59,8 @@ def certified_margins(
         images: float [n, ...] within `bounds`.
         labels: integer [n], class ids.
         epsilon: radius in pixel units, >= 0.
-        method: "ibp": intervals. "crown_ibp": the larger of that and of one linear bound. "crown": linear bounds of all
-            hidden values too, at the cost of one pass per hidden value.
+        method: "ibp": intervals. "crown_ibp": the larger of that and of one linear bound. "crown": linear bounds also
+            of the hidden values that a ReLU may cut off, at the cost of one pass each.
         bounds: (low, high) of the pixels.
         progress: (done, total) after each batch, or None.
 
@@ -80,7 +80,6 @@ def certified_margins(
 
     images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
     size = max(1, min(128, _BATCH_VALUES // (images[0].size * (1 if method == "ibp" else 16))))
-    size = 1 if method == "crown" else size
     rows = []
     for start in range(0, len(images), size):
         # Of one static size; the last batch is filled with copies of the last image.

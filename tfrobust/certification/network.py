@@ -272,7 +272,8 @@ def _pooling(walker: _Walker, layer, position: int) -> int:
     function = functools.partial(pool, pool_size=layer.pool_size, strides=layer.strides, padding=layer.padding)
     if not averages:
         return walker.add(operations.MaxPooling(layer.name, function), position)
-    return walker.add(operations.Average(layer.name, function, math.prod(layer.pool_size)), position)
+    sizes = (layer.pool_size, layer.strides) if layer.padding == "valid" else None
+    return walker.add(operations.Average(layer.name, function, math.prod(layer.pool_size), sizes), position)
 
 
 def _global_pooling(walker: _Walker, layer, position: int) -> int:
@@ -318,7 +319,8 @@ def _padding(walker: _Walker, layer: keras.layers.ZeroPadding2D, position: int) 
 
 def _pad(name: str, margins) -> operations.Rearrangement:
     around = [[0, 0], *map(list, margins), [0, 0]]
-    return operations.Rearrangement(name, lambda hidden: tf.pad(hidden, around))
+    before = tuple(margin[0] for margin in around[1:-1])
+    return operations.Rearrangement(name, lambda hidden: tf.pad(hidden, around), before)
 
 
 def _unchanged(walker: _Walker, layer, position: int) -> int:

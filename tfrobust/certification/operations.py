@@ -54,6 +54,41 @@ class Box(NamedTuple):
         return Box(self.lower - margin, self.upper + margin)
 
 
+class Window(NamedTuple):
+    """Places of a map that a value at the place i of another map depends on: stride i + start and the next size - 1.
+
+    Attributes:
+        size: by spatial axis.
+        stride: by spatial axis.
+        start: by spatial axis; negative where the first window begins outside the map.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    start: tuple[int, ...]
+
+    def union(self, other: Window | None) -> Window | None:
+        """Return the smallest window that contains both."""
+        if other is None or other == self:
+            return self
+        start = tuple(map(min, self.start, other.start))
+        ends = (
+            tuple(begin + size for begin, size in zip(window.start, window.size, strict=True))
+            for window in (self, other)
+        )
+        size = tuple(end - begin for end, begin in zip(map(max, *ends), start, strict=True))
+        return Window(size, self.stride, start)
+
+    def before(self, kernel, strides, dilation, padding) -> Window:
+        """Return the window of the input of a convolution: its extent, strides, and padding before the first place."""
+        extent = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
+        return Window(
+            tuple((size - 1) * step + reach for size, step, reach in zip(self.size, strides, extent, strict=True)),
+            tuple(stride * step for stride, step in zip(self.stride, strides, strict=True)),
+            tuple(start * step - first for start, step, first in zip(self.start, strides, padding, strict=True)),
+        )
+
+
 class Arithmetic(NamedTuple):
     """How bounds are computed.
 
@@ -97,10 +132,10 @@ def concretize(coefficients: tf.Tensor, box: Box, arithmetic: Arithmetic) -> tf.
     Returns:
         [b, s].
     """
-    lower, upper, size = (part[:, None] for part in (*box, box.magnitude))
-    positive, negative = tf.maximum(coefficients, 0.0), tf.minimum(coefficients, 0.0)
-    bound = positive * lower + negative * upper
-    return _sum(bound - _BACKWARD * arithmetic.unit * tf.abs(coefficients) * size)
+    error = _BACKWARD * arithmetic.unit * box.magnitude
+    return _dot(tf.maximum(coefficients, 0.0), box.lower - error) + _dot(
+        tf.minimum(coefficients, 0.0), box.upper + error
+    )
 
 
 class Operation:
@@ -110,8 +145,22 @@ class Operation:
         name: of the layer.
     """
 
+    # True if the backward rule is the box of the output.
+    stops = False
+    # True if every output depends on one input alone.
+    elementwise = False
+
     def __init__(self, name: str):
         self.name = name
+
+    @property
+    def on_windows(self) -> Operation:
+        """The operation on windows of maps, which have no padding."""
+        return self
+
+    def window(self, window: Window, extent: tuple[int, ...]) -> Window | None:
+        """Return the window of an input, of this spatial extent, for one of the output; None if there is none."""
+        return window if self.elementwise else None
 
     def box(self, boxes: list[Box], arithmetic: Arithmetic) -> Box:
         """Return a box that contains all outputs for inputs in `boxes` (the interval rule)."""
@@ -184,13 +233,13 @@ class Affine(Operation):
     def backward(self, coefficients, boxes, output, arithmetic, slope):
         """Return A L, and A offset less what rounding can take from it."""
         (box,) = boxes
-        constant = coefficients * self.offset(arithmetic)
+        constant = _dot(coefficients, self.offset(arithmetic))
         if arithmetic.unit:
             error = self.linear(box.magnitude, arithmetic, absolute=True) + self.offset(arithmetic, absolute=True)
             error *= arithmetic.growth(self._count(box))
             error += self._underflow(box, error.shape.rank, arithmetic)
-            constant -= tf.abs(coefficients) * error[:, None]
-        return [self._transposed(coefficients, box, arithmetic)], _sum(constant)
+            constant -= _dot(tf.abs(coefficients), error)
+        return [self._transposed(coefficients, box, arithmetic)], constant
 
     def _count(self, box: Box) -> int:
         return math.prod(box.lower.shape[1:-1]) if self.summands is None else self.summands
@@ -241,20 +290,49 @@ class Dense(Affine):
 
 
 class Convolution(Dense):
-    """A convolution without its activation, in any number of dimensions."""
+    """A convolution without its activation, in any number of dimensions.
 
-    def __init__(self, layer):
+    Attributes:
+        padding: "same" or "valid"; "causal" as the layer does it.
+    """
+
+    def __init__(self, layer, padding: str | None = None):
         super().__init__(layer)
         self.summands = math.prod(map(int, layer.kernel.shape[:-1]))
+        self.padding = layer.padding if padding is None else padding
+
+    @property
+    def on_windows(self):
+        """The convolution without padding."""
+        return Convolution(self.layer, "valid")
+
+    def window(self, window, extent):
+        """Return the window that the kernel covers."""
+        kernel, strides, dilation = self.layer.kernel.shape[:-2], self.layer.strides, self.layer.dilation_rate
+        if self.padding == "causal":
+            return None
+        padding = [0] * len(kernel)
+        if self.padding == "same":
+            padding = [
+                max((math.ceil(places / step) - 1) * step + (size - 1) * spread + 1 - places, 0) // 2
+                for places, step, size, spread in zip(extent, strides, kernel, dilation, strict=True)
+            ]
+        return window.before(kernel, strides, dilation, padding)
 
     def linear(self, hidden, arithmetic, absolute=False):
         """Convolve with the kernel."""
         kernel = arithmetic.read(self.layer.kernel)
-        return self.layer.convolution_op(hidden, tf.abs(kernel) if absolute else kernel)
+        kernel = tf.abs(kernel) if absolute else kernel
+        if self.padding == self.layer.padding:
+            return self.layer.convolution_op(hidden, kernel)
+        layer = self.layer
+        return keras.ops.conv(hidden, kernel, layer.strides, self.padding, "channels_last", layer.dilation_rate)
 
 
 class BatchNormalization(Affine):
     """Batch normalization over the last axis: scale x + offset, scale = gamma / sqrt(variance + epsilon)."""
+
+    elementwise = True
 
     def __init__(self, layer: keras.layers.BatchNormalization):
         super().__init__(layer.name)
@@ -309,6 +387,8 @@ class BatchNormalization(Affine):
 class Scaling(Affine):
     """scale x + shift with constants, each a number or one per channel."""
 
+    elementwise = True
+
     def __init__(self, name: str, scale, shift):
         super().__init__(name)
         self.scale, self.shift = scale, shift
@@ -325,11 +405,20 @@ class Scaling(Affine):
 
 
 class Average(Affine):
-    """Average pooling; `function` averages at most `summands` values of its argument."""
+    """Average pooling; `function` averages at most `summands` values of its argument.
 
-    def __init__(self, name: str, function, summands: int | None):
+    Attributes:
+        pool: (sizes, strides) by spatial axis of pooling without padding; None for other averages.
+    """
+
+    def __init__(self, name: str, function, summands: int | None, pool: tuple | None = None):
         super().__init__(name)
-        self.function, self.summands = function, summands
+        self.function, self.summands, self.pool = function, summands, pool
+
+    def window(self, window, extent):
+        """Return the window that is averaged."""
+        ones, zeros = ((number,) * len(extent) for number in (1, 0))
+        return window.before(self.pool[0], self.pool[1], ones, zeros) if self.pool else None
 
     def linear(self, hidden, arithmetic, absolute=False):
         """Average."""
@@ -337,10 +426,27 @@ class Average(Affine):
 
 
 class Rearrangement(Average):
-    """Values in other places, or zeros around them: no arithmetic, so no rounding."""
+    """Values in other places, or zeros around them: no arithmetic, so no rounding.
 
-    def __init__(self, name: str, function):
+    Attributes:
+        padding: zeros before the first place, by spatial axis, if zeros around are all that it does; else None.
+    """
+
+    def __init__(self, name: str, function, padding: tuple[int, ...] | None = None):
         super().__init__(name, function, 0)
+        self.padding = padding
+
+    @property
+    def on_windows(self):
+        """Nothing: windows hold zeros outside the map."""
+        return Rearrangement(self.name, lambda hidden: hidden)
+
+    def window(self, window, extent):
+        """Return the window among the places without padding."""
+        if self.padding is None:
+            return None
+        ones = (1,) * len(extent)
+        return window.before(ones, ones, ones, self.padding)
 
     def box(self, boxes, arithmetic):
         """Rearrange both ends."""
@@ -349,6 +455,8 @@ class Rearrangement(Average):
 
 class Sum(Operation):
     """The sum of two tensors of one shape."""
+
+    elementwise = True
 
     def box(self, boxes, arithmetic):
         """Add both ends."""
@@ -359,12 +467,14 @@ class Sum(Operation):
     def backward(self, coefficients, boxes, output, arithmetic, slope):
         """Return the same coefficients for both."""
         first, second = boxes
-        error = arithmetic.growth(1) * (first.magnitude + second.magnitude)[:, None]
-        return [coefficients, coefficients], -_sum(tf.abs(coefficients) * error)
+        error = arithmetic.growth(1) * (first.magnitude + second.magnitude)
+        return [coefficients, coefficients], -_dot(tf.abs(coefficients), error)
 
 
 class MaxPooling(Operation):
     """Max pooling. Its backward rule is the box of its output."""
+
+    stops = True
 
     def __init__(self, name: str, function):
         super().__init__(name)
@@ -382,6 +492,8 @@ class Softmax(Operation):
 class Monotone(Operation):
     """An increasing activation function. Its backward rule is the box of its output."""
 
+    stops = True
+
     def __init__(self, name: str, function):
         super().__init__(name)
         self.function = function
@@ -394,6 +506,8 @@ class Monotone(Operation):
 
 class ReLU(Operation):
     """ReLU, or leaky ReLU with a slope in [0, 1) below 0."""
+
+    elementwise = True
 
     def __init__(self, name: str, below: float = 0.0):
         super().__init__(name)
@@ -421,12 +535,19 @@ class ReLU(Operation):
             "zero": tf.where(boxes[0].lower >= 0, tf.ones_like(chord), self.below),
             "same": chord,
         }[slope]
-        positive, negative = tf.maximum(coefficients, 0.0), tf.minimum(coefficients, 0.0)
-        part = positive * under[:, None] + negative * chord[:, None]
-        error = _BACKWARD * arithmetic.unit * tf.abs(coefficients) * boxes[0].magnitude[:, None]
-        return [part], _sum(negative * height[:, None] - error)
+        part = coefficients * tf.where(coefficients > 0, under[:, None], chord[:, None])
+        constant = _dot(tf.minimum(coefficients, 0.0), height)
+        if arithmetic.unit:
+            constant -= _dot(tf.abs(coefficients), _BACKWARD * arithmetic.unit * boxes[0].magnitude)
+        return [part], constant
 
 
-def _sum(values: tf.Tensor) -> tf.Tensor:
-    """Sum [b, s, ...] to [b, s]."""
-    return tf.reduce_sum(values, list(range(2, values.shape.rank)))
+def _dot(coefficients: tf.Tensor, values: tf.Tensor | float) -> tf.Tensor:
+    """Return coefficients . values, [b, s], of coefficients [b or 1, s, ...] and values that broadcast to [b, ...]."""
+    shape = coefficients.shape[2:]
+    values = tf.convert_to_tensor(values, coefficients.dtype)
+    examples = tf.shape(values)[:1] if values.shape.rank > shape.rank else [1]
+    values = tf.broadcast_to(values, tf.concat([examples, shape], 0))
+    values = tf.reshape(values, [-1, math.prod(shape)])
+    rows = tf.reshape(coefficients, tf.concat([tf.shape(coefficients)[:2], [math.prod(shape)]], 0))
+    return tf.linalg.matvec(rows, values)

@@ -1,0 +1,70 @@
+"""Bounds on windows against bounds of whole maps, network by network."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.certification import intervals, linear_bounds, windows
+from tfrobust.certification.network import walk
+from tfrobust.certification.operations import SOUND, Arithmetic, ReLU
+
+EXACT = Arithmetic(tf.float64, 0.0)
+LAYERS = keras.layers
+
+
+def conv(channels=3, size=3, strides=1, padding="same", **options):
+    return LAYERS.Conv2D(channels, size, strides, padding, bias_initializer="random_normal", **options)
+
+
+def normalization():
+    kinds = {name: keras.initializers.RandomNormal(1.0, 1.0) for name in ("gamma", "beta", "moving_mean")}
+    return LAYERS.BatchNormalization(**{f"{name}_initializer": kind for name, kind in kinds.items()})
+
+
+def residual(image, strides=2):
+    """Return a residual block whose two ways read windows of different sizes."""
+    hidden = LAYERS.ReLU()(conv()(image))
+    main = conv(4, 3, strides)(LAYERS.ReLU()(normalization()(conv()(hidden))))
+    return LAYERS.ReLU()(LAYERS.Add()([main, conv(4, 1, strides, use_bias=False)(hidden)]))
+
+
+NETWORKS = {
+    "same padding": [conv(activation="relu"), conv(4, 4, 2, activation="relu"), conv(2, 2)],
+    "valid padding": [conv(3, 2, 1, "valid", activation="relu"), conv(2, (2, 3), (1, 2), "valid")],
+    "dilation": [conv(activation="relu"), conv(2, 2, dilation_rate=2)],
+    "zero padding": [conv(activation="leaky_relu"), LAYERS.ZeroPadding2D(((1, 0), (2, 1))), conv(3, 3, 2, "valid")],
+    "normalization": [conv(), normalization(), LAYERS.ReLU(), conv(), normalization()],
+    "average": [conv(activation="relu"), LAYERS.AveragePooling2D(2), conv(2, 2)],
+    "maximum": [conv(), LAYERS.MaxPooling2D(2, 1, "same"), conv(3, 3, 2, activation="relu"), conv(2, 2)],
+    "tanh": [conv(), LAYERS.Activation("tanh"), conv(2, 2, activation="relu"), conv(2, 3)],
+    "residual": [residual],
+}
+
+
+def network_of(parts):
+    keras.utils.set_random_seed(7)
+    hidden = image = keras.Input((7, 6, 2))
+    for part in parts:
+        if isinstance(part, LAYERS.Layer):
+            part = type(part).from_config(part.get_config())
+        hidden = part(hidden)
+    return walk(keras.Model(image, LAYERS.ReLU()(hidden)))
+
+
+@pytest.mark.parametrize("parts", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("arithmetic", [EXACT, SOUND], ids=["exact", "float32"])
+def test_windows_give_the_bounds_of_whole_maps(parts, arithmetic):
+    network = network_of(parts)
+    images = np.random.default_rng(0).uniform(size=(2, 7, 6, 2))
+    boxes = intervals.propagate(network, intervals.input_box(tf.constant(images), 0.05), arithmetic)
+    positions = {inputs[0] for operation, inputs in network.nodes if isinstance(operation, ReLU)}
+    for position in positions:
+        shape = boxes[position].lower.shape
+        areas = windows.regions(network, boxes, position)
+        by_window = linear_bounds._bounds_by_window(network, boxes, areas, arithmetic, "adaptive")
+        rows = tf.reshape(tf.eye(np.prod(shape[1:]), dtype=tf.float64), [1, -1, *shape[1:]])
+        for sign, end in ((1.0, by_window.lower), (-1.0, by_window.upper)):
+            repeated = tf.repeat(sign * rows, 2, 0)
+            whole = sign * linear_bounds.lower_bounds(network, boxes, repeated, arithmetic, position=position)
+            np.testing.assert_allclose(end, tf.reshape(whole, shape), rtol=1e-9, atol=1e-9)
