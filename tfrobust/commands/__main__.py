@@ -5,7 +5,8 @@ import pathlib
 import sys
 
 from tfrobust.commands import failures
-from tfrobust.commands.configuration.files import folders, nearest, shown
+from tfrobust.commands.configuration.files import folders, shown
+from tfrobust.common.nearest import nearest
 
 # The file of a command has its name, with an underscore for a hyphen.
 COMMANDS = {
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"\nguides:    {pathlib.Path(__file__).resolve().parents[1] / 'guides'}\ngin files: {folders()[0]}")
         return failures.DONE
     if name not in COMMANDS:
-        near = nearest(name, COMMANDS, count=1) or ", ".join(COMMANDS)
+        near = ", ".join(nearest(name, COMMANDS, count=1) or COMMANDS)
         print(f"error: there is no command {shown(name)}; nearest: {near}", file=sys.stderr)
         return failures.WRONG_INPUT
     return module(name).main(rest)

@@ -18,10 +18,9 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested
+from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested, cut
 
 DONE, FAILED, WRONG_INPUT, REFUSED, STOPPED, UNREAD = 0, 1, 2, 3, 75, 128 + 13
-_LONGEST_LINE = 300
 _DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _FILE_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 _FILE_NUMBERS = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
@@ -146,7 +145,7 @@ def _of_disk(error: BaseException, reason: str) -> str:
 def _say(line: str) -> None:
     # A file's name or text may hold control characters that a terminal interprets.
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
-    print(line[:_LONGEST_LINE], file=sys.stderr, flush=True)
+    print(cut(line), file=sys.stderr, flush=True)
 
 
 def _is_input_error(error: BaseException) -> bool:
@@ -171,8 +170,8 @@ def one_line(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}"
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     text = text.split("\n  In call to configurable")[0].split("\n  No values supplied by Gin")[0]
-    text = text.split("\n\nArguments received by")[0]
+    text = re.split(r"\n\s*\n\s*Arguments received by", text, maxsplit=1)[0]
     text = re.sub(r"^Exception encountered when calling .*?\n\n", "", text, flags=re.DOTALL)
     if text.startswith("in user code:"):
         text = re.sub(r"^\w+: ", "", text.rstrip().splitlines()[-1].strip())
-    return " ".join(text.split())[:_LONGEST_LINE]
+    return cut(" ".join(text.split()))

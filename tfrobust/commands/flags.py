@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tfrobust.commands import run
 from tfrobust.commands.configuration import binding, files
+from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 
 
@@ -51,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             flag = unknown.group(1).partition("=")[0]
             options = [option for action in self._actions for option in action.option_strings]
-            near = files.nearest(flag, options, count=1)
+            near = ", ".join(nearest(flag, options, count=1))
             hint = f"nearest: {near}" if near else f"{self.prog} --help lists them"
             message = f"there is no flag {files.shown(flag)}; {hint}"
             name, _, value = unknown.group(1).lstrip("-").partition("=")

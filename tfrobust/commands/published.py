@@ -5,7 +5,8 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-from tfrobust.commands.configuration.files import folders, nearest, shown
+from tfrobust.commands.configuration.files import folders, shown
+from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 
 NOTE = "Published numbers, of the papers' own code, training and evaluation, in the units of gin/papers/*/README.md."
@@ -43,13 +44,14 @@ def tables(name: str, data: Sequence[str]) -> list[Table]:
     every_table = list({table.base + table.title: table for table in every_table}.values())
     if name:
         chosen = [table for table in every_table if table.base == name]
-        hint = nearest(name, [table.base for table in every_table]) or ", ".join(table.base for table in every_table)
+        bases = [table.base for table in every_table]
+        hint = ", ".join(nearest(name, bases) or bases)
     else:
         chosen = [table for table in every_table if any(table.base.startswith(f"{dataset}_") for dataset in data)]
         hint = ", ".join(table.base for table in every_table)
     if not chosen:
         about = shown(name) if name else " and ".join(data)
-        raise InputError(f"--published: no table in gin/papers is about {about}; name one of {hint}"[:300])
+        raise InputError(f"--published: no table in gin/papers is about {about}; name one of {hint}")
     return chosen
 
 

@@ -80,7 +80,7 @@ def _report_table(asked) -> str:
     try:
         report = Report.from_json(text)
     except InputError as error:
-        raise InputError(f"the server's report cannot be read (--format=json prints it): {error}"[:300]) from None
+        raise InputError(f"the server's report cannot be read (--format=json prints it): {error}") from None
     return f"{render.console_table(report, short=True)}\n\n{render.terminal(report.threat)}"
 
 

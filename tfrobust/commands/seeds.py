@@ -70,7 +70,7 @@ def run(flags: argparse.Namespace, parser: Parser) -> None:
         kind = _ERRORS.get(next(iter(failed.values())), Failure) if len(set(failed.values())) == 1 else Failure
         listed = ", ".join(f"{seed} ({_end(code)})" for seed, code in failed.items())
         again = " Run the same command again to resume." if failures.STOPPED in failed.values() else ""
-        raise kind(f"{len(failed)} of {len(chosen)} seeds did not finish: {listed}.{again}"[:300])
+        raise kind(f"{len(failed)} of {len(chosen)} seeds did not finish: {listed}.{again}")
     if flags.dry_run:
         print(f"This is the run of seed {chosen[0]}, one of {len(flags.seeds)} such runs.")
     else:

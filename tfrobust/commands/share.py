@@ -53,7 +53,7 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError(f"{directory} has no robustness report, which the card is made from.")
     problems = probe.check_sums(directory)
     if problems:
-        raise InputError(f"{flags.export} is not what was published: {problems[0]}"[:300])
+        raise InputError(f"{flags.export} is not what was published: {problems[0]}")
     golden = probe.read_golden(directory)
     shape = golden[probe.request_name(golden)].shape[1:]
     about = {"repo": flags.repo, "version": int(directory.name), "shape": shape, "license": flags.license}

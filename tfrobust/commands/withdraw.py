@@ -36,7 +36,7 @@ def run(flags: argparse.Namespace) -> None:
     if base.name.isdecimal():
         base, numbers = base.parent, [int(base.name)]
     if not numbers:
-        raise InputError(f"{flags.export} has no published version; name exported/NAME."[:300])
+        raise InputError(f"{flags.export} has no published version; name exported/NAME.")
     path = publish.withdraw(base, numbers[-1])
     print(f"withdrawn   {base / str(numbers[-1])}, now {path}")
     print(f"newest      {publication.newest_line(base) or f'none: {base} has no version left'}")

@@ -43,7 +43,7 @@ def regular(path) -> Iterator[BinaryIO]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would otherwise wait for a writer
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"{path} is not a regular file."[:300])
+            raise InputError(f"{path} is not a regular file.")
         yield file
 
 
@@ -101,9 +101,9 @@ def check_writable(folder, flag: str) -> None:
         ancestor = ancestor.parent
     if not ancestor.is_dir():
         kind = "a file" if ancestor.is_file() else "no folder"
-        raise InputError(f"{ancestor} is {kind}; {flag} must be a folder."[:300])
+        raise InputError(f"{ancestor} is {kind}; {flag} must be a folder.")
     if not os.access(ancestor, os.W_OK | os.X_OK):
-        raise InputError(f"{ancestor} cannot be written to; use another {flag}."[:300])
+        raise InputError(f"{ancestor} cannot be written to; use another {flag}.")
 
 
 @contextlib.contextmanager

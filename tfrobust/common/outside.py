@@ -45,4 +45,4 @@ def require_download(item: str) -> None:
         item: the object of the download, and the argument that names it.
     """
     if _forbidden:
-        raise InputError(f"{item} would be downloaded: add --allow_downloads if you trust the configuration."[:300])
+        raise InputError(f"{item} would be downloaded: add --allow_downloads if you trust the configuration.")

@@ -44,7 +44,7 @@ def check_memory(count: int, shape: Sequence[int], bytes_each: int, where: str, 
     if free is not None and size > free:
         raise InputError(
             f"{where}: {count} examples of {' x '.join(map(str, shape))} take {size} bytes of memory, and {free} are "
-            "free: set a smaller size, or take fewer examples."[:300]
+            "free: set a smaller size, or take fewer examples."
         )
 
 
@@ -59,7 +59,7 @@ def check_pixels_of_example(sides: Sequence[int], fit: int | str = "stretch", wh
     least = fit if isinstance(fit, int) else 1
     if max(math.prod(sides), math.prod(sides[:-2]) * least**2) > picture_files.LARGEST:
         description = " x ".join(map(str, sides)) + (f" of a shorter side of {fit}" if isinstance(fit, int) else "")
-        raise InputError(f"{where} is {description}; an example has at most {picture_files.LARGEST} pixels."[:300])
+        raise InputError(f"{where} is {description}; an example has at most {picture_files.LARGEST} pixels.")
 
 
 def check_images(images, where: str = "images") -> np.ndarray:

@@ -122,7 +122,7 @@ def _points(series: Series) -> tuple:
 def _held(identity: str) -> InputError:
     return InputError(
         f"{identity} is in the report with another result or other settings, and one report holds one of them: give "
-        "the attack a label of its own, or leave --attach out."[:300]
+        "the attack a label of its own, or leave --attach out."
     )
 
 

@@ -105,12 +105,10 @@ class Gate(Configured):
             for identity in re.findall(rf"\b(?=[A-Za-z]){_IDENTITY}", line.partition("no worse")[0]):
                 total = parts.total_of(identity)
                 if not (identity in ids or identity.startswith("cost.") or total in ids):
-                    near = reading.nearest(identity, ids)
-                    raise InputError(f"Gate.require has {identity}, which this evaluation lacks; nearest: {near}"[:300])
+                    near = reading.similar_ids(identity, ids)
+                    raise InputError(f"Gate.require has {identity}, which this evaluation lacks; nearest: {near}")
             if _NO_FINDING.fullmatch(line) and not has_doctor:
-                raise InputError(
-                    f"Gate.require has {line!r}, and EVALUATORS has no @Doctor(): {_DOCTORS_REMEDY}."[:300]
-                )
+                raise InputError(f"Gate.require has {line!r}, and EVALUATORS has no @Doctor(): {_DOCTORS_REMEDY}.")
 
     def failures(self, report: Report) -> list[str]:
         """Return the requirements that a report misses, each as "<line>: <the actual state>"; empty if it passes.
@@ -231,7 +229,7 @@ def _fault(identity: str, report: Report) -> str:
         return "several classes or groups have this name; write the number of the class"
     if measured is None:
         ids = [m.id for m in report.measurements] + parts.ids(report)
-        return f"it was not measured; nearest: {reading.nearest(identity, ids)}"
+        return f"it was not measured; nearest: {reading.similar_ids(identity, ids)}"
     fault = _fault_of(measured)
     if fault:
         return fault
@@ -268,7 +266,7 @@ def _reference(path: str) -> Report:
     try:
         reports = compare.load_reports([pathlib.Path(path)])
     except (OSError, ValueError) as error:
-        raise InputError(f"Gate.require: {error}"[:300]) from error
+        raise InputError(f"Gate.require: {error}") from error
     if not reports:
-        raise InputError(f"Gate.require: there is no robustness report at {path}."[:300])
+        raise InputError(f"Gate.require: there is no robustness report at {path}.")
     return reports[0][1]

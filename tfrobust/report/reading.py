@@ -1,10 +1,10 @@
 """Display names and number formats of measurements, shared by console, Markdown, HTML and comparison."""
 
 import dataclasses
-import difflib
 import re
 
 from tfrobust.common.console import duration
+from tfrobust.common.nearest import nearest
 from tfrobust.common.norm_table import NORMS
 from tfrobust.report import identities
 from tfrobust.report.schema import Report
@@ -422,11 +422,10 @@ def interval(measurement: Measurement | None) -> str:
     return " to ".join(ends)
 
 
-def nearest(identity: str, known_ids) -> str:
+def similar_ids(identity: str, known_ids) -> str:
     """Return the known ids most similar to a missing one, joined by commas; the first ones if none is similar."""
     known_ids = sorted(known_id for known_id in known_ids if not known_id.startswith("cost."))
-    close = difflib.get_close_matches(identity, known_ids, n=3, cutoff=0.6)
-    return ", ".join(close or known_ids[:5]) or "none"
+    return ", ".join(nearest(identity, known_ids) or known_ids[:5]) or "none"
 
 
 def quantity(value: float, unit: str) -> str:

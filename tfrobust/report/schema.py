@@ -155,7 +155,7 @@ def check_document(document) -> None:
     """Raise ValueError (one sentence, JSON path) unless parsed JSON is a valid report of version 1."""
     problem = _size_problem(document) or first_problem(document, JSON_SCHEMA) or _rule_problem(document)
     if problem:
-        raise InputError(f"Not a valid robustness report: {problem}"[:300])
+        raise InputError(f"Not a valid robustness report: {problem}")
 
 
 def _size_problem(document) -> str | None:

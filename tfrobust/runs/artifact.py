@@ -184,7 +184,7 @@ class Artifact:
         )
         elsewhere = "" if base.parent == pathlib.Path("exported") else f" --export_dir={base.parent}"
         remedy = f"{reasons[0][:110]}: to publish it, python -m tfrobust publish {self.folder}{elsewhere}"
-        raise RefusedByGate(f"not published beside the newest version: {remedy}"[:300])
+        raise RefusedByGate(f"not published beside the newest version: {remedy}")
 
     def _check_gate(self, report: Report, consequence: str) -> None:
         failures = self.gate.failures(report)
@@ -193,7 +193,7 @@ class Artifact:
         writer.write_report(report, self.folder)
         print(render.console_table(report, short=True), *(f"gate: {failure}" for failure in failures), sep="\n")
         count = f"{len(failures)} requirement{'s' if len(failures) > 1 else ''}"
-        raise RefusedByGate(f"the model misses {count}; {consequence}, its report lies in {self.folder}"[:300])
+        raise RefusedByGate(f"the model misses {count}; {consequence}, its report lies in {self.folder}")
 
     def _finish(self, report: Report, base: pathlib.Path, run: str, note: str = "") -> Report:
         """Write the record and the report of a published version; repeated by a run that was killed before."""
@@ -330,7 +330,7 @@ def known_training(model: str, report: Report | None) -> dict:
     facts = report.training if report else {}
     problem = first_problem(facts, _USED_OF_TRAINING, "training")
     if problem:
-        raise InputError(f"the report of {model[-60:]} is not valid: {problem}"[:300])
+        raise InputError(f"the report of {model[-60:]} is not valid: {problem}")
     return facts
 
 
@@ -346,7 +346,7 @@ def named_source(model: str, report: Report | None) -> Source:
         return placed(described_source(report.data["source"]), report.data.get("folder"))
     except InputError as error:
         raise InputError(
-            f"the report of {model[-60:]} names data that cannot be loaded ({str(error)[:170]}), or use --data."[:300]
+            f"the report of {model[-60:]} names data that cannot be loaded ({str(error)[:170]}), or use --data."
         ) from error
 
 
@@ -361,7 +361,7 @@ def named_by(report: Report | None, model: str) -> Iterator[None]:
         origin = report.data.get("folder")
         origin = f", seen from {origin[-70:]}" if isinstance(origin, str) and origin.isprintable() else ""
         fault = f"{str(error)[:110]} The report of {model[-50:]} names it{origin}"
-        raise InputError(f"{fault}: run there, or name the data by --data."[:300]) from error
+        raise InputError(f"{fault}: run there, or name the data by --data.") from error
 
 
 def fitting(report: Report | None) -> dict:
@@ -395,7 +395,7 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
         fault = f"the id {identity} is {dataset.vocabulary[identity]!r} there and {vocabulary[identity]!r} here"
     raise InputError(
         f"{dataset.name} has another vocabulary than {model}: {fault}. Give the tokenizer the export's own "
-        "assets.extra/vocabulary.txt."[:300]
+        "assets.extra/vocabulary.txt."
     )
 
 
@@ -412,7 +412,7 @@ def check_classes(report: Report | None, dataset: Dataset) -> None:
         if here != there and here in class_names:
             raise InputError(
                 f"{dataset.name}: class {identity} is {here!r} here and {there!r} in the model, so that the labels "
-                f"would mean other classes. Give examples of each of its classes: {', '.join(class_names)}."[:300]
+                f"would mean other classes. Give examples of each of its classes: {', '.join(class_names)}."
             )
 
 

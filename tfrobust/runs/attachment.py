@@ -61,7 +61,7 @@ class Attachment:
         if int(directory.name) != newest:
             raise InputError(
                 f"{directory} is not the newest version: attached to it, its weights would replace those of version "
-                f"{newest}. Name {directory.parent}, or leave --attach out."[:300]
+                f"{newest}. Name {directory.parent}, or leave --attach out."
             )
         files.check_writable(directory.parent, "--model")
         return cls(directory.parent, pathlib.Path(output))
@@ -88,7 +88,7 @@ class Attachment:
         if current != (fingerprint or earlier.data["fingerprint"]):
             raise InputError(
                 f"the report of {self.base} is about other test examples than these of {dataset.name}: leave --data "
-                "or --attach out."[:300]
+                "or --attach out."
             )
         for evaluator in evaluators:
             before = _earlier_settings(earlier, evaluator)
@@ -98,7 +98,7 @@ class Attachment:
                     raise InputError(
                         f"{evaluator.ids()[0]} is in the report of {self.base} with other settings ({name} is {there} "
                         f"there and {here} here): set {type(evaluator).__name__}.label to have both, or leave "
-                        "--attach out."[:300]
+                        "--attach out."
                     )
 
     def publish(self, report: Report) -> None:
@@ -137,7 +137,7 @@ class Attachment:
                     problems = verify.verify(staged).problems
                     problems = problems and sorted(set(problems) - set(verify.verify(newest).problems))
                     if problems:
-                        raise Failure(f"{self.base} gets no new version: {problems[0]}"[:300])
+                        raise Failure(f"{self.base} gets no new version: {problems[0]}")
                     publish.publish(staged, self.base, number, owner, run=run)
             elif publish.is_published(self.base, number, owner, run=earlier.run_sha256):
                 # By this folder: a kill may have left its claim.

@@ -175,7 +175,7 @@ def _parity(original: Original, kind: str, logits: np.ndarray) -> tuple[Measurem
         raise InputError(
             f"{original.name} is not published as {kind}: the file predicts the class of the SavedModel for "
             f"{agreement:.1%} of {len(agrees)} test examples, and at least {least:.0%} is required. Its training "
-            "images may have another scale."[:300]
+            "images may have another scale."
         )
     gaps, settings = np.abs(logits - expected), {"reference": f"{original.name}/{original.directory.name}"}
     accuracies = [float(np.mean(np.argmax(outputs, axis=-1) == labels)) for outputs in (expected, logits)]

@@ -446,7 +446,7 @@ def _limited(model: str, use: Use, predictor: predictors.Predictor) -> contextli
     if _TIMES_LOGITS * logits > growth:
         raise InputError(
             f"{predictor.name} has {predictor.class_count} classes, whose logits of one batch take {logits} bytes, too "
-            "much for the memory that it may take: set a smaller evaluate.batch_size."[:300]
+            "much for the memory that it may take: set a smaller evaluate.batch_size."
         )
     outputs = 4 * predictor.class_count * len(use.examples)
     return rehearsal.limited(directory, use, _TIMES_DATA * (use.examples.nbytes + outputs))
@@ -512,7 +512,7 @@ def _write(report: Report, output: str | None) -> None:
 def _check_numbers(**numbers: int) -> None:
     for name, value in numbers.items():
         if not 1 <= value < 2**31:
-            raise InputError(f"{name.upper()} is {value}; it must be at least 1 and below 2**31."[:300])
+            raise InputError(f"{name.upper()} is {value}; it must be at least 1 and below 2**31.")
 
 
 def _check_replicas(

@@ -96,7 +96,7 @@ class Pretrained(Configured):
         if not holds:
             raise InputError(
                 f"ENCODER is {type(encoder).__name__}, another network than the encoder of {source.name}"
-                f"{source.described}, {fault}. Set ENCODER and its arguments as that model has them."[:300]
+                f"{source.described}, {fault}. Set ENCODER and its arguments as that model has them."
             )
 
 
@@ -124,12 +124,12 @@ def _read(path: str) -> _Source:
     if not model_path.exists():
         raise InputError(
             f"Pretrained.path: there is no model at {path}; train and export one first, or name the folder of an "
-            "export or a .keras file."[:300]
+            "export or a .keras file."
         )
     try:
         return _from_export(files.saved_model_directory(model_path)) if model_path.is_dir() else _from_keras(model_path)
     except (ValueError, OSError) as error:
-        raise InputError(f"Pretrained.path: {' '.join(str(error).split())}"[:300]) from error
+        raise InputError(f"Pretrained.path: {' '.join(str(error).split())}") from error
 
 
 def _from_export(directory: pathlib.Path) -> _Source:

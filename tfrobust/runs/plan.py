@@ -56,7 +56,7 @@ class Plan:
     def __post_init__(self):
         object.__setattr__(self, "replicas", tuple(self.replicas))
         if not self.replicas or any(type(count) is not int or count < 1 for count in self.replicas):
-            raise InputError(f"Plan.replicas is {self.replicas}; it lists whole numbers of at least 1."[:300])
+            raise InputError(f"Plan.replicas is {self.replicas}; it lists whole numbers of at least 1.")
         lowest = {"half_batch": 0.0, "latency": 0.0, "per_machine": 1, "examples": 1, "test_examples": 1}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)

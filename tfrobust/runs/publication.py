@@ -113,7 +113,7 @@ def _seal_and_publish(folder: pathlib.Path, report: Report, base: pathlib.Path, 
         assets.copy_with_report(folder / FINAL, sealed, report_json=report.to_json(), **texts)
         problems = verify.verify(sealed).problems
         if problems:
-            raise Failure(f"The model was not published: {problems[0]}"[:300])
+            raise Failure(f"The model was not published: {problems[0]}")
         publish.publish(sealed, base, report.model["version"], owner, run=report.run_sha256)
     finally:
         shutil.rmtree(sealed, ignore_errors=True)

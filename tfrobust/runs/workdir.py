@@ -117,7 +117,7 @@ def _locked(path: pathlib.Path) -> int:
     except BlockingIOError:
         os.close(descriptor)
         raise InputError(
-            f"{path.parent} is used by another process. Wait for its end, or use another --workdir."[:300]
+            f"{path.parent} is used by another process. Wait for its end, or use another --workdir."
         ) from None
     except OSError as error:  # a file system without locks
         _log.warning("%s cannot be locked (%s): start no second run in this folder.", path.parent, error.strerror)
@@ -141,14 +141,14 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     folder = pathlib.Path(workdir)
     recorded = folder / TRAINING_FILE
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{workdir} is a file; --workdir is a folder."[:300])
+        raise InputError(f"{workdir} is a file; --workdir is a folder.")
     for part in (folder / "checkpoints", folder / "logs"):
         if part.exists() and not part.is_dir():
-            raise InputError(f"{part} is a file where a run has a folder. Use another --workdir."[:300])
+            raise InputError(f"{part} is a file where a run has a folder. Use another --workdir.")
     differences = _recorded_differences(workdir, training)
     if differences:
         shown = _listed(differences)
-        raise InputError(f"{workdir} holds another training configuration: {shown}. Use another --workdir."[:300])
+        raise InputError(f"{workdir} holds another training configuration: {shown}. Use another --workdir.")
     if recorded.is_file():
         return folder
     if must_exist:
@@ -191,7 +191,7 @@ def _read(path: pathlib.Path):
     try:
         return json.loads(files.read_bounded(path, _LARGEST_TRAINING))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read ({type(error).__name__}). Use another --workdir."[:300]) from error
+        raise InputError(f"{path} cannot be read ({type(error).__name__}). Use another --workdir.") from error
 
 
 def _recorded_differences(folder, training: dict) -> list[str]:

@@ -45,7 +45,7 @@ def load(path, *, compiled: bool = True, use: rehearsal.Use = rehearsal.A_FEW) -
         with weights_within(stored + _UNSAVED):
             return keras.saving.load_model(pathlib.Path(path).resolve(), compile=compiled, safe_mode=True)
     except Exception as error:  # Keras raises whatever the layer at fault raises
-        raise InputError(f"{name} cannot be loaded: {_first_sentence(error)}"[:300]) from error
+        raise InputError(f"{name} cannot be loaded: {_first_sentence(error)}") from error
 
 
 def check(path, *, compiled: bool = True) -> tuple[keras_config.Contents, int]:
@@ -76,7 +76,7 @@ def check(path, *, compiled: bool = True) -> tuple[keras_config.Contents, int]:
         except archives.ZIP_ERRORS as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{name} cannot be loaded: {_first_sentence(error)}"[:300]) from error
+            raise InputError(f"{name} cannot be loaded: {_first_sentence(error)}") from error
         except RecursionError:
             raise InputError(f"{name} cannot be loaded: its {CONFIG} is nested too deep.") from None
         extra_members = {*archive.namelist()} - _MEMBERS
@@ -97,7 +97,7 @@ def _measure_weights(archive: zipfile.ZipFile, name: str) -> int:
             # A packed part has no fast way back; Keras reads it whole, too.
             return weight_archives.measure_hdf5(io.BytesIO(weights.read()) if packed else weights, WEIGHTS)
         except InputError as error:
-            raise InputError(f"{name} cannot be loaded: {error}"[:300]) from None
+            raise InputError(f"{name} cannot be loaded: {error}") from None
 
 
 @contextlib.contextmanager

@@ -95,9 +95,9 @@ def load(path, use: rehearsal.Use = rehearsal.A_FEW) -> bytes:
     try:
         content = read_bounded(path, LARGEST)
     except InputError as error:
-        raise InputError(f"{name} is not loaded: {error}"[:300]) from error
+        raise InputError(f"{name} is not loaded: {error}") from error
     for first in scan_content(content):
-        raise InputError(f"{name} is not loaded: {first.evidence}. {first.remedy}"[:300])
+        raise InputError(f"{name} is not loaded: {first.evidence}. {first.remedy}")
     interpreter_class()
     rehearsal.rehearse(path, use)
     return content

@@ -82,7 +82,7 @@ def rehearse(model, use: Use = A_FEW) -> None:
     if fault:
         runtime = "LiteRT" if model.suffix == ".tflite" else "Keras" if model.suffix == ".keras" else "TensorFlow"
         outcome = f"{runtime} {fault}"
-        raise InputError(f"{named(model)} is not loaded: {outcome}. Export it again, or get an unchanged copy."[:300])
+        raise InputError(f"{named(model)} is not loaded: {outcome}. Export it again, or get an unchanged copy.")
 
 
 def run(model: str, growth: int, seconds: int, use: Use) -> str:

@@ -12,7 +12,6 @@ from tfrobust.errors import InputError
 from tfrobust.security import program_files, program_graph, rehearsal, variable_index
 from tfrobust.structs import Finding
 
-_LONGEST = 300
 # Uninformative first lines of TensorFlow's messages about errors in a graph.
 _SAYING_NOTHING = ("Graph execution error", "Detected at node", "<stack traces unavailable>")
 
@@ -66,7 +65,7 @@ def check(directory) -> None:
     first, more = findings[0], len(findings) - 1
     rest = f" (and {more} more)" if more else ""
     name = rehearsal.named(directory)
-    raise InputError(f"{name} is not loaded: {first.evidence}{rest}. {first.remedy}"[:_LONGEST])
+    raise InputError(f"{name} is not loaded: {first.evidence}{rest}. {first.remedy}")
 
 
 def load(directory, use: rehearsal.Use = rehearsal.A_FEW):
@@ -85,7 +84,7 @@ def load(directory, use: rehearsal.Use = rehearsal.A_FEW):
     try:
         return tf.saved_model.load(str(directory))
     except Exception as error:  # any error of TensorFlow
-        raise InputError(f"{rehearsal.named(directory)} cannot be loaded: {_first_line(error)}"[:_LONGEST]) from error
+        raise InputError(f"{rehearsal.named(directory)} cannot be loaded: {_first_line(error)}") from error
 
 
 def signatures(loaded) -> Mapping:
@@ -106,7 +105,7 @@ def answering(name: str, errors: tuple[type[Exception], ...] = (tf.errors.OpErro
     except InputError:
         raise
     except errors as error:
-        raise InputError(f"{name[-70:]} fails when it is called: {_first_line(error)}"[:_LONGEST]) from error
+        raise InputError(f"{name[-70:]} fails when it is called: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -55,7 +55,7 @@ def measure_hdf5(source, name: str) -> int:
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise InputError(f"{name} cannot be read: {' '.join(str(error).split())[:120]}.") from error
     if fault:
-        raise InputError(f"{name} is not read: {fault}."[:300])
+        raise InputError(f"{name} is not read: {fault}.")
     return sum(sizes)
 
 
@@ -85,7 +85,7 @@ def check_preset(folder) -> None:
             try:
                 keras_config.check(config)
             except InputError as error:
-                raise InputError(f"{name} of {str(folder)[-60:]} is not read: {error}"[:300]) from None
+                raise InputError(f"{name} of {str(folder)[-60:]} is not read: {error}") from None
     check_hdf5(folder / PRESET_WEIGHTS)
 
 

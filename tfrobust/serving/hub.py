@@ -112,14 +112,14 @@ def _one_line(hub, repo: str):
         yield
     except (*missing, hub_files.NotOnHubError) as error:
         fault = f"the Hugging Face Hub has no {repo}, or it is private (log in with `hf auth login`)"
-        raise InputError(f"{fault}: {_first_line(error)}"[:300]) from error
+        raise InputError(f"{fault}: {_first_line(error)}") from error
     except InputError as error:
         message = str(error)
-        raise InputError(message if repo in message else f"{repo} on the Hugging Face Hub: {message}."[:300]) from error
+        raise InputError(message if repo in message else f"{repo} on the Hugging Face Hub: {message}.") from error
     except ValueError as error:  # a name that cannot exist, or a card that the Hub refuses
-        raise InputError(f"{repo}: {' '.join(str(error).split())}"[:300]) from error
+        raise InputError(f"{repo}: {' '.join(str(error).split())}") from error
     except Exception as error:  # noqa: BLE001 - the HTTP client below has exceptions of its own
-        raise Failure(f"the Hugging Face Hub: {_first_line(error)}"[:300]) from error
+        raise Failure(f"the Hugging Face Hub: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

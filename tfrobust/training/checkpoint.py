@@ -132,7 +132,7 @@ class CheckpointStore:
                     self.checkpoint.read(str(folder / "variables")).assert_consumed()
                 except (AssertionError, ValueError, tf.errors.OpError) as error:
                     raise InputError(
-                        f"{folder} holds the variables of another training. Use another --workdir."[:300]
+                        f"{folder} holds the variables of another training. Use another --workdir."
                     ) from error
                 return state
             _log.warning("checkpoint %s is damaged (%s): skipped.", folder, problem)
@@ -186,7 +186,7 @@ def _state(folder: pathlib.Path) -> dict:
     except (ValueError, RecursionError):
         state = None
     if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] < 0:
-        raise InputError(f"{folder} holds no state of a training. Use another --workdir."[:300])
+        raise InputError(f"{folder} holds no state of a training. Use another --workdir.")
     return state
 
 

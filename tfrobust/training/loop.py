@@ -249,13 +249,13 @@ class Loop:
 
     def _check_callbacks(self, state: dict) -> None:
         if not _is_state(state):
-            raise InputError(f"{self.checkpoint_directory} holds no state of a training. Use another --workdir."[:300])
+            raise InputError(f"{self.checkpoint_directory} holds no state of a training. Use another --workdir.")
         before = [item["class"] for item in state["callbacks"]]
         now = [type(callback).__name__ for callback in self.callbacks]
         if before != now:
             raise InputError(
                 f"{self.checkpoint_directory} was written with the callbacks {', '.join(before) or 'none'}; "
-                f"now they are {', '.join(now) or 'none'}. Use the same ones, or another --workdir."[:300]
+                f"now they are {', '.join(now) or 'none'}. Use the same ones, or another --workdir."
             )
 
     def _restore_callbacks(self, state: list[dict]) -> None:

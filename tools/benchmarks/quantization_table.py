@@ -44,7 +44,7 @@ def outcomes(folder: pathlib.Path) -> dict[str, list[int]]:
         name for name in columns_by_id if name.startswith("outcomes.attack.union_") and name.endswith(".accuracy")
     ]
     if not unions:
-        raise InputError(f"{folder} has no report of gin/eval/litert.gin."[:300])
+        raise InputError(f"{folder} has no report of gin/eval/litert.gin.")
     rows = {"clean": columns_by_id["outcomes.accuracy.clean"], "union": columns_by_id[unions[0]]}
     return {name: [int(digit) for digit in columns["right"][0]] for name, columns in rows.items()}
 
@@ -127,7 +127,7 @@ def run(flags: argparse.Namespace) -> None:
     needed = [flags.exports / name for name in names] + [places[name, kinds[0]] for name in names]
     for folder in needed:
         if not folder.is_dir():
-            raise InputError(f"there is no export {folder}."[:300])
+            raise InputError(f"there is no export {folder}.")
     places = {pair: folder for pair, folder in places.items() if folder.is_dir()}
     outcomes_by_export = {pair: outcomes(folder) for pair, folder in places.items()}
     sizes = {

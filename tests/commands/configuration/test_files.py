@@ -157,11 +157,6 @@ def test_binary_and_huge_files(tmp_path):
     assert "the limit for a gin file" in complaint(files.read, [str(tmp_path / "b.gin")])
 
 
-def test_nearest_ignores_case():
-    assert files.nearest("epslon", {"EPSILON", "EPOCHS", "SEED"}).startswith("EPSILON")
-    assert files.nearest("zzz", {"EPSILON"}) == ""
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfrobust.commands.configuration import reading
-from tfrobust.commands.configuration.files import Binding, Macro, Reference, is_shipped, joined_stems, nearest, shown
+from tfrobust.commands.configuration.files import Binding, Macro, Reference, is_shipped, joined_stems, shown
 from tfrobust.commands.configuration.parameters import Parameter, described, fits, names_outside, parameters
 from tfrobust.commands.configuration.registry import Registry, missing_methods
+from tfrobust.common.nearest import nearest
 from tfrobust.common.norm_table import NORMS
 from tfrobust.errors import InputError
 
@@ -146,12 +147,12 @@ def check_macros(bindings: list[Binding], partial: bool = False) -> dict[str, Bi
             if isinstance(item, Macro) and item.name != _REQUIRED:
                 used.add(item.name)
                 if item.name not in macros and not partial:
-                    near = nearest(item.name, {*macros, *KNOBS})
+                    near = ", ".join(nearest(item.name, {*macros, *KNOBS}))
                     hint = f"nearest: {near}" if near else "add the --gin_file or --gin_param that sets it"
                     raise InputError(f"{binding.origin}: the macro %{shown(item.name, quote=False)} is not set; {hint}")
     for name, binding in macros.items():
         if name not in used and name not in KNOBS and not partial:
-            near = nearest(name, used | set(KNOBS))
+            near = ", ".join(nearest(name, used | set(KNOBS)))
             hint = f"nearest: {near}" if near else f"the knobs are {', '.join(KNOBS)}"
             hint = _WITHOUT_USE.get(name, hint)
             raise InputError(f"{binding.origin}: nothing uses {shown(name, quote=False)}; {hint}")
@@ -290,7 +291,7 @@ def _check_argument(binding: Binding, registry: Registry) -> None:
     names = parameters(target)
     if binding.argument not in names:
         short = binding.selector.rpartition(".")[2]
-        near = nearest(binding.argument, names, count=1)
+        near = ", ".join(nearest(binding.argument, names, count=1))
         hint = f"nearest: {near}; " if near else ""
         weights = getattr(target, "default_weights", None) or dict.fromkeys(getattr(target, "terms", None) or (), 1.0)
         if weights and "term_weights" in names and not near:
@@ -308,7 +309,7 @@ def _check_scopes(bindings, references: list[Reference], macros: dict) -> None:
         opened.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
     for binding in bindings:
         if binding.scope not in opened:
-            near = nearest(binding.scope, opened - {""})
+            near = ", ".join(nearest(binding.scope, opened - {""}))
             hint = f"nearest: {near}" if near else f"nothing is written @{binding.scope[:30]}/Name"
             raise InputError(f"{binding.origin}: no object is built in the scope {shown(binding.scope)}; {hint}")
 
@@ -355,7 +356,7 @@ def check_knobs_read(resolved: Resolved, command: str, defaults: list[Binding]) 
         chosen = macros.get("METHOD") if command == "train" else None
         run = f"this run (METHOD = {_written(chosen.value)})" if chosen else "this run"
         clause = f"{binding.origin}: nothing of {run} reads {shown(name, quote=False)} = {_written(binding.value)}"
-        raise InputError(f"{clause}; read by {readers}"[:300])
+        raise InputError(f"{clause}; read by {readers}")
 
 
 def _check_value(binding: Binding, macros: dict[str, Binding], registry: Registry, partial: bool) -> None:

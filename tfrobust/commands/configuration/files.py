@@ -6,7 +6,6 @@ shows is reported here, before TensorFlow is imported.
 
 import contextlib
 import dataclasses
-import difflib
 import importlib.util
 import pathlib
 import re
@@ -16,6 +15,7 @@ from typing import Any
 from gin import config_parser
 
 from tfrobust.common.files import text_of
+from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 
 _LARGEST_FILE = 1_000_000
@@ -126,7 +126,7 @@ def find(path: str, origin: str) -> pathlib.Path:
             if candidate.is_file():
                 return candidate
     available = {f"gin/{file.relative_to(f).as_posix()}" for f in folders() for file in f.rglob("*.gin")}
-    near = nearest(f"gin/{inside}", available)
+    near = ", ".join(nearest(f"gin/{inside}", available))
     places = ", ".join([".", *(str(folder) for folder in folders())])
     hint = f"; nearest: {near}" if near else ""
     raise InputError(f"{origin}: no file {shown(path, 80)}{hint}; searched {shown(places, 120, quote=False)}")
@@ -278,12 +278,3 @@ def shown(value, width: int = 60, quote: bool = True) -> str:
         text = f"a {type(value).__name__} with too long a number"
     text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def nearest(name: str, names, count: int = 3) -> str:
-    """Return the names most similar to `name`, ignoring case, joined by commas; "" if none is similar."""
-    by_folded: dict[str, str] = {}
-    for candidate in sorted(names):
-        by_folded.setdefault(candidate.lower(), candidate)
-    close = difflib.get_close_matches(name.lower(), by_folded, n=count, cutoff=0.6)
-    return ", ".join(by_folded[folded] for folded in close)

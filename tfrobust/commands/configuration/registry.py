@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import tfrobust
-from tfrobust.commands.configuration.files import nearest, shown
+from tfrobust.commands.configuration.files import shown
 from tfrobust.commands.configuration.parameters import parameters
+from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 
 # Not offered: the layer above configuration, which is the commands and the modules that only they use.
@@ -65,7 +66,7 @@ class Registry:
                 f"{origin}: {shown(selector)} is ambiguous: {', '.join(sorted(matches))}; write more of the name."
             )
         near = ", ".join(map(self.short, self.same_name(selector)))  # its module was renamed
-        near = near or nearest(selector.rpartition(".")[2], self._by_name)
+        near = near or ", ".join(nearest(selector.rpartition(".")[2], self._by_name))
         hint = f"nearest: {near}" if near else "import a module of your own by --gin_import=pkg.mod"
         raise InputError(f"{origin}: there is no {shown(selector)}; {hint}")
 

@@ -1,7 +1,6 @@
 """Data sets of TensorFlow Datasets, by name or from a prepared folder; the network is used on request only."""
 
 import dataclasses
-import difflib
 import json
 import os
 import pathlib
@@ -18,6 +17,7 @@ import tensorflow as tf
 
 from tfrobust.common import files, outside
 from tfrobust.common.arrays import check_labels
+from tfrobust.common.nearest import nearest
 from tfrobust.common.outside import Download, LocalPath
 from tfrobust.data.checks import (
     MOST_CLASSES,
@@ -125,7 +125,7 @@ class PreparedSource(Source):
         name = self.dataset.split("/")[0].split(":")[0]
         builders = tfds.list_builders(with_community_datasets=False)
         if name not in builders:
-            near = difflib.get_close_matches(name, builders, n=3, cutoff=0.5)
+            near = nearest(name, builders)
             hint = f"; nearest: {', '.join(near)}" if near else ""
             raise InputError(
                 f"There is no folder {shorten(folder)}, and TFDS has no data set {shorten(name, 60)!r}{hint}."

@@ -21,7 +21,7 @@ def image_shape(model: keras.Model) -> tuple[int | None, ...]:
     if len(names) > 1:
         raise InputError(
             f"The Keras model {model.name!r} takes the inputs {names}; only models of one image tensor can be "
-            "evaluated."[:300]
+            "evaluated."
         )
     shape = getattr(model, "input_shape", None) or (model.get_build_config() or {}).get("input_shape")
     if (

@@ -51,15 +51,13 @@ class File:
         if len(self.graph.inputs) != 1:
             raise InputError(
                 f"{name} takes the inputs {sorted(self.graph.inputs)}; only models of one image tensor can be "
-                "evaluated."[:300]
+                "evaluated."
             )
         (self._input,) = self.graph.inputs.values()
         tensor = self.graph.tensors[self._input]
         if len(tensor.shape) != 4 or not (tensor.quantized or tensor.dtype is np.float32):
             kind = getattr(tensor.dtype, "__name__", "another type")
-            raise InputError(
-                f"{name} takes {kind} {tensor.shape}; float or quantized images [b, h, w, c] are needed."[:300]
-            )
+            raise InputError(f"{name} takes {kind} {tensor.shape}; float or quantized images [b, h, w, c] are needed.")
         self.image_shape = tensor.shape[1:]
         self.grid = float(tensor.scale[0]) if tensor.quantized else 0.0
         self._interpreters, self._lock = {}, threading.Lock()
@@ -147,7 +145,7 @@ class Logits:
             fault = f"the file declares {declared}"
         else:
             return
-        raise InputError(f"{self._file.name} returns shape {shape} for 2 examples; {fault}."[:300])
+        raise InputError(f"{self._file.name} returns shape {shape} for 2 examples; {fault}.")
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         """Return the logits, float32 [b, k], of images float32 [b, h, w, c]."""

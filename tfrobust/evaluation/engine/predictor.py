@@ -115,7 +115,7 @@ class Predictor:
         ):
             raise InputError(
                 f"{surrogate.name} has {surrogate.class_count} classes and takes {surrogate.image_shape}, so it is no "
-                f"surrogate of {self.name}: {self.class_count} classes, {self.image_shape}."[:300]
+                f"surrogate of {self.name}: {self.class_count} classes, {self.image_shape}."
             )
         return dataclasses.replace(self, surrogate=surrogate)
 
@@ -375,21 +375,19 @@ def from_saved_model(directory: str, logits_output: str | None = None, use: Use 
 def _from_loaded(loaded, directory: str, name: str, logits_output: str | None, called: str) -> Predictor:
     signatures = saved_models.signatures(loaded)
     if called not in signatures:
-        raise InputError(
-            f"{directory} has no signature {called!r}; set --signature to one of {sorted(signatures)}."[:300]
-        )
+        raise InputError(f"{directory} has no signature {called!r}; set --signature to one of {sorted(signatures)}.")
     signature = signatures[called]
     inputs = signature.structured_input_signature[1]
     if len(inputs) != 1:
         raise InputError(
-            f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor can be evaluated."[:300]
+            f"{directory} takes the inputs {sorted(inputs)}; only models of one image tensor can be evaluated."
         )
     ((key, spec),) = inputs.items()
     fits = spec.dtype.is_integer if spec.shape.rank == 2 else spec.dtype.is_floating
     if spec.shape.rank not in keras_models.RANKS or not fits:
         raise InputError(
             f"{directory} takes {spec.dtype.name} {spec.shape}; a float input [b, h, w, c] is needed, or clips, floats "
-            "[b, t, h, w, c], or tokens, integers [b, length]."[:300]
+            "[b, t, h, w, c], or tokens, integers [b, length]."
         )
     output = _output_name(list(signature.structured_outputs), logits_output, directory)
 
@@ -538,7 +536,7 @@ def _output_name(names: list[str], chosen: str | None, where: str, remedy: str =
         return "logits"
     if len(names) == 1:
         return names[0]
-    raise _NoSuchOutputError(f"{where} has the outputs {sorted(names)}: {remedy}."[:300])
+    raise _NoSuchOutputError(f"{where} has the outputs {sorted(names)}: {remedy}.")
 
 
 def _saved_variables(loaded, directory: str) -> list[np.ndarray]:
@@ -566,20 +564,18 @@ def _probe(logits: Callable, image_shape, name: str) -> int:
     except _NoSuchOutputError:
         raise
     except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
-        raise InputError(
-            f"{name} fails on one example of shape {tuple(image_shape)}: {_first_line(error)}"[:300]
-        ) from error
+        raise InputError(f"{name} fails on one example of shape {tuple(image_shape)}: {_first_line(error)}") from error
     return _class_count(output, name)
 
 
 def _class_count(output, name: str) -> int:
     shape = output.shape
     if output.dtype.is_complex:
-        raise InputError(f"{name} returns {output.dtype.name}; logits are real numbers."[:300])
+        raise InputError(f"{name} returns {output.dtype.name}; logits are real numbers.")
     if shape.rank != 2 or shape[1] < 2:
-        raise InputError(f"{name} returns shape {shape}; logits are [b, k] with at least two classes."[:300])
+        raise InputError(f"{name} returns shape {shape}; logits are [b, k] with at least two classes.")
     if shape[1] > MOST_CLASSES:
-        raise InputError(f"{name} has {shape[1]} classes; at most {MOST_CLASSES} can be evaluated."[:300])
+        raise InputError(f"{name} has {shape[1]} classes; at most {MOST_CLASSES} can be evaluated.")
     return int(shape[1])
 
 

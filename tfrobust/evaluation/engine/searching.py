@@ -85,12 +85,12 @@ def _check_surrogate(predictor: Predictor) -> None:
         reason = predictor.no_gradient and f" ({predictor.no_gradient})"
         raise InputError(
             f"Transfer needs a surrogate of {predictor.name}{reason}: name one with --surrogate, such as the model "
-            "that it was converted from."[:300]
+            "that it was converted from."
         )
     if not surrogate.differentiable:
         raise InputError(
             f"The surrogate {surrogate.name} has no input gradients ({surrogate.no_gradient}); leave --surrogate out, "
-            "or name another one."[:300]
+            "or name another one."
         )
 
 

@@ -47,7 +47,7 @@ class Teacher(Configured):
         try:
             saved_models.check(folder)
         except InputError as error:
-            raise InputError(f"{self.argument} cannot be read: {error}"[:300]) from error
+            raise InputError(f"{self.argument} cannot be read: {error}") from error
         saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
         signature = saved.meta_graphs[0].signature_def["serving_default"]
         _refuse_foreign(self.path, self.argument, signature.inputs, signature.outputs)

@@ -73,9 +73,7 @@ def check_parts(method: keras.Model, encoder: keras.layers.Layer, keywords: dict
     refuse_probabilities(encoder, name)
     if unknown:
         weights = method.default_weights or dict.fromkeys(method.terms, 1.0)
-        raise InputError(
-            f"{name} has no argument {unknown[0]!r}; the weights of its terms are term_weights={weights}."[:300]
-        )
+        raise InputError(f"{name} has no argument {unknown[0]!r}; the weights of its terms are term_weights={weights}.")
 
 
 def refuse_probabilities(encoder: keras.layers.Layer, name: str) -> None:

@@ -1,6 +1,5 @@
 """Keras models that others have made, as parts of an encoder: where they come from and which pixels they expect."""
 
-import difflib
 import hashlib
 import pathlib
 import sys
@@ -12,6 +11,7 @@ import keras
 import numpy as np
 
 from tfrobust.common import files, outside
+from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 from tfrobust.security import weight_archives
 
@@ -67,7 +67,7 @@ def application_name(application) -> str:
     names = [name for name in dir(keras.applications) if name[0].isupper()]
     name = getattr(application, "__name__", application)
     if name not in names or (callable(application) and getattr(keras.applications, name) is not application):
-        near = difflib.get_close_matches(str(name), names, n=2)
+        near = nearest(str(name), names, count=2)
         hint = f"; did you mean {' or '.join(near)}?" if near else ". Build other models first, and pass model=."
         raise InputError(f"Backbone.application is {name!r}, which keras.applications does not have{hint}")
     return name
@@ -96,7 +96,7 @@ def from_application(name: str, arguments: dict, side: int | None) -> ForeignMod
     try:
         model = make(**keywords)
     except (TypeError, ValueError) as error:
-        raise InputError(f"keras.applications.{name} refuses its arguments: {_first_line(error)}"[:300]) from error
+        raise InputError(f"keras.applications.{name} refuses its arguments: {_first_line(error)}") from error
     # Without its own rescaling, a model has no preprocess_input that would fit.
     rescales = arguments.get("include_preprocessing", True)
     preprocess = sys.modules[make.__module__].preprocess_input
@@ -129,7 +129,7 @@ def from_preset(preset, arguments: dict, policy) -> ForeignModel:
             return ForeignModel(kind(**arguments, dtype=policy), None)
         model = hub.models.Backbone.from_preset(preset, **arguments, dtype=policy)
     except (OSError, TypeError, ValueError) as error:
-        raise InputError(f"KerasHub could not make {preset!r}: {_first_line(error)}"[:300]) from error
+        raise InputError(f"KerasHub could not make {preset!r}: {_first_line(error)}") from error
     weights = pathlib.Path(preset, weight_archives.PRESET_WEIGHTS)
     return ForeignModel(model, _converter_map(hub, preset), preset if "://" in preset else digest(weights))
 
@@ -153,7 +153,7 @@ def _check_preset_folder(hub, preset: str) -> None:
     if not pathlib.Path(preset).is_dir():
         handle = hub.models.Backbone.presets.get(preset, {}).get("kaggle_handle")
         remedy = f"to download it, write {handle!r}" if handle else "name a local folder, or a handle 'hf://owner/name'"
-        raise InputError(f"Backbone.preset is {preset!r}, which is no folder and no class of KerasHub; {remedy}."[:300])
+        raise InputError(f"Backbone.preset is {preset!r}, which is no folder and no class of KerasHub; {remedy}.")
     weight_archives.check_preset(preset)
 
 
@@ -254,12 +254,10 @@ def single_tensor(model: keras.Model, output: str | None) -> tuple[keras.Model, 
     structure = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     named = structure if isinstance(structure, dict) else {}
     if output is not None and output not in named:
-        raise InputError(
-            f"Backbone.output_name is {output!r}; {model.name!r} has {sorted(named) or 'one output'}."[:300]
-        )
+        raise InputError(f"Backbone.output_name is {output!r}; {model.name!r} has {sorted(named) or 'one output'}.")
     if output is None and len(model.outputs) > 1:
         remedy = f"set output_name to one of {sorted(named)}" if named else "pass a model with one of them"
-        raise InputError(f"{model.name!r} has {len(model.outputs)} outputs; {remedy}."[:300])
+        raise InputError(f"{model.name!r} has {len(model.outputs)} outputs; {remedy}.")
     chosen = named[output] if output is not None else model.outputs[0]
     plain = isinstance(model, keras.Sequential) or (structure is chosen and model.input is model.inputs[0])
     return (model if plain else keras.Model(model.inputs[0], chosen)), tuple(chosen.shape)

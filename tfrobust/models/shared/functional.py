@@ -5,12 +5,12 @@ so that the model is one part up to the cut, and one part from it.
 """
 
 import collections
-import difflib
 import itertools
 from collections.abc import Sequence
 
 import keras
 
+from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 from tfrobust.models.shared.normalization import check_branch
 
@@ -223,7 +223,7 @@ def _bypassing(model, call) -> list:
 
 def _advice(model, name: str, possible: list) -> str:
     layers = [_name(tensor) for tensor in possible if isinstance(tensor._keras_history.operation, keras.Layer)]
-    shown = difflib.get_close_matches(name, layers, n=3, cutoff=0.5) or layers[-3:]
+    shown = nearest(name, layers) or layers[-3:]
     return f"It can be cut after {', '.join(shown)}." if shown else "It can be cut nowhere: leave stage_names=()."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import pathlib
 import re
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18
@@ -330,8 +330,8 @@ def _fault(tensors: Tensors, destinations: dict[str, Destination], ignored: list
         shape, here = list(tensors[name].shape), list(destinations[name].shape)
         faults.append(f"{name} is {shape}, not {here}{_more(other)}{_stem_hint(shape, here)}")
     if missing:
-        nearest = difflib.get_close_matches(missing[0], unused[:_COMPARED], n=1)
-        hint = f" (nearest: {nearest[0]} {list(tensors[nearest[0]].shape)})" if nearest else ""
+        near = nearest(missing[0], unused[:_COMPARED], count=1)
+        hint = f" (nearest: {near[0]} {list(tensors[near[0]].shape)})" if near else ""
         faults.append(f"there is no {missing[0]} {list(destinations[missing[0]].shape)}{_more(missing)}{hint}")
     if unused:
         faults.append(f"unused tensor {unused[0]} {list(tensors[unused[0]].shape)}{_more(unused)}")
@@ -377,8 +377,8 @@ def _check_function(encoder, naming: Naming, prefix: str, tensors: Tensors, wher
 
 
 def _refusal(message: str) -> InputError:
-    """Create the error with its message on one line of at most 300 characters, because names may be long."""
-    return InputError(" ".join(message.split())[:300])
+    """Create the error with its message on one line, because a file may have given names any text."""
+    return InputError(" ".join(message.split()))
 
 
 def _value(name: str, tensor: StoredTensor, destination: Destination, where: str) -> np.ndarray:

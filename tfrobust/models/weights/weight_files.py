@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tfrobust.common import files
-from tfrobust.errors import InputError
+from tfrobust.errors import LONGEST, InputError
 from tfrobust.security import archives
 
 LARGEST_LIST = 2**22  # bytes of the header of a .safetensors file; 20,000 tensors have half of that
@@ -22,7 +22,6 @@ CONVERSION = (
     """python -c "import torch,numpy as n;d=torch.load('in.pth','cpu',weights_only=True);"""
     """d=d.get('state_dict',d);n.savez('out.npz',**{k:v.float().numpy()for k,v in d.items()})\""""
 )
-_LONGEST_LINE = 300  # of a message
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -79,7 +78,7 @@ def require_readable(path) -> pathlib.Path:
         reason = f"{display_name(path)} is a pickle, which can run code; convert it in your own torch: "
         line = CONVERSION.replace("in.pth", path.name).replace("out.npz", f"{path.stem}.npz")
         plain = path.name.isprintable() and not set("'\"$`\\!").intersection(path.name)
-        raise InputError(reason + (line if plain and len(reason + line) <= _LONGEST_LINE else CONVERSION))
+        raise InputError(reason + (line if plain and len(reason + line) <= LONGEST else CONVERSION))
     if suffix not in SUFFIXES:
         raise InputError(f"{display_name(path)} is not a weights file: use {' or '.join(SUFFIXES)}.")
     if not path.is_file():

@@ -84,7 +84,7 @@ def group(reports: list[Report]) -> dict[str, Runs]:
         runs = groups.setdefault(match["group"] if match else name, {})
         seed = int(match["seed"]) if match else None
         if seed in runs:
-            raise InputError(f"{name} is given twice; a group has one report per seed."[:300])
+            raise InputError(f"{name} is given twice; a group has one report per seed.")
         runs[seed] = report
     return groups
 

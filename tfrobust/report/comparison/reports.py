@@ -124,7 +124,7 @@ def arrange(
     if sort is not None:
         identities = {m.id for _, report, _ in rows for m in report.measurements}
         if sort not in identities:
-            raise InputError(f"No report has {sort!r}; nearest: {reading.nearest(sort, identities)}."[:300])
+            raise InputError(f"No report has {sort!r}; nearest: {reading.similar_ids(sort, identities)}.")
         rows.sort(key=lambda row: _sort_key(row[1].get(sort), ascending))
     read = [file for *_, report_files in rows for file in report_files]
     return Comparison([(name, report) for name, report, _ in rows], read, sort, reference, groups)
@@ -157,7 +157,7 @@ def load_reports(paths) -> Located:
         try:
             reports[file.resolve()] = (file, Report.from_json(text))
         except ValueError as error:
-            raise InputError(f"{file}: {error}"[:300]) from None
+            raise InputError(f"{file}: {error}") from None
     return list(reports.values())
 
 
@@ -197,7 +197,7 @@ def find_name(all_names: list[str], text: str) -> str:
     matches = [text] if text in all_names else [name for name in all_names if name.partition("/")[0] == text]
     if len(matches) != 1:
         fault = "means several reports" if matches else "is not one of the reports"
-        raise InputError(f"{text!r} {fault}; name one of {', '.join(all_names)}."[:300])
+        raise InputError(f"{text!r} {fault}; name one of {', '.join(all_names)}.")
     return matches[0]
 
 

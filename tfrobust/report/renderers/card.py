@@ -58,9 +58,7 @@ def render(report: Report, *, repo: str, version: int, shape: Sequence[int], lic
         body = "\n\n".join(_body(report, main, repo, version, tuple(shape)))
         return str(ModelCard(f"---\n{metadata}\n---\n\n{body}\n"))
     except ValueError as error:
-        raise InputError(
-            f"The metadata of the model card are not valid: {' '.join(str(error).split())}"[:300]
-        ) from None
+        raise InputError(f"The metadata of the model card are not valid: {' '.join(str(error).split())}") from None
 
 
 def _result(measurement: Measurement, report: Report, task: str):

@@ -66,7 +66,7 @@ class Client:
         if authority is not None and address.scheme not in ("https", "grpcs"):
             raise InputError(f"{address.scheme}:// takes no certificates; use https:// or grpcs://.")
         if authority is not None and not os.path.isfile(authority):
-            raise InputError(f"there is no file {authority}"[:300])
+            raise InputError(f"there is no file {authority}")
         choice = ("version", int(version)) if version is not None else ("label", label) if label else None
         try:
             if address.scheme.startswith("http"):

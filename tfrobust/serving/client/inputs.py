@@ -69,14 +69,14 @@ def _array(path: str) -> tuple[np.ndarray, bool]:
             with loaded:
                 keys = [key for key in ARRAYS if key in loaded.files] or loaded.files
                 if len(keys) != 1:
-                    raise InputError(f"{path} holds {loaded.files}; one of {list(ARRAYS)} is needed."[:300])
+                    raise InputError(f"{path} holds {loaded.files}; one of {list(ARRAYS)} is needed.")
                 array = loaded[keys[0]]
     except archives.ARRAY_ERRORS as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is no NumPy file of numbers: {' '.join(str(error).split())}"[:300]) from None
+        raise InputError(f"{path} is no NumPy file of numbers: {' '.join(str(error).split())}") from None
     if not np.size(array):  # an empty array may have an axis of any length
-        raise InputError(f"{path} holds an empty array of shape {list(array.shape)}."[:300])
+        raise InputError(f"{path} holds an empty array of shape {list(array.shape)}.")
     is_clips = keys == ["clips"]
     if np.ndim(array) not in ((4, 5) if is_clips else (1, 2, 3, 4, 5)):
         raise InputError(
@@ -88,7 +88,7 @@ def _array(path: str) -> tuple[np.ndarray, bool]:
 def _checked(path: str) -> pathlib.Path:
     file = pathlib.Path(path)
     if not file.is_file():
-        raise InputError(f"there is no file {path}"[:300])
+        raise InputError(f"there is no file {path}")
     if file.stat().st_size > LARGEST_FILE:
-        raise InputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB."[:300])
+        raise InputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB.")
     return file

@@ -38,7 +38,7 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
         or not probabilities.size
         or probabilities.dtype.kind not in "fiu"
     ):
-        raise InputError(f"{client.model} returns {sorted(outputs)}, no probabilities [b, k]."[:300])
+        raise InputError(f"{client.model} returns {sorted(outputs)}, no probabilities [b, k].")
     if len(probabilities) != len(names):
         raise InputError(
             f"{client.model} takes the array of {len(names)} rows as {len(probabilities)} examples; one clip has five "

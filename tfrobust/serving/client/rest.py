@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tfrobust.errors import InputError
+from tfrobust.errors import InputError, cut
 from tfrobust.serving.client.transport import LARGEST_RESPONSE, ServerUnavailable, TensorSpecification, plain, refused
 
 
@@ -72,7 +72,7 @@ class Rest:
             return response
         reason = response.get("error") if isinstance(response, dict) else None
         if status >= 500 or status == 429:
-            raise ServerUnavailable(f"{self._name()} fails with status {status}: {plain(reason or text[:300])}")
+            raise ServerUnavailable(f"{self._name()} fails with status {status}: {plain(reason or cut(text))}")
         if reason is not None:
             raise refused(self.model, reason)
         raise self._foreign(f"status {status} without JSON")

@@ -110,7 +110,7 @@ class Rpc:
             raise refused(self.model, details)
         if code == "DEADLINE_EXCEEDED":
             raise ServerUnavailable(f"{self._name()} does not respond within {self.timeout:g} s.")
-        raise ServerUnavailable(f"{self._name()} cannot be reached, or fails: {code}: {details}"[:290])
+        raise ServerUnavailable(f"{self._name()} cannot be reached, or fails: {code}: {details}")
 
     def _name(self) -> str:
         return f"{self.address.scheme}://{self.address.netloc}"

@@ -52,14 +52,14 @@ def convert(directory, kind: str, representative: np.ndarray) -> bytes:
     except Exception as error:  # any error of the converter
         raise InputError(_line(name, _OPERATION.findall(str(error)), str(error))) from error
     for fault in litert_files.scan_content(content):
-        raise InputError(f"{name} cannot be a LiteRT file: {fault.evidence}. Replace the layer that needs it."[:300])
+        raise InputError(f"{name} cannot be a LiteRT file: {fault.evidence}. Replace the layer that needs it.")
     return content
 
 
 def _line(name: str, operations: list[str], message: str) -> str:
     if not operations:
         first = next(iter(message.split("\n")), "")
-        return f"{name} cannot be converted to a LiteRT file: {first}"[:300]
+        return f"{name} cannot be converted to a LiteRT file: {first}"
     listed = ", ".join(dict.fromkeys(operations))
     advice = "set approximate=True in GELU" if "Erf" in operations or "Erfc" in operations else "replace its layer"
-    return f"{name} cannot be a LiteRT file, which has no operator for {listed[:120]}: {advice}."[:300]
+    return f"{name} cannot be a LiteRT file, which has no operator for {listed[:120]}: {advice}."

@@ -44,7 +44,7 @@ def convert(directory) -> bytes:
             _session(content)
     except Exception as error:  # any error of the converter, or of the runtime about an operation it does not know
         reason = " ".join(str(error).split())
-        raise InputError(f"{name} cannot be converted to an ONNX file: {reason}"[:300]) from error
+        raise InputError(f"{name} cannot be converted to an ONNX file: {reason}") from error
     return content
 
 

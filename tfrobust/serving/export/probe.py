@@ -287,7 +287,7 @@ def main(directory: str, result_file: str, largest: str = "") -> None:
     try:
         problems = check(directory)
     except Exception as error:
-        problems = {"loading": [f"{type(error).__name__}: {error}"[:300]]}
+        problems = {"loading": [f"{type(error).__name__}: {error}"]}
     pathlib.Path(result_file).write_text(json.dumps(problems), encoding="utf-8")
 
 

@@ -305,7 +305,7 @@ def _renamed(base: pathlib.Path, before: str, after: str, fault: str) -> pathlib
     try:
         os.rename(base / before, base / after)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{base} has {fault}; its versions are {versions(base) or 'none'}."[:300]) from None
+        raise InputError(f"{base} has {fault}; its versions are {versions(base) or 'none'}.") from None
     fsync_directory(base)
     return base / after
 

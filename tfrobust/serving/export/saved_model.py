@@ -143,7 +143,7 @@ def replace_report(directory, report_json: str) -> None:
     constants = [node.attr["value"].tensor for owner in functions for node in owner.node_def if node.op == "Const"]
     reports = [constant.string_val for constant in constants if list(constant.string_val) == [before]]
     if not before or not reports:
-        raise InputError(f"{directory} does not return the report of its {probe.REPORT_FILE}; export it again."[:300])
+        raise InputError(f"{directory} does not return the report of its {probe.REPORT_FILE}; export it again.")
     for report in reports:
         report[:] = [report_json.encode()]
     write_atomically(directory / "saved_model.pb", program.SerializeToString(deterministic=True))

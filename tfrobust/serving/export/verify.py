@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-from tfrobust.errors import InputError
+from tfrobust.errors import InputError, cut
 from tfrobust.security import rehearsal, saved_models
 from tfrobust.serving.export import probe
 
@@ -86,10 +86,10 @@ def verify(directory, *, timeout: float = 300.0) -> VerifyResult:
             return _failed(directory, f"The clean process was ended after {timeout:g} s.")
         if not os.path.exists(result_file):
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            return _failed(directory, f"The clean process ended with code {done.returncode}: {last}"[:300])
+            return _failed(directory, f"The clean process ended with code {done.returncode}: {last}")
         problems = json.loads(pathlib.Path(result_file).read_text(encoding="utf-8"))
-    return VerifyResult(str(directory), {check: tuple(messages) for check, messages in problems.items()})
+    return VerifyResult(str(directory), {check: tuple(map(cut, messages)) for check, messages in problems.items()})
 
 
 def _failed(directory: pathlib.Path, problem: str) -> VerifyResult:
-    return VerifyResult(str(directory), {"loading": (problem,)})
+    return VerifyResult(str(directory), {"loading": (cut(problem),)})

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tfrobust.errors import InputError
+from tfrobust.errors import InputError, cut
 from tfrobust.serving.export import publish
 
 NAME = "tfrobust development server, NOT TensorFlow Serving"
@@ -42,8 +42,8 @@ class Failure(Exception):
     """A request that cannot be served: the name of a gRPC status code, and a sentence."""
 
     def __init__(self, code: str, message: str):
-        super().__init__(message)
-        self.code, self.message = code, message
+        self.code, self.message = code, cut(message)
+        super().__init__(self.message)
 
 
 class _Version:
@@ -124,7 +124,7 @@ class Models:
                     try:
                         loaded[version] = _Version(folder / str(version))
                     except Exception as error:  # a broken version must not stop the previous one
-                        failed[version] = f"{type(error).__name__}: {error}"[:300]
+                        failed[version] = cut(f"{type(error).__name__}: {error}")
                 if loaded or not requested:
                     self._served[name] = loaded
 
@@ -363,7 +363,7 @@ def rest_application(handlers: Handlers) -> Callable:
             elif environ["REQUEST_METHOD"] == "POST":
                 answer = _predict(handlers, path, _body(environ))
             else:
-                raise Failure("UNIMPLEMENTED", f"The {NAME} has no {environ['REQUEST_METHOD']}"[:300])
+                raise Failure("UNIMPLEMENTED", f"The {NAME} has no {environ['REQUEST_METHOD']}")
             status = 200
         except Failure as failure:
             status, answer = _STATUS.get(failure.code, 500), {"error": failure.message}
@@ -454,7 +454,7 @@ def _parsed(body: bytes) -> dict:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Failure("INVALID_ARGUMENT", f"JSON Parse error: {error}"[:300]) from None
+        raise Failure("INVALID_ARGUMENT", f"JSON Parse error: {error}") from None
     if not isinstance(document, dict) or ("instances" in document) == ("inputs" in document):
         raise Failure("INVALID_ARGUMENT", "JSON Value: expecting one of 'inputs' or 'instances' keys to exist")
     if not isinstance(document.get("signature_name", ""), str):
@@ -502,7 +502,7 @@ def _json_array(name: str, value, dtype) -> np.ndarray:
             raise InputError(f"not of expected type {np.dtype(dtype).name}")
         return array.astype(dtype)
     except (ValueError, TypeError, OverflowError, binascii.Error) as error:
-        raise Failure("INVALID_ARGUMENT", f"JSON Value of {name}: {error}"[:300]) from None
+        raise Failure("INVALID_ARGUMENT", f"JSON Value of {name}: {error}") from None
 
 
 def _string(value) -> bytes:
@@ -524,7 +524,7 @@ def _jsonable(name: str, array: np.ndarray):
 def _matched(pattern: re.Pattern, method: str, path: str) -> re.Match:
     match = pattern.fullmatch(path)
     if match is None:
-        raise Failure("INVALID_ARGUMENT", f"Malformed request: {method} {path}"[:300])
+        raise Failure("INVALID_ARGUMENT", f"Malformed request: {method} {path}")
     return match
 
 
