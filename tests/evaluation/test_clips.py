@@ -8,7 +8,8 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomFlip
 from tfrobust.common import thumbnails
-from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
+from tfrobust.evaluation.doctor.duplicates import check_duplicates
+from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.full import surrogate_network
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function, from_keras

@@ -16,8 +16,9 @@ from tfrobust.attacks.shared.engine import Engine
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.data.spec import ArrayExamples
-from tfrobust.evaluation.doctor import evaluator as doctor
+from tfrobust.evaluation.doctor import claims, duplicates, radius, short_attack, strength
 from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import SearchResult
@@ -44,7 +45,7 @@ def test_a_healthy_model_passes_and_each_attack_runs_once(monkeypatch):
     monkeypatch.setattr(searching, "Engine", Counted)
     monkeypatch.setattr(searching.runner, "Engine", Counted)
     train = np.random.default_rng(9).uniform(0.4, 0.6, (100, *linear_model.SHAPE))
-    findings = doctor.Doctor(attack=ATTACK).run(_setting(selected_on="validation", train_images=train)).findings
+    findings = Doctor(attack=ATTACK).run(_setting(selected_on="validation", train_images=train)).findings
     assert all(finding.evidence for finding in findings) and len(findings) == 15
     assert {finding.check: finding.verdict for finding in findings} == dict.fromkeys(
         "logits deterministic batch_independent clean_accuracy pixel_range gradients ascent monotone repredict rounding"
@@ -56,7 +57,7 @@ def test_a_healthy_model_passes_and_each_attack_runs_once(monkeypatch):
 
 def test_without_gradients_what_needs_them_is_left_out_and_said():
     for setting in (_setting(differentiable=False), _setting(lambda x: PREDICT(tf.stop_gradient(x)))):
-        findings = {finding.check: finding for finding in doctor.Doctor(attack=ATTACK).run(setting).findings}
+        findings = {finding.check: finding for finding in Doctor(attack=ATTACK).run(setting).findings}
         assert set(findings) == set(
             "logits deterministic batch_independent clean_accuracy pixel_range gradients epsilon_units test_size"
             " selection".split()
@@ -130,7 +131,7 @@ def test_no_ascent_without_a_gradient():
 )
 def test_bad_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
-        doctor.Doctor(**{"attack": ATTACK} | changes)
+        Doctor(**{"attack": ATTACK} | changes)
 
 
 # ------------------------------------------------------------------------------------- checks of the attack
@@ -160,13 +161,13 @@ def test_an_accuracy_that_rises_with_epsilon_fails(monkeypatch):
         return AttackResult(images, success(attack), np.zeros(len(images), np.float32))
 
     _attack_by(monkeypatch, attacked)
-    monkeypatch.setattr(doctor, "search", lambda setting, attack, positions: SearchResult(success(attack), None))
-    finding = doctor.check_monotone(_few(), SHORT, (0.5, 1.0, 2.0), 1000)
+    monkeypatch.setattr(short_attack, "search", lambda setting, attack, positions: SearchResult(success(attack), None))
+    finding = short_attack.check_monotone(_few(), SHORT, (0.5, 1.0, 2.0), 1000)
     assert finding.verdict == "fail" and "0.01: 37.5%, 0.02: 80.0%, 0.04: 80.0%" in finding.evidence
 
 
 def test_the_doctor_compares_no_radius_beyond_the_box():
-    finding = doctor.check_monotone(_few(), SHORT.with_epsilon(0.6), (0.5, 1.0, 2.0), 1000)
+    finding = short_attack.check_monotone(_few(), SHORT.with_epsilon(0.6), (0.5, 1.0, 2.0), 1000)
     assert finding.verdict == "pass" and "0.3: " in finding.evidence and "1.2: " not in finding.evidence
 
 
@@ -178,7 +179,7 @@ def test_saved_images_are_predicted_again(monkeypatch, lie):
         return AttackResult(adversarial_images, wrong ^ (lie == "success"), np.zeros(len(images), np.float32))
 
     _attack_by(monkeypatch, lying)
-    finding = doctor.check_repredict(_few(), SHORT, 1000)
+    finding = short_attack.check_repredict(_few(), SHORT, 1000)
     assert finding.verdict == "fail" and "40 " in finding.evidence
 
 
@@ -192,7 +193,7 @@ def test_rounding_counts_whom_the_attack_made_wrong(monkeypatch, moved):
         return AttackResult(adversarial, None, np.zeros(len(images), np.float32))
 
     _attack_by(monkeypatch, moving)
-    finding = doctor.check_rounding(_few(), SHORT, 1000)
+    finding = short_attack.check_rounding(_few(), SHORT, 1000)
     sentence = f"Of {correct.sum()} adversarial images, 100.0% are still" if moved else "caused no misclassification"
     assert finding.verdict == "pass" and sentence in finding.evidence
 
@@ -212,7 +213,7 @@ def test_rounding_finds_a_model_that_fails_between_gray_levels(monkeypatch):
     _attack_by(monkeypatch, moving)
     predictor = from_function(predict, image_shape=linear_model.SHAPE)
     setting = Setting(predictor=predictor, images=images, labels=labels, batch_size=16)
-    finding = doctor.check_rounding(setting, SHORT, 1000)
+    finding = short_attack.check_rounding(setting, SHORT, 1000)
     assert finding.verdict == "warn" and "Of 40 adversarial images, 0.0% are still" in finding.evidence
 
 
@@ -237,7 +238,7 @@ def _pgd(steps, epsilon=0.02, norm="linf"):
 def test_strength(trained, attacks, verdict, words):
     training_attack = trained and dict(zip(("norm", "epsilon", "steps"), trained, strict=True))
     setting = _few(training_attack=training_attack, evaluation_attacks=attacks)
-    finding = doctor.check_strength(setting, SHORT)
+    finding = strength.check_strength(setting, SHORT)
     assert finding.verdict == verdict and words in finding.evidence
     assert bool(finding.remedy) == (verdict != "pass")
 
@@ -256,7 +257,7 @@ def test_strength(trained, attacks, verdict, words):
 )
 def test_training_and_evaluation_differ_only_if_the_recipe_says_so(trained, differing):
     setting = _few(training_attack={**trained, "steps": 3}, evaluation_attacks=(_pgd(20),))
-    finding = doctor.check_equal_threat(setting, _pgd(20))
+    finding = strength.check_equal_threat(setting, _pgd(20))
     assert (finding is None) == (not differing)
     if differing:
         assert finding.verdict == "fail" and differing in finding.evidence and "EVAL_EPSILON" in finding.remedy
@@ -264,14 +265,14 @@ def test_training_and_evaluation_differ_only_if_the_recipe_says_so(trained, diff
 
 def test_the_recipe_says_so():
     setting = _few(training_attack={"norm": "linf", "epsilon": 0.04, "steps": 3}, evaluation_attacks=(_pgd(20),))
-    silent = doctor.Doctor(attack=_pgd(1), factors=(0.5, 1.0), limit=4)
+    silent = Doctor(attack=_pgd(1), factors=(0.5, 1.0), limit=4)
     for checks, words in ((silent, "different"), (dataclasses.replace(silent, other_threat=True), "at most 0.02")):
         (finding,) = (candidate for candidate in checks.run(setting).findings if candidate.check == "attack_strength")
         assert words in finding.evidence
 
 
 def test_without_other_attacks_the_doctor_checks_its_own():
-    assert "3 steps" in doctor.check_strength(_few(), SHORT).evidence
+    assert "3 steps" in strength.check_strength(_few(), SHORT).evidence
 
 
 # ------------------------------------------------------------------------- checks of the data and the claims
@@ -287,8 +288,8 @@ def test_separation_is_the_median_distance_to_the_next_image_of_another_class():
         for image, label in zip(FEW_IMAGES, FEW_LABELS, strict=True):
             gaps = [np.linalg.norm((image - other).ravel(), order) for other in FEW_IMAGES[label != FEW_LABELS]]
             nearest.append(min(gaps))
-        assert doctor.separation(_few(), norm) == pytest.approx(np.median(nearest), rel=1e-5)
-    assert doctor.separation(_few(labels=0 * FEW_LABELS), "linf") == np.inf
+        assert radius.separation(_few(), norm) == pytest.approx(np.median(nearest), rel=1e-5)
+    assert radius.separation(_few(labels=0 * FEW_LABELS), "linf") == np.inf
 
 
 @pytest.mark.parametrize(
@@ -306,26 +307,26 @@ def test_separation_is_the_median_distance_to_the_next_image_of_another_class():
     ],
 )
 def test_units(epsilon, norm, verdict):
-    finding = doctor.check_units(_few(), _attack(epsilon, norm))
+    finding = radius.check_units(_few(), _attack(epsilon, norm))
     assert finding.verdict == verdict, finding.evidence
     assert f"{epsilon:.4g}" in finding.evidence and norm in finding.evidence
 
 
 def test_the_size_that_is_wrong_may_be_any_attack_of_the_evaluation():
     setting = _few(evaluation_attacks=(_attack(8.0, "l2"), _attack(0.02)))
-    finding = doctor.check_units(setting, _attack(0.02))
+    finding = radius.check_units(setting, _attack(0.02))
     assert finding.verdict == "fail" and "8/255 = 0.03137" in finding.remedy
     # A curve goes far on purpose: it starts small.
     setting = _few(evaluation_attacks=tuple(_attack(epsilon) for epsilon in (0.02, 0.1, 0.9)))
-    assert doctor.check_units(setting, _attack(0.02)).verdict == "pass"
+    assert radius.check_units(setting, _attack(0.02)).verdict == "pass"
     # Its small end does not excuse the size that it is drawn around.
     setting = _few(evaluation_attacks=tuple(_attack(epsilon) for epsilon in (0.0375, 0.15, 0.3)))
-    finding = doctor.check_units(setting, _attack(0.15))
+    finding = radius.check_units(setting, _attack(0.15))
     assert finding.verdict == "fail" and "0.15/255" in finding.remedy
 
 
 def test_images_without_contrast_were_divided_once_too_often():
-    finding = doctor.check_units(_few(images=FEW_IMAGES / 255), _attack(0.02))
+    finding = radius.check_units(_few(images=FEW_IMAGES / 255), _attack(0.02))
     assert finding.verdict == "fail" and "divided by 255" in finding.remedy
 
 
@@ -350,9 +351,9 @@ def test_how_many_images_are_enough(count, share, verdict):
 
 def _size(count, share):
     setting = _few(images=FEW_IMAGES[np.arange(count) % 40], labels=FEW_LABELS[np.arange(count) % 40])
-    alone = doctor.check_test_size(setting, None)
+    alone = claims.check_test_size(setting, None)
     assert "doctor" not in alone.evidence and f"clean accuracy of {setting.clean_correct.mean():.1%}" in alone.evidence
-    return doctor.check_test_size(setting, np.arange(10) < 10 * share)
+    return claims.check_test_size(setting, np.arange(10) < 10 * share)
 
 
 @pytest.mark.parametrize(
@@ -363,7 +364,7 @@ def test_duplicates(moved, taken, verdict):
     images = np.round(generator.uniform(0, 0.9, (40, 3, 4, 1)) * 255).astype(np.float32) / 255
     train = generator.uniform(0, 1, (5000, 3, 4, 1)).astype(np.float32)
     train[7 : 7 + taken] = images[:taken] + np.float32(moved * 0.99)
-    finding = doctor.check_duplicates(_few(images=images, train_images=train, train_labels=train[:, 0, 0, 0]))
+    finding = duplicates.check_duplicates(_few(images=images, train_images=train, train_labels=train[:, 0, 0, 0]))
     exact = taken if moved < 1 / 255 else 0
     assert finding.verdict == verdict, finding.evidence
     assert f"Of 40 test images {exact} (" in finding.evidence and f"and {taken - exact} (" in finding.evidence
@@ -375,44 +376,44 @@ def _seen_first(images: np.ndarray) -> ArrayExamples:
 
 @pytest.mark.parametrize(("taken", "verdict"), [(0, "warn"), (1, "warn"), (20, "fail")])
 def test_duplicates_of_a_first_stage_count_too(taken, verdict, monkeypatch):
-    monkeypatch.setattr(doctor, "_BLOCK_BYTES", 7 * 12 * 4)  # taken in many blocks, of which the last is not full
+    monkeypatch.setattr(duplicates, "_BLOCK_BYTES", 7 * 12 * 4)  # taken in many blocks, of which the last is not full
     generator = np.random.default_rng(5)
     images = generator.integers(0, 230, (40, 3, 4, 1), np.uint8)
     first = generator.integers(0, 256, (300, 3, 4, 1), np.uint8)
     first[290 - taken : 290], first[290:291] = images[:taken], images[39] + 1
     train = generator.uniform(0, 1, (500, 3, 4, 1)).astype(np.float32)
     arguments = {"images": images / np.float32(255), "pretraining_examples": _seen_first(first)}
-    finding = doctor.check_duplicates(_few(**arguments, train_images=train))
+    finding = duplicates.check_duplicates(_few(**arguments, train_images=train))
     beginning = (
         f"Of 40 test images {taken} ({taken / 40:.1%}) are among 500 training images and 300 images of the first stage"
     )
     assert finding.evidence.startswith(f"{beginning}, and 1 (")
     assert finding.verdict == verdict
-    alone = doctor.check_duplicates(_few(**arguments))
+    alone = duplicates.check_duplicates(_few(**arguments))
     assert alone.evidence.startswith(beginning.replace("500 training images and ", "")) and "split_seed" in alone.remedy
 
 
 def test_of_a_large_first_stage_some_images_are_looked_at(monkeypatch):
-    monkeypatch.setattr(doctor, "_FETCHED_BYTES", 10 * 12 * 4)
+    monkeypatch.setattr(duplicates, "_FETCHED_BYTES", 10 * 12 * 4)
     examples = _seen_first(np.zeros((300, 3, 4, 1), np.uint8))
-    assert "among 10 images of the first" in doctor.check_duplicates(_few(pretraining_examples=examples)).evidence
+    assert "among 10 images of the first" in duplicates.check_duplicates(_few(pretraining_examples=examples)).evidence
     other = _seen_first(np.zeros((300, 4, 4, 1), np.uint8))
-    assert doctor.check_duplicates(_few(pretraining_examples=other)) is None
+    assert duplicates.check_duplicates(_few(pretraining_examples=other)) is None
 
 
 def test_almost_empty_images_are_no_duplicates():
     images = np.full((40, 3, 4, 1), 0.5, np.float32)
     images[:, 0, 0, 0] += np.linspace(0, 0.02, 40, dtype=np.float32)
     train = images[:20] + np.float32(0.006)
-    assert doctor.check_duplicates(_few(images=images, train_images=train)).verdict == "pass"
+    assert duplicates.check_duplicates(_few(images=images, train_images=train)).verdict == "pass"
 
 
 def test_averaging_never_parts_images():
     generator = np.random.default_rng(0)
     first, second = generator.uniform(0, 1, (2, 50, 24, 40, 3)).astype(np.float32)
     full = np.sqrt(np.mean((first - second) ** 2, axis=(1, 2, 3)))
-    small = np.sqrt(np.mean((doctor._small(first) - doctor._small(second)) ** 2, axis=1))
-    assert doctor._small(first).shape == (50, 8 * 8 * 3) and np.all(small <= full)
+    small = np.sqrt(np.mean((duplicates._small(first) - duplicates._small(second)) ** 2, axis=1))
+    assert duplicates._small(first).shape == (50, 8 * 8 * 3) and np.all(small <= full)
 
 
 @pytest.mark.parametrize(
@@ -428,19 +429,19 @@ def test_classes_without_images_are_named(labels, counts, evidence):
     predictor = types.SimpleNamespace(class_count=3)
     names = ("ant", "bee", "cow")
     facts = {"labels": np.array(labels), "train_counts": counts, "class_names": names, "examples": "images"}
-    finding = doctor.check_classes(types.SimpleNamespace(predictor=predictor, **facts))
+    finding = claims.check_classes(types.SimpleNamespace(predictor=predictor, **facts))
     assert (finding.evidence if finding else "") == evidence and (not finding or finding.verdict == "warn")
 
 
 def test_without_training_images_nothing_is_said_of_duplicates():
-    assert doctor.check_duplicates(_few()) is None
-    assert doctor.check_duplicates(_few(train_images=np.zeros((3, 8, 8, 1)))) is None
+    assert duplicates.check_duplicates(_few()) is None
+    assert duplicates.check_duplicates(_few(train_images=np.zeros((3, 8, 8, 1)))) is None
 
 
 @pytest.mark.parametrize(("flipped", "verdict"), [(0, "pass"), (17, "warn"), (30, "fail")])
 def test_clean_accuracy(flipped, verdict):
     labels = np.concatenate([1 - FEW_LABELS[:flipped], FEW_LABELS[flipped:]])
-    finding = doctor.check_accuracy(_few(labels=labels))
+    finding = claims.check_accuracy(_few(labels=labels))
     assert finding.verdict == verdict, finding.evidence
 
 
@@ -448,4 +449,4 @@ def test_clean_accuracy(flipped, verdict):
     ("split", "verdict"), [("test", "fail"), ("validation", "pass"), ("last", "pass"), ("", "warn")]
 )
 def test_selection(split, verdict):
-    assert doctor.check_selection(_few(selected_on=split)).verdict == verdict
+    assert claims.check_selection(_few(selected_on=split)).verdict == verdict

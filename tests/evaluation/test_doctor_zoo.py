@@ -8,8 +8,9 @@ from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor import full as doctor_full
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor import pixels as doctor_pixels
-from tfrobust.evaluation.doctor.evaluator import Doctor, check_rounding
+from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.full import FullDoctor, enlarged, stronger
+from tfrobust.evaluation.doctor.short_attack import check_rounding
 from tfrobust.evaluation.engine.searching import search
 
 LIMIT = 64

@@ -11,7 +11,8 @@ from tfrobust.common import configured
 from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
-from tfrobust.evaluation.doctor.evaluator import Doctor, check_duplicates
+from tfrobust.evaluation.doctor.duplicates import check_duplicates
+from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy

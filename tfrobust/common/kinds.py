@@ -24,6 +24,11 @@ class Kind:
     dtype: str
 
     @property
+    def example(self) -> str:
+        """The singular of `examples`."""
+        return self.examples.removesuffix("s")
+
+    @property
     def layout(self) -> str:
         """The batch in messages, such as "images [n, h, w, c]"."""
         return f"{self.input} [n, {self.axes}]"

@@ -16,14 +16,12 @@ from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.norm_table import NORMS
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor.limits import LIMITS, graded, verdict
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.predictor import from_keras
 from tfrobust.evaluation.engine.searching import perturbed, search
 from tfrobust.structs import Finding
 
-# Shares of the images on which only the other attack succeeds: above these a finding warns or fails. More effort finds
-# slightly more on any robust model.
-_SOME, _MUCH, _VERY_MUCH = 0.02, 0.05, 0.1
 _PARTNERS = 4
 _TRANSFER_STEPS = 20
 _SURROGATE_BATCH = 128
@@ -84,12 +82,15 @@ class FullDoctor(Evaluator):
             white = plain & longer
             findings = [
                 check_large(setting, chosen[3], positions, large),
-                check_effort(chosen[:2], plain, longer),
-                check_black_box(self.black_box, white, blind),
+                check_effort(chosen[:2], plain, longer, setting.examples),
+                check_black_box(self.black_box, white, blind, setting.examples),
             ]
         else:
             white, large = robust
-            findings = [check_large(setting, chosen[1], positions, large), only_black_box(self.black_box, white)]
+            findings = [
+                check_large(setting, chosen[1], positions, large),
+                only_black_box(self.black_box, white, setting.examples),
+            ]
         findings.append(check_transfer(setting, self.attack, positions, white, self.surrogate_steps))
         return Outcome(findings=findings)
 
@@ -129,42 +130,40 @@ def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust:
     """Check that an attack with such a large radius succeeds at least as often as simple points within it."""
     remaining, trivial = float(robust.mean()), float(_plainly_robust(setting, attack, positions).mean())
     evidence = (
-        f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every image can become gray, {attack.name} "
-        f"leaves {remaining:.1%} of {len(robust)} images; gray itself and a few mixtures with other images leave "
-        f"{trivial:.1%}."
+        f"Within {attack.threat.norm} {attack.threat.epsilon:.4g}, where every {setting.example} can become gray, "
+        f"{attack.name} leaves {remaining:.1%} of {len(robust)} {setting.examples}; gray itself and a few mixtures "
+        f"with other {setting.examples} leave {trivial:.1%}."
     )
-    if remaining <= _MUCH:
-        return Finding("large_epsilon", "pass", evidence)
     remedy = "The attack does not work: gradients are masked, or the steps too few. Do not rely on its numbers."
-    return Finding("large_epsilon", "fail" if remaining > trivial + _SOME else "warn", evidence, remedy)
+    return graded("large_epsilon", evidence, remedy, LIMITS["large_epsilon"].above(trivial).verdict(remaining))
 
 
-def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray) -> Finding:
+def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray, examples: str = "images") -> Finding:
     """Check that a longer search with more restarts succeeds on few further images."""
     once, more = (f"{attack.steps} steps (restarts: {getattr(attack, 'restarts', 1)})" for attack in attacks)
-    evidence = f"{more} succeed on {_only(plain, longer):.1%} of {len(plain)} images on which {once} fail."
+    evidence = f"{more} succeed on {_only(plain, longer):.1%} of {len(plain)} {examples} on which {once} fail."
     remedy = "The search has not converged: use more steps and restarts, or gin/eval/autoattack.gin."
-    return _gain("more_effort", plain, longer, evidence, remedy, _VERY_MUCH)
+    return _gain("more_effort", plain, longer, evidence, remedy)
 
 
-def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray) -> Finding:
+def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray, examples: str = "images") -> Finding:
     """Check that an attack without gradients succeeds on few images on which attacks with gradients fail."""
     evidence = (
-        f"{attack.name}, which uses no gradients, succeeds on {_only(white, blind):.1%} of {len(white)} images on "
-        f"which the white-box attacks fail; the accuracy under it alone is {blind.mean():.1%}, under them "
+        f"{attack.name}, which uses no gradients, succeeds on {_only(white, blind):.1%} of {len(white)} {examples} "
+        f"on which the white-box attacks fail; the accuracy under it alone is {blind.mean():.1%}, under them "
         f"{white.mean():.1%}."
     )
     remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
     return _gain("black_box", white, blind, evidence, remedy)
 
 
-def only_black_box(attack: Attack, blind: np.ndarray) -> Finding:
+def only_black_box(attack: Attack, blind: np.ndarray, examples: str = "images") -> Finding:
     """Return the finding for models on which no white-box attack can run."""
     return Finding(
         "black_box",
         "warn",
         f"There are no input gradients; {attack.name}, which needs none, leaves an accuracy of {blind.mean():.1%} on "
-        f"{len(blind)} images.",
+        f"{len(blind)} {examples}.",
         "Read this as an upper bound: an attack on a differentiable copy of the model may find much more.",
     )
 
@@ -180,21 +179,17 @@ def check_transfer(
     moved = are_correct(setting.predict(images), labels)
     fooled = np.mean(~are_correct(other.predict(images), labels))
     evidence = (
-        f"Adversarial images of an undefended network (clean accuracy {other.clean_correct.mean():.1%}, {fooled:.1%} "
-        f"misclassified by itself) succeed on {_only(white, moved):.1%} of {len(white)} images on which attacks on "
+        f"Adversarial {setting.examples} of an undefended network (clean accuracy {other.clean_correct.mean():.1%}, "
+        f"{fooled:.1%} misclassified by itself) succeed on {_only(white, moved):.1%} of {len(white)} "
+        f"{setting.examples} on which attacks on "
         f"this model fail; the accuracy under them alone is {moved.mean():.1%}."
     )
     remedy = "Gradients are masked: remove what masks them, or count only what all attacks together leave."
     return _gain("transfer", white, moved, evidence, remedy)
 
 
-def _gain(check: str, base: np.ndarray, other: np.ndarray, evidence: str, remedy: str, much: float = _MUCH) -> Finding:
-    share, count = _only(base, other), int(np.sum(base & ~other))
-    if share > much and count > 2:
-        return Finding(check, "fail", evidence, remedy)
-    if share > _SOME and count > 1:
-        return Finding(check, "warn", evidence, remedy)
-    return Finding(check, "pass", evidence)
+def _gain(check: str, base: np.ndarray, other: np.ndarray, evidence: str, remedy: str) -> Finding:
+    return graded(check, evidence, remedy, verdict(check, _only(base, other), int(np.sum(base & ~other))))
 
 
 def _only(base: np.ndarray, other: np.ndarray) -> float:

@@ -9,23 +9,15 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.doctor.limits import CLOSE_TO_ONE, EXACT_SUM, EXPLODING, VANISHING, graded, verdict
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.evaluators.calibration import log_probabilities
 from tfrobust.ops import randomness
 from tfrobust.ops.probabilities import kind_of_outputs
 from tfrobust.structs import Finding
 
-# Shares of images above which a finding warns or fails.
-_FEW, _MANY = 0.05, 0.5
-# A float32 probability further from 1 than the first has gradients right to a few per cent; sums that differ from 1 by
-# more than the second come from a coarser type.
-_CLOSE, _EXACT = 2e-6, 1e-5
-_TOLERANCE = 1e-5
 _ALONE = 4
 _PROBES = 128
-# Bounds of the largest entry of a gradient. Float32 ends at 1e-38. At the upper bound the loss changes by 1 within a
-# 4000th of one of 255 gray levels, so the gradient does not predict the loss a step away.
-_VANISHING, _EXPLODING = 1e-30, 1e6
 # Length of the step along the gradient at which the loss is compared, as a share of epsilon.
 _SMALL_STEP = 0.1
 
@@ -58,7 +50,7 @@ def check_logits(setting: Setting) -> Finding:
     attacked, last = ("log(p / (1 - p))", "sigmoids") if predictor.one_per_class else ("log(p)", "softmax")
     top = log_probabilities(largest[:, None], one_per_class=True) if predictor.one_per_class else largest
     total = np.exp(setting.clean_logits.astype(np.float64)).sum(axis=-1)
-    if not predictor.one_per_class and top.max() < -_CLOSE and np.abs(total - 1).max() < _EXACT:
+    if not predictor.one_per_class and top.max() < -CLOSE_TO_ONE and np.abs(total - 1).max() < EXACT_SUM:
         return Finding(
             "logits",
             "warn",
@@ -83,16 +75,18 @@ def check_deterministic(setting: Setting) -> Finding:
     # A random draw in Python is frozen into the compiled function, so only an uncompiled call reveals it.
     third = np.asarray(setting.predictor.logits(tf.constant(images)))
     gap, scale = max(np.abs(first - second).max(), np.abs(first - third).max()), np.abs(first).max()
-    if gap <= _TOLERANCE * max(1.0, scale):
-        return Finding(
-            "deterministic", "pass", f"Equal {setting.examples} have equal outputs (largest difference {gap:.1e})."
+    grade = verdict("deterministic", gap / max(1.0, scale))
+    evidence = f"Equal {setting.examples} have equal outputs (largest difference {gap:.1e})."
+    if grade != "pass":
+        evidence = (
+            f"Equal {setting.examples} have outputs that differ by up to {gap:.3g} (largest logit {scale:.3g}): the "
+            "model is stochastic."
         )
-    return Finding(
+    return graded(
         "deterministic",
-        "fail",
-        f"Equal {setting.examples} have outputs that differ by up to {gap:.3g} (largest logit {scale:.3g}): the model "
-        "is stochastic.",
+        evidence,
         "Export it in inference mode (no dropout, no noise), or attack the expectation over its samples.",
+        grade,
     )
 
 
@@ -103,16 +97,17 @@ def check_batch_independent(setting: Setting) -> Finding:
     together = np.asarray(setting.predictor.compiled_logits(tf.constant(images)))[:count]
     alone = np.concatenate([np.asarray(setting.predictor.logits(tf.constant(images[i : i + 1]))) for i in range(count)])
     gap, scale = np.abs(together - alone).max(), np.abs(together).max()
-    if gap <= 1e-3 * max(1.0, scale):
-        evidence = (
-            f"{count} {setting.examples} have the same outputs alone as in their batch (largest difference {gap:.1e})."
-        )
-        return Finding("batch_independent", "pass", evidence)
-    return Finding(
+    grade = verdict("batch_independent", gap / max(1.0, scale))
+    evidence = (
+        f"{count} {setting.examples} have the same outputs alone as in their batch (largest difference {gap:.1e})."
+    )
+    if grade != "pass":
+        evidence = f"Outputs change by {gap:.3g} when {setting.examples} are predicted alone: they depend on the batch."
+    return graded(
         "batch_independent",
-        "fail",
-        f"Outputs change by {gap:.3g} when {setting.examples} are predicted alone: they depend on the batch.",
+        evidence,
         "Call the model with training=False, so that batch norm uses its moving statistics and dropout drops nothing.",
+        grade,
     )
 
 
@@ -134,22 +129,22 @@ def check_gradients(setting: Setting) -> Finding:
     largest = np.abs(computed.rows).max(axis=1)
     faults = {
         "of exactly 0": np.mean(largest == 0),
-        f"below {_VANISHING:g}": np.mean((largest > 0) & (largest < _VANISHING)),
-        f"above {_EXPLODING:g}": np.mean(largest > _EXPLODING),
+        f"below {VANISHING:g}": np.mean((largest > 0) & (largest < VANISHING)),
+        f"above {EXPLODING:g}": np.mean(largest > EXPLODING),
         "that is not finite": np.mean(~np.isfinite(largest)),
         "that changes when computed again": np.mean(
             np.abs(computed.rows - computed.again).max(axis=1) > 1e-3 * largest
         ),
     }
     seen = " and ".join(f"{share:.1%} have a gradient {fault}" for fault, share in faults.items() if share)
-    evidence = f"Of {len(largest)} images {seen or 'all have a gradient that is finite and not 0'}; its largest entry "
-    evidence += f"is {np.median(largest):.2g} in the median."
+    evidence = (
+        f"Of {len(largest)} {setting.examples} {seen or 'all have a gradient that is finite and not 0'}; its largest "
+        f"entry is {np.median(largest):.2g} in the median."
+    )
     zero, vanishing, exploding, broken, drawn = faults.values()
     remedy = "Attacks along gradients overstate this model: add black-box attacks, or remove what masks them."
-    worst = max(zero + vanishing, exploding, drawn)
-    if broken > 0 or worst > _MANY:
-        return Finding("gradients", "fail", evidence, remedy)
-    return Finding("gradients", "warn", evidence, remedy) if worst > _FEW else Finding("gradients", "pass", evidence)
+    useless = verdict("gradients", max(zero + vanishing, exploding, drawn))
+    return graded("gradients", evidence, remedy, useless, verdict("gradients, not finite", broken))
 
 
 def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
@@ -173,12 +168,10 @@ def check_ascent(setting: Setting, threat: ThreatModel) -> Finding | None:
     won = float(np.mean(losses[0] > losses[1]))
     evidence = (
         f"A step of {_SMALL_STEP:g} epsilon up the gradient increases the loss more than a random one for "
-        f"{won:.1%} of {followed.sum()} images."
+        f"{won:.1%} of {followed.sum()} {setting.examples}."
     )
-    if won >= 0.9:
-        return Finding("ascent", "pass", evidence)
     remedy = "The gradient does not show where the loss increases: average it over noise, or add black-box attacks."
-    return Finding("ascent", "fail" if won < 0.75 else "warn", evidence, remedy)
+    return graded("ascent", evidence, remedy, verdict("ascent", won))
 
 
 def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.doctor.limits import graded
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.searching import search
 from tfrobust.ops import gradients, overfitting, randomness
@@ -27,15 +28,14 @@ def check_overfitting(setting: Setting) -> Finding | None:
     cosine = _mean_cosine(setting, threat, positions)
     evidence = (
         f"At the epsilon of the training, {trained['norm']} {trained['epsilon']:.6g}, FGSM leaves {single:.1%} and "
-        f"PGD-10 {several:.1%} of {len(positions)} images; the cosine of gradients within the ball is {cosine:.2f}."
+        f"PGD-10 {several:.1%} of {len(positions)} {setting.examples}; the cosine of gradients within the ball is "
+        f"{cosine:.2f}."
     )
-    if not overfitting.signs(single, several, cosine):
-        return Finding("overfitting", "pass", evidence)
     remedy = (
         "The model has overfitted to single steps (catastrophic overfitting): train it with GradAlign, N-FGSM, a "
         "smaller step, or PGD, and keep the weights of an epoch before the fall."
     )
-    return Finding("overfitting", "fail", evidence, remedy)
+    return graded("overfitting", evidence, remedy, "fail" if overfitting.signs(single, several, cosine) else "pass")
 
 
 def _mean_cosine(setting: Setting, threat: ThreatModel, positions: np.ndarray) -> float:

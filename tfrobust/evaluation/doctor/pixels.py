@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfrobust.errors import InputError
+from tfrobust.evaluation.doctor import limits
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Setting, are_correct
 from tfrobust.evaluation.engine.predictor import in_batches
@@ -15,11 +16,6 @@ from tfrobust.structs import Finding
 
 # Images that are predicted in each range, and images whose input of the normalization layer is examined.
 _PREDICTED, _OBSERVED = 256, 64
-# Predictions that a range corrects, net of those it spoils: the fewest, a share to mention, and a clear share.
-_FEWEST, _SOME, _CLEAR = 10, 0.05, 0.3
-_TIE = 0.01
-# Factors between the standard deviations that a normalization layer receives and expects: far from 1, and near 1.
-_FAR, _NEAR = 4.0, 1.5
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _CAFFE_MEAN = (103.939, 116.779, 123.68)
 
@@ -64,12 +60,12 @@ class Comparison(NamedTuple):
         if self.best is None:
             return False
         gain, low, _ = statistics.paired_difference(self.correct, self.unit_correct)
-        return low > _SOME and gain * self.count >= _FEWEST
+        return low > limits.SOME_CORRECTED and gain * self.count >= limits.FEWEST_CORRECTED
 
     @property
     def is_clear(self) -> bool:
         """True if it corrects at least 30 % of the predictions, net of those it spoils."""
-        return self.is_better and self.correct.mean() - self.unit_correct.mean() >= _CLEAR
+        return self.is_better and self.correct.mean() - self.unit_correct.mean() >= limits.CLEARLY_CORRECTED
 
 
 def refuse_other_range(setting: Setting) -> None:
@@ -83,7 +79,7 @@ def refuse_other_range(setting: Setting) -> None:
     if comparison.is_clear:
         best, count = comparison.best, comparison.count
         raise InputError(
-            f"{setting.predictor.name} expects pixels in {best.name}: of {count} images it classifies "
+            f"{setting.predictor.name} expects pixels in {best.name}: of {count} {setting.examples} it classifies "
             f"{comparison.unit_correct.mean():.0%} correctly in [0, 1], and {comparison.correct.mean():.0%} in "
             f"{best.name}. {_wrapping_advice(setting, best)}"
         )
@@ -96,22 +92,23 @@ def check_pixel_range(setting: Setting) -> Finding:
     layer of a Keras model receives is compared with its statistics; a SavedModel does not show that.
     """
     comparison, misfit = compare_ranges(setting), _misfit(setting)
-    evidence = f"Of {comparison.count} images {comparison.unit_correct.mean():.1%} are correctly classified in [0, 1]"
+    evidence = (
+        f"Of {comparison.count} {setting.examples} {comparison.unit_correct.mean():.1%} are correctly classified in "
+        "[0, 1]"
+    )
     if comparison.best is None:
         evidence += ", so that no other range can be much better."
     else:
         evidence += (
             f" and {comparison.correct.mean():.1%} in {comparison.best.name}, the best of the other usual ranges."
         )
-    best, verdict = (comparison.best, "warn") if comparison.is_better else (None, "pass")
+    best = comparison.best if comparison.is_better else None
     if misfit is not None:
-        other, reason = misfit
-        best, verdict, evidence = best or other, "warn", f"{evidence} {reason}"
+        best, evidence = best or misfit[0], f"{evidence} {misfit[1]}"
     if best is None:
         return Finding("pixel_range", "pass", evidence)
     at_chance = statistics.wilson_interval(int(comparison.unit_correct.sum()), comparison.count)[0] <= chance(setting)
-    if comparison.is_clear or comparison.is_better and at_chance:
-        verdict = "fail"
+    verdict = "fail" if comparison.is_clear or comparison.is_better and at_chance else "warn"
     remedy = (
         f"The model seems to be made for pixels in {best.name}. {_wrapping_advice(setting, best)} For an encoder, "
         "robust.models.Backbone(pixel_range=...) converts the pixels."
@@ -138,7 +135,7 @@ def _compute_comparison(setting: Setting) -> Comparison:
         return are_correct(logits, labels)
 
     unit_correct = correct(images)
-    if np.sum(~unit_correct) < max(_FEWEST, _SOME * len(unit_correct)):
+    if np.sum(~unit_correct) < max(limits.FEWEST_CORRECTED, limits.SOME_CORRECTED * len(unit_correct)):
         return Comparison(len(unit_correct), unit_correct)
     tried = []
     for pixel_range in _ranges(setting.images):
@@ -147,7 +144,11 @@ def _compute_comparison(setting: Setting) -> Comparison:
         except Exception:  # noqa: BLE001, PERF203 - a model that refuses such pixels was not made for them
             continue
     most = max((correct_there.mean() for _, correct_there in tried), default=0.0)
-    near = [(pixel_range, correct_there) for pixel_range, correct_there in tried if correct_there.mean() >= most - _TIE]
+    near = [
+        (pixel_range, correct_there)
+        for pixel_range, correct_there in tried
+        if correct_there.mean() >= most - limits.TIE
+    ]
     return Comparison(len(unit_correct), unit_correct, *(near[0] if near else ()))
 
 
@@ -162,11 +163,11 @@ def _misfit(setting: Setting) -> tuple[PixelRange, str] | None:
         return None
     images = setting.images[setting.subset(_OBSERVED)]
     received = observe(images)
-    if received is None or 1 / _FAR < (unit_ratio := _agreement(received)[0]) < _FAR:
+    if received is None or 1 / limits.FAR_FROM_ONE < (unit_ratio := _agreement(received)[0]) < limits.FAR_FROM_ONE:
         return None
     for pixel_range in _ranges(setting.images):
         ratio, distance = _agreement(observe(np.float32(pixel_range.convert(images))))
-        if 1 / _NEAR <= ratio <= _NEAR and distance <= 1:
+        if 1 / limits.NEAR_ONE <= ratio <= limits.NEAR_ONE and distance <= 1:
             return pixel_range, (
                 f"The input of its first normalization layer ({received.layer}) has {unit_ratio:.2g} times the "
                 f"standard deviation of the training in [0, 1], and {ratio:.2g} times in {pixel_range.name}."

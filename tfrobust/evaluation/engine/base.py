@@ -168,6 +168,11 @@ class Setting:
         """Name of the examples: "images", "clips" or "sentences"."""
         return self.predictor.kind.examples
 
+    @property
+    def example(self) -> str:
+        """Name of one example: "image", "clip" or "sentence"."""
+        return self.predictor.kind.example
+
     @functools.cached_property
     def clean_logits(self) -> np.ndarray:
         """Logits of the clean images, float32 [n, k]."""
