@@ -1,0 +1,35 @@
+"""The metrics of a method: the loss, one mean per term, and what the user compiled."""
+
+import keras
+
+from tfrobust.errors import InputError
+
+
+class TermMetrics:
+    """Mixin of `Method`: what a step logs."""
+
+    def _make_metrics(self) -> None:
+        unknown = sorted(set(self.term_weights or {}) - set(self.terms))
+        if unknown:
+            raise InputError(
+                f"term_weights of {type(self).__name__} names {unknown}; its terms are {list(self.terms)}."
+            )
+        if self.penalty is not None:
+            self.penalty.check(self.terms)
+        names = [*self.all_terms, *self.observations]
+        if self.losses:
+            names.append("regularization")
+        self.means = {name: keras.metrics.Mean(name=name) for name in names}
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Update the compiled metrics and return them without the terms of the training step."""
+        results = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        internal = {"loss", *self.means}
+        return {name: value for name, value in results.items() if name not in internal}
+
+    @property
+    def metrics(self):
+        """The total loss, the terms and the compiled metrics, without Keras's own loss tracker."""
+        tracked = [self.total, *self.means.values()] if hasattr(self, "means") else []
+        identifiers = {id(metric) for metric in tracked}
+        return tracked + [m for m in super().metrics if m.name != "loss" and id(m) not in identifiers]
