@@ -16,15 +16,16 @@ from tfrobust.errors import InputError
 class _Cascade(Attack):
     """Base of ensembles: an attack that consists of its members only."""
 
-    @property
-    def steps(self) -> int:
-        """Steps of one round of each member, summed."""
-        return sum(member.steps for member in self.members)
+    def __init__(self, members: tuple[Attack, ...]):
+        self._members = members
+        self.threat = members[0].threat
+        self.steps = sum(member.steps for member in members)
+        self.needs_gradient = any(member.needs_gradient for member in members)
 
     @property
-    def needs_gradient(self) -> bool:
-        """True if any member needs gradients."""
-        return any(member.needs_gradient for member in self.members)
+    def members(self) -> tuple[Attack, ...]:
+        """The attacks, in their order."""
+        return self._members
 
     def rounds(self, class_count: int) -> int:
         """Return the rounds of all members, summed."""
@@ -78,16 +79,7 @@ class Ensemble(_Cascade):
         names = [attack.name for attack in self.attacks]
         if len(set(names)) < len(names):
             raise InputError(f"The attacks of an Ensemble must have distinct names; these are {names}.")
-
-    @property
-    def members(self):
-        """The attacks."""
-        return self.attacks
-
-    @property
-    def threat(self) -> ThreatModel:
-        """The threat model of all members."""
-        return self.attacks[0].threat
+        super().__init__(self.attacks)
 
     def with_epsilon(self, epsilon: float):
         """Return the ensemble with another radius for each member."""
@@ -133,17 +125,8 @@ class AutoAttack(_Cascade):
             hint = "; an ensemble of your own is an Ensemble" if version == "custom" else ""
             raise InputError(f"AutoAttack.version is {version!r}; it is one of {list(_VERSIONS)}{hint}.")
         checks.check_norm(self)
-        self._members = _VERSIONS[version](self.threat, expectation_samples)
-
-    @property
-    def name(self) -> str:
-        """`autoattack`, followed by the version if it is not the standard one."""
-        return "autoattack" if self.version == "standard" else f"autoattack_{self.version}"
-
-    @property
-    def members(self):
-        """The attacks of the version."""
-        return self._members
+        self.name = "autoattack" if version == "standard" else f"autoattack_{version}"
+        super().__init__(_VERSIONS[version](self.threat, expectation_samples))
 
     @property
     def resolved_expectation_samples(self) -> int | None:

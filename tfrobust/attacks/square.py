@@ -175,14 +175,15 @@ class Square(RandomSearch):
             return rows, _within(column, side, width)[..., None, :, None]
 
         row, column, *other = tf.unstack(corners, axis=-1)
-        first, signs = window(row, column), signs[..., None, None, :]
+        rows, columns = window(row, column)
+        signs = signs[..., None, None, :]
         if self.threat.norm == "linf":
-            return _Draws(*first, signs)
+            return _Draws(rows, columns, signs)
         sides = np.unique(self._sides(images))
         row_of_side = tf.constant(np.searchsorted(sides, np.arange(sides[-1] + 1)), tf.int32)
         table = 2 * tf.gather(row_of_side, side) + tf.cast(transposed, tf.int32)
         corner = (table * 2 * height + height - row) * 2 * width + width - column
-        return _Draws(*first, signs, (corner[..., None], *window(*other)))
+        return _Draws(rows, columns, signs, (corner[..., None], *window(*other)))
 
     def _proposals(self, images):
         """Return the function (point, draw) -> the proposed point."""

@@ -3,7 +3,6 @@
 import keras
 
 from tfrobust.attacks.shared.attack import Attack
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 
 
@@ -41,23 +40,9 @@ class Transfer(Attack):
 
     def __init__(self, search: Attack):
         self.search = search
+        self.name, self.threat, self.steps = f"transfer_{search.name}", search.threat, search.steps
         if search.members or search.minimal or search.searches_surrogate:
             raise InputError(f"Transfer.search is {type(search).__name__}; it must be a single attack, such as PGD.")
-
-    @property
-    def name(self) -> str:
-        """The name of the attack, after `transfer_`."""
-        return f"transfer_{self.search.name}"
-
-    @property
-    def threat(self) -> ThreatModel:
-        """The threat model of the attack."""
-        return self.search.threat
-
-    @property
-    def steps(self) -> int:
-        """The steps of one round of the attack."""
-        return self.search.steps
 
     def with_epsilon(self, epsilon: float):
         """Return the same with another radius."""

@@ -8,6 +8,8 @@ from tfrobust.certification import linear_bounds
 from tfrobust.certification.network import Network
 from tfrobust.certification.operations import SOUND, Arithmetic, BatchNormalization, Box
 
+_RELEASED = Box(None, None)
+
 
 def input_box(images: tf.Tensor, epsilon, low: float = 0.0, high: float = 1.0) -> Box:
     """Return the L∞ ball of radius epsilon around images, intersected with the pixel box.
@@ -24,9 +26,7 @@ def input_box(images: tf.Tensor, epsilon, low: float = 0.0, high: float = 1.0) -
     return Box(tf.maximum(images - epsilon, low), tf.minimum(images + epsilon, high))
 
 
-def propagate(
-    network: Network, box: Box, arithmetic: Arithmetic = SOUND, *, for_margins: bool = False
-) -> list[Box | None]:
+def propagate(network: Network, box: Box, arithmetic: Arithmetic = SOUND, *, for_margins: bool = False) -> list[Box]:
     """Propagate a box through a network.
 
     Args:
@@ -37,7 +37,7 @@ def propagate(
 
     Returns:
         One box per position of the network: the given one, then that of each operation's output. With `for_margins`,
-        None where a box is not kept.
+        (None, None) where a box is not kept.
 
     Source: Gowal et al. 2018, https://arxiv.org/abs/1810.12715, eqs 6 and 7.
     """
@@ -46,7 +46,7 @@ def propagate(
 
 def propagate_in_range(
     network: Network, box: Box, arithmetic: Arithmetic = SOUND, *, for_margins: bool = False, check: bool = True
-) -> tuple[list[Box | None], tf.Tensor]:
+) -> tuple[list[Box], tf.Tensor]:
     """Propagate a box as `propagate` does, and return also for which examples the boxes are bounds in float32.
 
     Args:
@@ -59,7 +59,7 @@ def propagate_in_range(
     Returns:
         (boxes, bool [b]: True where all numbers that can occur in the network lie far inside the range of float32).
     """
-    boxes: list = [box]
+    boxes = [box]
     in_range = tf.ones(tf.shape(box.lower)[:1], tf.bool)
     released = _releases(network) if for_margins else {}
     for operation, positions in network.nodes:
@@ -68,13 +68,14 @@ def propagate_in_range(
         if check:
             in_range &= operation.in_range(inputs, boxes[-1], arithmetic)
         for position in released.get(len(boxes) - 1, ()):
-            boxes[position] = None
+            boxes[position] = _RELEASED
     return boxes, in_range
 
 
 def _releases(network: Network) -> dict[int, list[int]]:
     """Return the positions that `margins` does not read, by the position after which nothing else reads them."""
-    read, last = {len(network.nodes)}, {}
+    read: set[int] = {len(network.nodes)}
+    last: dict[int, int] = {}
     for current, (operation, positions) in reversed(list(enumerate(network.nodes, 1))):
         if current in read and isinstance(operation, linear_bounds.LINEAR):
             read.update(positions)

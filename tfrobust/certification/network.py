@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import NoReturn
 
 import keras
 import numpy as np
@@ -84,7 +85,7 @@ class _Walker:
     """Collects the operations; a value is known by its position."""
 
     def __init__(self):
-        self.nodes: list = []
+        self.nodes: list[tuple[Operation, tuple[int, ...]]] = []
         self.other_arithmetic = ""
 
     def network(self, model) -> Network:
@@ -200,7 +201,7 @@ class _Walker:
         return self.add(operations.Monotone(layer.name, _MONOTONE[function]), position)
 
 
-def _refuse(layer, reason: str = ""):
+def _refuse(layer, reason: str = "") -> NoReturn:
     reason = f" ({reason})" if reason else ""
     raise NoBoundsError(f"the layer {layer.name} of type {type(layer).__name__}{reason} has no bounds")
 

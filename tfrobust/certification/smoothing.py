@@ -108,8 +108,8 @@ def smoothed_certificates(
         pairs.append(voting.both(image, draw_key(seed, position), selection, draws))
         if progress is not None:
             progress(done + 1, len(images))
-    votes = map(np.stack, zip(*pairs, strict=True))
-    return certificates(*votes, draws, noise=voting.noise, alpha=alpha, values=images[0].size)
+    chosen, bounded = map(np.stack, zip(*pairs, strict=True))
+    return certificates(chosen, bounded, draws, noise=voting.noise, alpha=alpha, values=images[0].size)
 
 
 def smoothed_predictions(

@@ -13,6 +13,7 @@ import keras
 from tfrobust.errors import InputError
 
 _NONE = type(None)
+_UNIONS: tuple[object, ...] = (typing.Union, types.UnionType)
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -81,14 +82,15 @@ def deserialize(value):
 @functools.cache
 def _classes(cls: type) -> dict[str, tuple[type, ...]]:
     """Return the classes that constructor arguments may have, for those annotated by classes of tfrobust or Keras."""
-    hints = {}
+    hints: dict[str, typing.Any] = {}
     for base in (base for base in reversed(cls.__mro__) if "__init__" in base.__dict__ and base is not object):
         with contextlib.suppress(Exception):  # names for type checkers only
-            hints |= typing.get_type_hints(base.__init__)
+            hints |= typing.get_type_hints(base.__dict__["__init__"])
     classes = {}
     for name in constructor_arguments(cls):
-        union = typing.get_origin(hints.get(name)) in (typing.Union, types.UnionType)
-        options = typing.get_args(hints[name]) if union else (hints.get(name),)
+        hint = hints.get(name)
+        union = typing.get_origin(hint) in _UNIONS
+        options = typing.get_args(hint) if union else (hint,)
         options = tuple(option for option in options if option is not _NONE)
         if options and all(map(_is_checked, options)):
             classes[name] = (*options, _NONE) if union else options

@@ -10,9 +10,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from typing import Protocol
 
 # Seconds until a bar appears (shorter tasks show none), and between plain lines about one task.
 PATIENCE, PLAIN_INTERVAL = 1.0, 60.0
+
+
+class _Bar(Protocol):
+    """What `Live` asks of a bar: rich's, or that of a notebook."""
+
+    def update(self, task, /, *, description: str, completed: int, total: int) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class Live:
@@ -25,7 +34,10 @@ class Live:
     """
 
     def __init__(self, interval: float | None = None):
-        self._bar, self._task, self._started, self._interval = None, None, None, interval
+        self._bar: _Bar | None = None
+        self._task = None
+        self._started: float | None = None
+        self._interval = interval
 
     def __enter__(self) -> Live:
         return self
@@ -85,9 +97,10 @@ class Live:
             progress.TimeRemainingColumn(),
         )
         # Transient: the bar leaves no line behind. Lines printed meanwhile appear above it.
-        self._bar = progress.Progress(*columns, transient=True, refresh_per_second=4)
-        self._task = self._bar.add_task(text, completed=done, total=total)
-        self._bar.start()
+        bar = progress.Progress(*columns, transient=True, refresh_per_second=4)
+        self._task = bar.add_task(text, completed=done, total=total)
+        bar.start()
+        self._bar = bar
 
 
 class _NotebookBar:
@@ -132,19 +145,21 @@ class Heartbeat:
     """
 
     def __init__(self, task: str, interval: float | None = PLAIN_INTERVAL / 2):
-        self._task, self._interval, self._ended = task, interval, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._task, self._ended = task, threading.Event()
+        self._thread = None
+        if interval is not None:
+            self._thread = threading.Thread(target=self._watch, args=(interval,), daemon=True)
         self._began = self._reported = time.monotonic()
 
     def __enter__(self) -> Heartbeat:
         self.begin(self._task)
-        if self._interval is not None:
+        if self._thread is not None:
             self._thread.start()
         return self
 
     def __exit__(self, *_) -> None:
         self._ended.set()
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
 
     def begin(self, task: str) -> None:
@@ -156,10 +171,10 @@ class Heartbeat:
         """Note that the task has reported something itself."""
         self._reported = time.monotonic()
 
-    def _watch(self) -> None:
-        while not self._ended.wait(self._interval / 4):
+    def _watch(self, interval: float) -> None:
+        while not self._ended.wait(interval / 4):
             now = time.monotonic()
-            if self._task and now - self._reported >= self._interval:
+            if self._task and now - self._reported >= interval:
                 print(f"{self._task}: {duration(now - self._began)} so far", flush=True)
                 self._reported = now
 

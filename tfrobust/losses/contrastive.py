@@ -1,5 +1,6 @@
 """Masked contrastive loss: NT-Xent, SupCon, ASCL and related losses are this function with different masks."""
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -71,14 +72,14 @@ def masked_contrastive(
         block_size = _automatic_block(anchors, keys, similarity)
     count = anchors.shape[0]
     if block_size is None or (count is not None and block_size >= count):
-        if callable(masks):
-            masks = masks(tf.range(batch_size(anchors)))
-        return _rows(anchors, keys, masks, temperature, similarity)
+        pair_masks = masks(tf.range(batch_size(anchors))) if callable(masks) else masks
+        return _rows(anchors, keys, pair_masks, temperature, similarity)
+    masks_of = masks if callable(masks) else functools.partial(_rows_of, masks)
+    return _blockwise(anchors, keys, masks_of, temperature, similarity, block_size)
 
-    def by_rows(rows):
-        return PairMasks(tf.gather(masks.positive, rows), tf.gather(masks.negative, rows))
 
-    return _blockwise(anchors, keys, masks if callable(masks) else by_rows, temperature, similarity, block_size)
+def _rows_of(masks: PairMasks, rows: tf.Tensor) -> PairMasks:
+    return PairMasks(tf.gather(masks.positive, rows), tf.gather(masks.negative, rows))
 
 
 def _rows(anchors, keys, masks, temperature, similarity):
@@ -116,7 +117,7 @@ def _blockwise(anchors, keys, masks_of, temperature, similarity, block_size):
         # theirs.
         detached = [tf.stop_gradient(tensor) for tensor in (anchors, keys, temperature)]
         values = tf.map_fn(
-            lambda block: losses(*detached, block),
+            functools.partial(losses, *detached),
             rows,
             parallel_iterations=1,
             fn_output_signature=tf.TensorSpec([block_size], tf.float32),

@@ -100,5 +100,5 @@ def batched_divergences(clean: np.ndarray, adversarial: np.ndarray, labels: np.n
     weights = table[:, 3]
     if not len(table):
         return Divergences(np.nan, np.nan, np.nan, 0)
-    means = np.average(table[:, :3], axis=0, weights=weights)
-    return Divergences(*means, int(weights.sum()))
+    r_div, intra, inter = np.average(table[:, :3], axis=0, weights=weights)
+    return Divergences(r_div, intra, inter, int(weights.sum()))

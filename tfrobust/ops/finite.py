@@ -42,19 +42,21 @@ def arrays_of(examples, labels=None, caller: str = "this") -> tuple[np.ndarray, 
         raise InputError(f"{caller} {problem}.")
     if not is_stream:
         return np.asarray(examples), np.asarray(labels)
-    columns, size = ([], []), 0
+    images: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    size = 0
     for element in _batches(examples, caller):
-        pair = [np.asarray(part) for part in _pair(element, caller)]
-        if not pair[1].ndim:
+        image, target = (np.asarray(part) for part in _pair(element, caller))
+        if not target.ndim:
             raise InputError(f"{caller} takes batches, got single examples: call .batch(128) on the data set.")
-        size += sum(part.nbytes for part in pair)
+        size += image.nbytes + target.nbytes
         if size > _MOST_BYTES:
             raise InputError(f"{caller} has read {size >> 30} GiB without end: call .take(n) on the data set.")
-        for column, part in zip(columns, pair, strict=True):
-            column.append(part)
-    if not sum(map(len, columns[1])):
+        images.append(image)
+        targets.append(target)
+    if not sum(map(len, targets)):
         raise InputError(f"{caller} got a data set without examples.")
-    return tuple(np.concatenate(column) for column in columns)
+    return np.concatenate(images), np.concatenate(targets)
 
 
 def _batches(stream, caller: str) -> Iterator:

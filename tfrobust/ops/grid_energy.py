@@ -86,7 +86,8 @@ def lowest_levels(costs: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Ten
     for _ in range(_DESCENTS):
         for number, color in enumerate(colors):
             neighbors = tf.gather(steps[1 - number], color.senders)
-            steps[number] = _best(*_conditioned(neighbors, *excess[number], pairs[number][0]))
+            first, second = excess[number]
+            steps[number] = _best(*_conditioned(neighbors, first, second, pairs[number][0]))
     order = np.argsort(np.concatenate([color.cells for color in colors]))
     levels = tf.transpose(tf.gather(tf.concat(steps, axis=0), order)) / 2
     return tf.reshape(levels, [-1, side, side])
@@ -107,7 +108,8 @@ def _chessboard(side: int) -> tuple[_Color, _Color]:
             senders[exists, direction] = index_in_color[there[0][exists] * side + there[1][exists]]
             returns[:, direction] = 4 * senders[:, direction] + (direction ^ 1)
         colors.append(_Color(members, senders.ravel(), returns.ravel()))
-    return tuple(colors)
+    black, white = colors
+    return black, white
 
 
 def _by_slot(down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:

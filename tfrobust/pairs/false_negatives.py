@@ -6,7 +6,7 @@ A mask transformer takes a rule's `PairMasks` and detects false negatives. They 
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ REMAINING = "negatives_left"
 # Below every cosine.
 _NEVER = -2.0
 
-Schedule = keras.optimizers.schedules.LearningRateSchedule
+Schedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
 
 
 class FalseNegatives(Configured):
@@ -53,10 +53,10 @@ class FalseNegatives(Configured):
         for name, valid in (("features", FEATURES), ("action", ACTIONS)):
             require_choice(getattr(self, name), f"{type(self).__name__}.{name}", valid)
 
-    def _check_threshold(self) -> None:
-        if isinstance(self.threshold, (int, float)) and not self.threshold >= -1:
+    def _check_threshold(self, threshold: float | Schedule) -> None:
+        if isinstance(threshold, (int, float)) and not threshold >= -1:
             name = type(self).__name__
-            raise InputError(f"{name}.threshold is {self.threshold}; it is on a cosine, in [-1, 1] or above.")
+            raise InputError(f"{name}.threshold is {threshold}; it is on a cosine, in [-1, 1] or above.")
 
     def __call__(
         self, masks: PairMasks, similarity: tf.Tensor, anchors: Tags, keys: Tags, step: tf.Tensor
@@ -135,7 +135,7 @@ class FNC(FalseNegatives):
         if self.combine not in COMBINATIONS or self.top_k < 0:
             valid = f"combine one of {list(COMBINATIONS)}, top_k >= 0"
             raise InputError(f"FNC has combine {self.combine!r} and top_k {self.top_k}; it takes {valid}.")
-        self._check_threshold()
+        self._check_threshold(self.threshold)
 
     def suspects(self, similarity, candidates, anchors, keys, step):
         """Return keys above the threshold and (or) among the `top_k`; see `FalseNegatives.suspects`."""
@@ -185,7 +185,7 @@ class AdaptiveFNC(FalseNegatives):
     def __post_init__(self):
         super().__post_init__()
         require_choice(self.key_views, "AdaptiveFNC.key_views", KEY_VIEWS)
-        self._check_threshold()
+        self._check_threshold(self.threshold)
 
     def suspects(self, similarity, candidates, anchors, keys, step):
         """Return keys above the threshold of the step; see `FalseNegatives.suspects`."""

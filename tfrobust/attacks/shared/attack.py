@@ -47,8 +47,8 @@ class Attack(Configured):
         steps: steps of one round.
     """
 
-    name: ClassVar[str] = ""
-    needs_gradient: ClassVar[bool] = True
+    name: str = ""
+    needs_gradient: bool = True
     minimal: ClassVar[bool] = False
     searches_surrogate: ClassVar[bool] = False
     norms: ClassVar[tuple[str, ...]] = KINDS

@@ -72,7 +72,7 @@ class Engine:
         self.attack, self.known_logits, self.grid = attack, known_logits, grid
         self._predict = as_predict(predict)
         self._surrogate = self._predict if surrogate is None else as_predict(surrogate)
-        self._graphs = {}
+        self._graphs: dict[tuple[tuple[int, ...], bool], Graphs] = {}
 
     def run(
         self,
@@ -254,7 +254,7 @@ class _Slots:
         self.example = np.zeros(0, np.int64)
         self.rounds = np.zeros(0, np.int32)
         self.step = np.zeros(0, np.int64)
-        self.state = None
+        self.state: dict = {}
 
     def __len__(self):
         return len(self.example)
@@ -264,12 +264,12 @@ class _Slots:
         for name in ("example", "rounds", "step"):
             setattr(self, name, getattr(self, name)[staying])
         places = tf.constant(np.flatnonzero(staying))
-        self.state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, places), self.state) if len(self) else None
+        self.state = tf.nest.map_structure(lambda tensor: tf.gather(tensor, places), self.state) if len(self) else {}
 
     def add(self, rows: np.ndarray, rounds: np.ndarray, state: dict) -> None:
         """Append new examples [m] to the occupied slots, with a state of at least m rows."""
         fresh = tf.nest.map_structure(lambda tensor: tensor[: len(rows)], state)
-        if self.state is not None:
+        if self.state:
             old = tf.nest.map_structure(lambda tensor: tensor[: len(self)], self.state)
             fresh = tf.nest.map_structure(lambda *both: tf.concat(both, axis=0), old, fresh)
         self.state = fresh
@@ -291,11 +291,11 @@ class _Run:
         self.distance = np.zeros(count, np.float32)
         self.rounds_done = np.zeros(count, np.int64)
         self.rounds = 0
-        self.waiting = collections.deque()
-        self.pending = []
+        self.waiting: collections.deque[int] = collections.deque()
+        self.pending: list[tuple[int, np.ndarray]] = []
         self.slots = _Slots()
-        self.batch = None
-        self.seconds_per_step = None
+        self.batch: tuple = ()  # empty: the slots have changed
+        self.seconds_per_step: float | None = None
         self.timed = False
 
     def until(self, deadline: float, begun: Begun | None, keep: Callable | None) -> bool:
@@ -349,8 +349,8 @@ class _Run:
                 tf.constant(self.rounds_done[padded], tf.int32),
             )
             self.slots.add(rows, self.rounds_done[rows], state)
-        elif self.batch is not None:
-            return  # the batch is unchanged
+        elif self.batch:
+            return
         if len(self.slots):
             places = self._padded(np.arange(len(self.slots)))
             if len(places) > len(self.slots):
@@ -408,7 +408,7 @@ class _Run:
             self.rounds_done[slots.example[leaving]] += 1
             self._wait(slots.example[leaving & ~unverified])
             slots.keep(~leaving)
-            self.batch = None
+            self.batch = ()
             self._report()
 
     def _settle(self, everything: bool):
@@ -457,7 +457,7 @@ def _differ(first: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.any(first != other, axis=tuple(range(1, first.ndim)))
 
 
-def _graph_of(method: Callable, *specs) -> Callable:
+def _graph_of(method: Callable, *specs) -> tf.types.experimental.ConcreteFunction:
     # TensorFlow counts traces by code object, so the engines of a curve would look like one function that retraces. A
     # partial has no code object of its own.
     return tf.function(functools.partial(method), autograph=False).get_concrete_function(*specs)

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 MODES = ("inference", "batch", "train")
 # The policy of `reduced_precision`, and the layers that follow it so far.
-_REDUCED = contextvars.ContextVar("reduced", default=None)
+_REDUCED: contextvars.ContextVar[tuple[str, list]] = contextvars.ContextVar("reduced")
 
 
 def check_mode(mode: str, model=None) -> str:
@@ -89,7 +89,7 @@ def reduced_precision(policy: str) -> Iterator[list]:
     Yields:
         A list of the layers that do so; it is empty if no model was called, or none with float32 layers.
     """
-    layers = []
+    layers: list[keras.Layer] = []
     token = _REDUCED.set((policy, layers))
     try:
         yield layers
@@ -106,7 +106,7 @@ def following_precision(*models: keras.Layer) -> Iterator[None]:
     Args:
         *models: Keras models or layers; their inner layers follow, too.
     """
-    policy, followers = _REDUCED.get() or ("", [])
+    policy, followers = _REDUCED.get(("", []))
     layers = {id(layer): layer for model in models for layer in model._flatten_layers()} if policy else {}
     originals = [(layer, layer.dtype_policy) for layer in layers.values()]
     originals = [(layer, original) for layer, original in originals if original.name == "float32"]
@@ -167,7 +167,7 @@ def in_graph(function: Callable) -> Callable:
     Returns:
         inputs [b, ...] -> outputs [b, k].
     """
-    warned = []
+    warned: list[bool] = []
 
     def on_values(inputs) -> np.ndarray:
         with tf.init_scope():

@@ -53,22 +53,27 @@ def run_attack(
         >>> robust.attacks.run_attack(attack, model, images, np.array([0, 0])).success.tolist()
         [True, False]
     """
-    options = {
-        "seed": seed,
-        "key": key,
-        "batch_size": batch_size,
-        "index": index,
-        "targets": targets,
-        "progress": progress,
-        "seconds": seconds,
-    }
     _check_attack(attack, "run_attack")
     inputs, labels = finite.arrays_of(inputs, labels, "run_attack")
+
+    def run(function, known_logits: bool = False) -> AttackResult:
+        return compile_attack(attack, function, known_logits=known_logits, surrogate=surrogate).run(
+            inputs,
+            labels,
+            seed=seed,
+            key=key,
+            batch_size=batch_size,
+            index=index,
+            targets=targets,
+            progress=progress,
+            seconds=seconds,
+        )
+
     try:
-        return compile_attack(attack, predict, surrogate=surrogate).run(inputs, labels, **options)
+        return run(predict)
     except ProbabilitiesError as error:
         logits = functools.partial(probabilities.INVERSES[error.kind], as_predict(predict))
-        return compile_attack(attack, logits, known_logits=True, surrogate=surrogate).run(inputs, labels, **options)
+        return run(logits, known_logits=True)
 
 
 def compile_attack(attack: Attack, predict, **options) -> Engine | EnsembleEngine:

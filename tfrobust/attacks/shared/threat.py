@@ -67,7 +67,7 @@ class ThreatModel(Configured):
     """
 
     norm: str = "linf"
-    epsilon: float | None = None
+    epsilon: float = None  # type: ignore[assignment]  # None is refused below, with usual radii
     bounds: tuple[float, float] = (0.0, 1.0)
     l1_share: float = 0.01
     per_frame: bool = False
