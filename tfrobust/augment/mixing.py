@@ -375,7 +375,7 @@ def more_stages(encoder) -> str:
     return "; more are set by its stage_names" if hasattr(encoder, "stage_names") else ""
 
 
-def require_stages(encoder, stages: Sequence[int], owner: str) -> tuple[int, ...]:
+def require_stages(encoder, stages: Sequence[int] | int, owner: str) -> tuple[int, ...]:
     """Check that an encoder has the stages, and return them as a tuple.
 
     A plain Keras model would silently ignore `at_stage`.
@@ -388,15 +388,15 @@ def require_stages(encoder, stages: Sequence[int], owner: str) -> tuple[int, ...
     Raises:
         ValueError: no stages given, or stages that the encoder does not have.
     """
-    stages = tuple(stages) if isinstance(stages, (list, tuple)) else (stages,)
+    chosen = tuple(stages) if isinstance(stages, (list, tuple)) else (stages,)
     count = getattr(encoder, "stage_count", None)
     if count is None:
         raise InputError(
             f"{owner} mixes hidden states at the stages of its encoder, and {type(encoder).__name__} has none; "
             f"take an encoder of tfrobust.keras.models or a subclass of its Encoder."
         )
-    if not stages or not all(type(stage) is int and 0 <= stage <= count for stage in stages):
+    if not chosen or not all(type(stage) is int and 0 <= stage <= count for stage in chosen):
         raise InputError(
-            f"{owner}.stages is {stages}; {type(encoder).__name__} has the stages 0 to {count}{more_stages(encoder)}."
+            f"{owner}.stages is {chosen}; {type(encoder).__name__} has the stages 0 to {count}{more_stages(encoder)}."
         )
-    return stages
+    return chosen

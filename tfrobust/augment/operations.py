@@ -151,7 +151,9 @@ def rotate(pixels: tf.Tensor, degrees: tf.Tensor) -> tf.Tensor:
     top, bottom, bottom_share, inside_rows = _neighbours(sine * x + (cosine * y + (height - 1) / 2.0), 0, height)
     read = _reader(pixels, inside & inside_rows)
     right_share, bottom_share = (tf.repeat(share, channels, axis=2) for share in (right_share, bottom_share))
-    upper, lower = (_between(*read(row, left, right), right_share) for row in (top, bottom))
+    upper, lower = (
+        _between(first, second, right_share) for first, second in (read(row, left, right) for row in (top, bottom))
+    )
     return _image(_between(upper, lower, bottom_share), pixels)
 
 
@@ -161,7 +163,8 @@ def shear_x(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
     shift = tf.cast(slope, tf.float64)[:, None, None] * _middles(height)[:, None]
     first, second, share, inside = _neighbours(shift, tf.range(width), width)
     read = _reader(pixels, inside)
-    return _image(_between(*read(tf.range(height)[:, None], first, second), share), pixels)
+    earlier, later = read(tf.range(height)[:, None], first, second)
+    return _image(_between(earlier, later, share), pixels)
 
 
 def shear_y(pixels: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:

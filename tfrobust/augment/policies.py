@@ -89,6 +89,8 @@ RAND_AUGMENT_OPERATIONS = (
 class _Policy(Augmentation):
     """Base of both policies: application of the sampled operations."""
 
+    ranges: str
+
     @property
     def names(self) -> tuple[str, ...]:
         """The operations that may be sampled."""

@@ -106,4 +106,5 @@ class TokenRemoval(Configured):
         chosen = self.choose(tokens, utility, key)
         largest = tf.reduce_max(tf.where(removal.is_token(tokens), utility, 0.0), axis=1)
         usable = (largest >= self.smallest_utility) & tf.reduce_any(chosen[1], axis=1)
-        return NoisyCopies(*(removal.remove(tokens, mask) for mask in chosen), usable)
+        least, most = (removal.remove(tokens, mask) for mask in chosen)
+        return NoisyCopies(least, most, usable)

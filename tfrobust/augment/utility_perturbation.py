@@ -154,7 +154,8 @@ class UtilityPerturbation(Configured):
             noise = self._noise(chosen, features, channels, randomness.fold(key, name))
             copies.append(images + tf.ensure_shape(tf.reshape(noise, tf.shape(images)), shape))
         usable = tf.reduce_max(tf.reshape(utility, [-1, features * channels]), axis=1) >= self.smallest_utility
-        return NoisyCopies(*copies, usable)
+        least, most = copies
+        return NoisyCopies(least, most, usable)
 
     def _noise(self, places: tf.Tensor, features: int, channels: int, key: tf.Tensor) -> tf.Tensor:
         """Sample noise, float32 [b, features, channels], which is 0 except at `places` [b, k]."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import itertools
 import os
 import pathlib
 import re
 import stat
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from tfrobust.errors import InputError
 
@@ -34,7 +34,7 @@ def write_atomically(path, data: bytes | str, private: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def regular(path) -> Iterator[BinaryIO]:
+def regular(path) -> Iterator[io.BufferedReader]:
     """Open an untrusted file for reading.
 
     Raises:

@@ -66,7 +66,7 @@ class Change(NamedTuple):
     more: tuple = ()
 
 
-_SMALL = {
+_SMALL: dict[str, Noise | Change] = {
     "gaussian_noise": Noise(31, (0.02, 0.04, 0.06)),
     "shot_noise": Noise(31, (700, 400, 200)),
     "motion_blur": Change(21, -180, 9, (6, 1.8)),  # degrees; radius and sigma in pixels
@@ -83,7 +83,7 @@ _SMALL = {
     "spatter": Change(31, 0, 1, (0.6, 0.265, 1.75, 0.7, 0.6, (0.2, 0.8))),
     "shear": Change(31, -15, 1),  # degrees
 }
-_LARGE = _SMALL | {
+_LARGE: dict[str, Noise | Change] = _SMALL | {
     "gaussian_noise": Noise(31, (0.03, 0.05, 0.08)),
     "shot_noise": Noise(31, (300, 120, 60)),
     "motion_blur": Change(31, -120, 4, (10, 3)),
@@ -135,7 +135,7 @@ def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -
     settings = constants(name, *images.shape[1:3])
     keys = draws.fold(keys, f"{name} sequence", level)
     images = resampling.rounded(images)
-    if is_noise(name):
+    if isinstance(settings, Noise):
         sequences = _noisy(name, images, keys, settings.frames, settings.strengths[level - 1])
     else:
         sequences = _MAKERS[name](
@@ -165,6 +165,11 @@ def constants(name: str, height: int, width: int) -> Noise | Change:
     """
     reference, scale, length, streak, _ = registry.scales(height, width)
     settings = (_SMALL if reference == 32 else _LARGE)[name]
+    return settings if isinstance(settings, Noise) else _scaled(name, settings, scale, length, streak)
+
+
+def _scaled(name: str, settings: Change, scale: float, length: float, streak: float) -> Change:
+    """Return the constants of a change for the scales of an image size; see `registry.scales`."""
     if name == "translate":
         return settings._replace(first=settings.first * scale, step=settings.step * scale)
     if name == "gaussian_blur":

@@ -47,14 +47,13 @@ def change(clips: tf.Tensor, name: str, severity: int, keys: tf.Tensor) -> tf.Te
     """
     constant = SEVERITIES[name][severity - 1]
     if name == "video_compression":
-        return compressed(clips, constant)
+        return compressed(clips, int(constant))
     uniform = draws.uniform(draws.fold(keys, name, severity), [clips.shape[1]], "frames")
-    shown = {
-        "frame_drop": frames_after_drops,
-        "frame_freeze": frames_after_freezes,
-        "frame_shuffle": frames_after_shuffles,
-    }[name]
-    return tf.gather(clips, shown(uniform, constant), batch_dims=1)
+    if name == "frame_shuffle":
+        frames = frames_after_shuffles(uniform, int(constant))
+    else:
+        frames = {"frame_drop": frames_after_drops, "frame_freeze": frames_after_freezes}[name](uniform, constant)
+    return tf.gather(clips, frames, batch_dims=1)
 
 
 def frames_after_drops(uniform: tf.Tensor, share: float) -> tf.Tensor:

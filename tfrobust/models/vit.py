@@ -104,7 +104,7 @@ class ViT(Encoder):
         )
         rates = np.linspace(0, drop_path, depth).tolist() if depth > 1 else [drop_path]
         blocks = [ViTBlock(heads, drop_path=rate, dtype=policy) for rate in rates]
-        stages = [[self.tokens, blocks[0]], *([block] for block in blocks[1:])]
+        stages: list[list[keras.Layer]] = [[self.tokens, blocks[0]], *([block] for block in blocks[1:])]
         neck = [_normalization(policy), ClassToken(with_average=pooling == "class_and_average", dtype=policy)]
         self.compose(stages, neck, dim=POOLINGS[pooling] * width, minimum_size=patch_size)
 
@@ -173,7 +173,9 @@ class PatchTokens(Configured, keras.layers.Layer):
         )
 
     def _fixed(self, shape, dtype):
-        table = np.pad(patch_sinusoids(*self.table_grid, self.width), ((1, 0), (0, 0)))  # that of the class token is 0
+        rows, columns = self.table_grid
+        # That of the class token is 0.
+        table = np.pad(patch_sinusoids(rows, columns, self.width), ((1, 0), (0, 0)))
         return tf.constant(table[None], dtype)
 
     def _grid(self, shape: tuple) -> tuple:

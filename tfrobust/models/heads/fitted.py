@@ -198,14 +198,15 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
             self.build(features.shape)
         self.features.assign(similarity.normalize(tf.constant(features, tf.float32)))
         self.labels.assign(labels)
-        return {"examples": self.examples, "neighbours": min(self.neighbours or self.examples, self.examples)}
+        stored = int(self.features.shape[0])
+        return {"examples": stored, "neighbours": min(self.neighbours or stored, stored)}
 
     def call(self, embedding):
         """Compute the logarithm of each class's share of the votes."""
         embedding = similarity.normalize(tf.cast(embedding, tf.float32))
         cosine = tf.matmul(embedding, self.features, transpose_b=True)
         labels = tf.convert_to_tensor(self.labels)
-        if self.neighbours is not None and self.neighbours < self.examples:
+        if self.neighbours is not None and self.neighbours < self.features.shape[0]:
             cosine, nearest = tf.math.top_k(cosine, self.neighbours, sorted=False)
             labels = tf.gather(labels, nearest)
         peak = tf.reduce_max(cosine, axis=-1, keepdims=True)

@@ -54,8 +54,11 @@ def stem_layers(stem: str, width: int, style: ConvolutionStyle, dtype, *, plain:
         One or two unbuilt layers.
     """
     size, stride = (3, 1) if stem == "cifar" else (7, 2)
-    parts = {"normalize": not plain, "activate": not plain}
-    layers = [ConvolutionUnit(width, size=size, stride=stride, **parts, style=style, dtype=dtype)]
+    layers = [
+        ConvolutionUnit(
+            width, size=size, stride=stride, normalize=not plain, activate=not plain, style=style, dtype=dtype
+        )
+    ]
     if stem == "imagenet" and style.symmetric:
         layers.append(SymmetricMaxPooling(3, stride=2, dtype=dtype))
     elif stem == "imagenet":

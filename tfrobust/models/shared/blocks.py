@@ -291,10 +291,16 @@ class ResidualBlock(_Block):
         if project:
             strides = [step[2] for step in self.convolutions]
             clips = not isinstance(strides[0], int)
+            product: int | tuple[int, int, int] = 1
+            if clips:
+                frames, rows, columns = map(math.prod, zip(*strides, strict=True))
+                product = frames, rows, columns
+            else:
+                product = math.prod(strides)
             unit = ConvolutionUnit(
                 self.convolutions[-1][0],
                 size=(1, 1, 1) if clips else 1,
-                stride=tuple(map(math.prod, zip(*strides, strict=True))) if clips else math.prod(strides),
+                stride=product,
                 normalize=normalize_projection,
                 activate=False,
                 **common,

@@ -1,5 +1,7 @@
 """Dropout that is reproducible across numbers of replicas and resumed runs."""
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
@@ -57,7 +59,7 @@ class CountedDropout(Configured, keras.layers.Layer):
         mask = randomness.draw(randomness.uniform(), key, self._mask_shape(hidden)) >= self.rate
         return tf.where(mask, hidden / (1 - self.rate), tf.zeros_like(hidden))
 
-    def _mask_shape(self, hidden) -> list:
+    def _mask_shape(self, hidden) -> Sequence:
         return shape_of(hidden)
 
 
@@ -71,7 +73,7 @@ class DropPath(CountedDropout):
     Source: Huang et al. 2016 (Deep networks with stochastic depth), for each example, rescaled in training.
     """
 
-    def _mask_shape(self, hidden) -> list:
+    def _mask_shape(self, hidden) -> Sequence:
         return [shape_of(hidden)[0], *[1] * (hidden.shape.rank - 1)]
 
 

@@ -164,7 +164,7 @@ class Encoder(Configured, keras.Model):
         if not self._any_size:
             self._one_size = self.input_spec
         self._any_size += 1
-        self.input_spec = keras.layers.InputSpec(shape=(*[None] * (self.input_rank - 1), self._one_size.shape[-1]))
+        self.input_spec = keras.layers.InputSpec(shape=(*[None] * (self.input_rank - 1), self.input_spec.shape[-1]))
         try:
             yield
         finally:

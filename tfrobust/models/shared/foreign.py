@@ -125,7 +125,7 @@ def from_preset(preset, arguments: dict, policy) -> ForeignModel:
     elif not loads and not (isinstance(kind, type) and issubclass(kind, hub.models.Backbone)):
         raise InputError(f"Backbone.preset is {preset!r}, which is no backbone class of KerasHub.")
     try:
-        if not loads:
+        if kind is not None:
             return ForeignModel(kind(**arguments, dtype=policy), None)
         model = hub.models.Backbone.from_preset(preset, **arguments, dtype=policy)
     except (OSError, TypeError, ValueError) as error:

@@ -213,7 +213,7 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
     """Find the family and the prefix that match most of the encoder's names, and return them with its destinations."""
     matches = []
     for naming in NAMINGS:
-        destinations = naming.destinations(encoder)
+        destinations = naming.destinations(encoder) or {}
         stem = f"{naming.stem}.weight"
         starts = {name.removesuffix(stem) for name in tensors if name.endswith(stem) and not _is_companion(name)}
         starts = starts if prefix is None else {prefix}

@@ -64,8 +64,9 @@ class ViTNaming:
         """
         name = prefix + self.positions
         table = np.asarray(tensors[name].read(), np.float32)[0]
+        rows, columns = encoder.tokens.table_grid
         fixed = encoder.width % 4 == 0 and np.allclose(
-            table[1:], patch_sinusoids(*encoder.tokens.table_grid, encoder.width), rtol=0, atol=_FIXED_TOLERANCE
+            table[1:], patch_sinusoids(rows, columns, encoder.width), rtol=0, atol=_FIXED_TOLERANCE
         )
         kind = "sinusoidal" if fixed else "learned"
         if kind != encoder.positions:
@@ -83,15 +84,16 @@ class ViTNaming:
         return f"{encoder.heads} heads as in ViT.heads, which no file shows"
 
 
-_TORCHVISION = {
-    "name": "torchvision",
-    "stem": "conv_proj",
-    "class_token": "class_token",
-    "positions": "encoder.pos_embedding",
-    "block": "encoder.layers.encoder_layer_{block}.",
-    "norm": "encoder.ln",
-}
 _ATTENTION = ("ln_1", "self_attention.in_proj", "self_attention.out_proj", "ln_2")
+_TORCHVISION = ViTNaming(
+    name="torchvision",
+    stem="conv_proj",
+    class_token="class_token",
+    positions="encoder.pos_embedding",
+    block="encoder.layers.encoder_layer_{block}.",
+    parts=(*_ATTENTION, "mlp.0", "mlp.3"),
+    norm="encoder.ln",
+)
 NAMINGS = (
     ViTNaming(
         "timm",
@@ -99,7 +101,7 @@ NAMINGS = (
         parts=("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"),
         norm="norm",
     ),
-    ViTNaming(**_TORCHVISION, parts=(*_ATTENTION, "mlp.0", "mlp.3")),
+    _TORCHVISION,
     # In the published files; torchvision renames them when it loads them.
-    ViTNaming(**_TORCHVISION, parts=(*_ATTENTION, "mlp.linear_1", "mlp.linear_2")),
+    dataclasses.replace(_TORCHVISION, parts=(*_ATTENTION, "mlp.linear_1", "mlp.linear_2")),
 )
