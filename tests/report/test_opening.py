@@ -7,8 +7,8 @@ import pytest
 from report.synthetic import attack, classes, examples, fraction, make_report
 
 from tfrobust.report import Report, parts
+from tfrobust.report.attack_table import attack_rows
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
-from tfrobust.report.reading import attack_rows
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.renderers.console import console_table
 from tfrobust.report.sections.attacks import Attacks

@@ -6,7 +6,7 @@ import pytest
 
 from tfrobust.report.blocks import plots
 from tfrobust.report.blocks.palette import ROLES
-from tfrobust.report.reading import history_groups
+from tfrobust.report.history import history_groups
 
 
 def path_points(svg, width="1.8"):

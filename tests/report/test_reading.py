@@ -2,7 +2,7 @@
 
 from report.synthetic import fraction, make_report
 
-from tfrobust.report import reading
+from tfrobust.report import formats, reading
 from tfrobust.report.comparison import views as compare_views
 from tfrobust.report.difference import Difference
 from tfrobust.report.renderers import console as render
@@ -27,8 +27,8 @@ def test_none_and_all_are_what_they_are():
         (1 - 1e-16, "100.0"),
         (1e-17, "0.0"),
     ):
-        assert reading.per_cent(value) == shown and reading.quantity(value, "fraction of clean") == f"{shown} %"
-    assert reading.per_cent(None) == "-"
+        assert formats.per_cent(value) == shown and formats.quantity(value, "fraction of clean") == f"{shown} %"
+    assert formats.per_cent(None) == "-"
 
 
 def test_both_ends_have_the_same_digits():
@@ -38,7 +38,7 @@ def test_both_ends_have_the_same_digits():
         (0.0, 0.0004, "0.00 to 0.04"),
         (0.99, 1.0, "99.0 to 100.0"),
     ):
-        assert reading.interval(Measurement("accuracy.clean", low, "fraction", 10_000, low, high)) == shown
+        assert formats.interval(Measurement("accuracy.clean", low, "fraction", 10_000, low, high)) == shown
 
 
 def test_a_difference_that_counts_is_not_shown_as_none():

@@ -11,7 +11,7 @@ import pytest
 from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
 from tfrobust.common.kinds import worded
-from tfrobust.report import Report, not_measured, reading, sections, threat_statement, write_report
+from tfrobust.report import Report, formats, not_measured, sections, threat_statement, write_report
 from tfrobust.report.blocks import Figure, Table
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views
@@ -229,7 +229,7 @@ def test_a_number_of_the_page_is_shown_once():
     page = re.sub(r"</?i\b[^>]*>", "", render_html(report))  # around the parts of a number
     page = re.sub(r"<[^>]*>", " ", page)
     for identity in ("geometry.r_div", "calibration.ece"):
-        (value,) = [reading.number(m) for m in report.measurements if m.id == identity]
+        (value,) = [formats.number(m) for m in report.measurements if m.id == identity]
         assert len(re.findall(rf"(?<![\d.]){re.escape(value)}(?!\d)", page)) == 1, identity
 
 

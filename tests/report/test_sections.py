@@ -115,7 +115,7 @@ class Novel(Section):
     anchor, heading, sentence = "novel", "A novel section", "Its sentence."
 
     def blocks(self):
-        cells = tuple(self.measured("novel."))
+        cells = tuple(self.measured("novel"))
         rows = [[m.id, m] for m in cells]
         return [Grid(["Id", "Value"], rows, title="A novel grid", measurements=cells)] if rows else []
 """

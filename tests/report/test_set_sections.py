@@ -3,7 +3,7 @@
 import pytest
 from report.synthetic import extended, fraction, written
 
-from tfrobust.report import reading
+from tfrobust.report import formats, reading
 from tfrobust.report.blocks import plain
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.gate import Gate
@@ -84,7 +84,7 @@ def test_all_renderers_show_them_once(report):
     numbers = [m for m in report.measurements if m.id.startswith(("conformal.", "ood."))]
     for page in (html.render(report), markdown.render(report), console_table(report)):
         for number in numbers:
-            assert reading.number(number).partition(" ")[0] in page
+            assert formats.number(number).partition(" ")[0] in page
     _, _, rest = markdown.render(report).partition("## Further measurements")
     assert not [number.id for number in numbers if reading.label(number) in rest.partition("\n## ")[0]]
 

@@ -4,7 +4,7 @@ import re
 
 from report.synthetic import extended, fraction, written
 
-from tfrobust.report import reading
+from tfrobust.report import formats, reading
 from tfrobust.report.blocks import plain, plots
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.renderers.console import console_table
@@ -33,7 +33,7 @@ def report(rates=True, means=True, cells=True):
 def test_the_table():
     _, grid, _ = Stability(report()).blocks()
     assert grid.header == ["Sequence", "Reference", "Flip probability", "Flip rate"]
-    ends = [f" ({reading.interval(fraction('a', value))})" for value in FLIPS.values()]
+    ends = [f" ({formats.interval(fraction('a', value))})" for value in FLIPS.values()]
     assert [[plain(cell) for cell in row] for row in grid.rows] == [
         ["gaussian noise", "first", f"12.5 %{ends[0]}", "50.0 %"],
         ["rotate", "previous", f"6.2 %{ends[1]}", "25.0 %"],

@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 from report.synthetic import attack, fraction, make_report
 
-from tfrobust.report import not_measured, reading, threat_statement
-from tfrobust.report.reading import attack_rows, weakly_attacked
+from tfrobust.report import catalog, not_measured, reading, threat_statement
+from tfrobust.report.attack_table import attack_rows, weakly_attacked
+from tfrobust.report.catalog import spelling
 from tfrobust.report.sections.attacks import Attacks
-from tfrobust.structs import Finding, Measurement
+from tfrobust.structs import Finding, Measurement, Series
 
 
 def test_names_the_strongest_attack_of_each_budget():
@@ -183,5 +184,7 @@ def test_budgets_for_frames_are_budgets_of_their_own(variant, words):
     norms = "L∞, L2 and L1" if "max" in variant else "L∞ and L1"
     assert "measured in L∞ and L1" in statement and f"measured in {norms}" in threat_statement(measured[1:])
     assert reading.label(rows[0].accuracy) == f"PGD, {words}"
-    assert reading.attack_caption(f"pgd_l2{variant}") == f"PGD, {words.replace(' ε = 0.5', '')}"
-    assert reading.sort_key(names[0]) == reading.sort_key("attack.pgd_l2_0.5.accuracy") < reading.sort_key(names[1])
+    curve = catalog.read(Series(f"attack.pgd_l2{variant}.curve", "", {})).settings
+    assert spelling.curve_caption(curve) == f"PGD, {words.replace(' ε = 0.5', '')}"
+    keys = [catalog.read(row.accuracy).sort_key for row in (plain, *rows)]
+    assert keys[0] == keys[1] < keys[2]

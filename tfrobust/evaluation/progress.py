@@ -6,7 +6,7 @@ from tfrobust.attacks.ensemble import Ensemble
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.console import PLAIN_INTERVAL, Heartbeat, Live, duration
 from tfrobust.evaluation.engine.searching import AttackTask
-from tfrobust.report.reading import attack_name
+from tfrobust.report.catalog.spelling import attack_name
 
 
 class ConsoleProgress:

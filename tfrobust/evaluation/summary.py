@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import time
 from collections.abc import Callable
 
@@ -33,7 +32,9 @@ from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.ops import finite
-from tfrobust.report import assembly
+from tfrobust.report import assembly, catalog
+from tfrobust.report.catalog.spelling import attack_label
+from tfrobust.report.catalog.under_attack import ATTACK, CLEAN
 from tfrobust.report.renderers import console, html
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
@@ -43,6 +44,11 @@ _DOCTOR_STEPS = 10
 _QUERIES = 50
 _DOCTOR_LIMIT = 256
 _SELECTED_ON = ("", "last", "validation", "test")
+
+
+def _is_accuracy_under(attack: str, measurement: Measurement) -> bool:
+    entry = catalog.read(measurement)
+    return entry.record is ATTACK and entry.name == "accuracy" and attack_label(entry.settings) == attack
 
 
 @dataclasses.dataclass(repr=False)
@@ -64,11 +70,8 @@ class Evaluation(Outcome):
             KeyError: there is no such measurement, or several.
         """
         by_id = {measurement.id: measurement for measurement in self.measurements}
-        epsilon = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?(_per_frame)?(_max_frames_\d+)?"
-        attack = re.compile(rf"attack\.{re.escape(name)}_(l\w+?)_{epsilon}\.accuracy")
-        fitting = [
-            identity for identity in by_id if identity in (name, f"accuracy.{name}") or attack.fullmatch(identity)
-        ]
+        names = {name, f"{CLEAN.family}.{name}"}
+        fitting = [m.id for m in self.measurements if m.id in names or _is_accuracy_under(name, m)]
         if len(fitting) != 1:
             fault = "matches several of" if fitting else "is none of"
             raise KeyError(f"{name!r} {fault} the measurements: {', '.join(fitting or by_id)}")

@@ -9,9 +9,9 @@ import platform
 
 from tfrobust.common.environment import versions
 from tfrobust.errors import InputError
-from tfrobust.report import reading, threat
+from tfrobust.report import catalog, missing, reading, threat
 from tfrobust.report.schema import Report
-from tfrobust.structs import Series
+from tfrobust.structs import Measurement, Series
 
 _VERDICTS = ("pass", "warn", "fail")
 
@@ -46,7 +46,7 @@ def make_report(
         measurements=tuple(measurements),
         doctor=tuple(findings),
         threat=threat.threat_statement(measurements, findings, examples),
-        not_measured=tuple(threat.not_measured(measurements, findings, examples)),
+        not_measured=tuple(missing.not_measured(measurements, findings, examples)),
         environment={**environment(), "devices": devices},
         series=tuple(series),
         created=_now(),
@@ -76,13 +76,13 @@ def extended(earlier: Report, later: Report) -> Report | None:
     by_id, costs = {measured.id: measured for measured in earlier.measurements}, {}
     for measured in later.measurements:
         before = by_id.setdefault(measured.id, measured)
-        if measured.id.startswith("cost.") and before is not measured:
+        if reading.is_cost(measured) and before is not measured:
             costs[measured.id] = dataclasses.replace(measured, value=_total(before.value, measured.value))
         elif "reason" in measured.settings:  # why it could not be measured
             continue
         elif "reason" in before.settings:
             by_id[measured.id] = measured
-        elif before != measured:
+        elif _numbers(before) != _numbers(measured):
             raise _held(measured.id)
     findings = [*earlier.doctor]
     for finding in later.doctor:
@@ -104,13 +104,19 @@ def extended(earlier: Report, later: Report) -> Report | None:
         doctor=tuple(findings),
         series=tuple(series),
         threat=threat.threat_statement(measurements, findings, examples),
-        not_measured=tuple(threat.not_measured(measurements, findings, examples)),
+        not_measured=tuple(missing.not_measured(measurements, findings, examples)),
         configuration=f"{earlier.configuration}\n# Added by evaluate --attach:\n{later.configuration}",
         cost=earlier.cost | {spent: _total(earlier.cost.get(spent), later.cost.get(spent))},
         created=_now(),
     )
     report.validate()
     return report
+
+
+def _numbers(measured: Measurement) -> Measurement:
+    """Return a measurement without the settings that its id has, too: earlier versions did not write them."""
+    settings = {name: value for name, value in measured.settings.items() if name not in catalog.IN_ID}
+    return dataclasses.replace(measured, settings=settings)
 
 
 def _points(series: Series) -> tuple:

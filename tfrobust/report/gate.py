@@ -15,7 +15,8 @@ import keras
 from tfrobust.common.configured import Configured
 from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
-from tfrobust.report import parts, protocol, reading
+from tfrobust.report import catalog, parts, protocol, reading
+from tfrobust.report.catalog.outputs import COST
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.difference import outcomes
 from tfrobust.report.schema import Report
@@ -33,15 +34,9 @@ _FORMS = (
     "'accuracy.class.shirt >= 0.5', 'calibration.rms <= 0.05', 'no doctor fail', "
     "'[ID] no worse than PATH by more than 0.01'"
 )
-# The last word of an id decides which direction is better. For others, such as distances, it is unknown.
-_LARGER_IS_BETTER = ("accuracy", "aurra", "median_distance", "correlation", "pooled_correlation")
 # Present in every report for which the doctor ran. Other findings, such as a search cut short, do not need the doctor.
 _DOCTORS_CHECK = "deterministic"
 _DOCTORS_REMEDY = "evaluate with gin/eval/standard.gin, or add @Doctor() with Doctor.attack to EVALUATORS"
-_SMALLER_IS_BETTER = (
-    *("drop", "ece", "rms", "brier", "nll", "mce", "relative_mce"),
-    *("flip_probability", "flip_rate", "mfr"),
-)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -103,8 +98,8 @@ class Gate(Configured):
         """
         for line in self.require:
             for identity in re.findall(rf"\b(?=[A-Za-z]){_IDENTITY}", line.partition("no worse")[0]):
-                total = parts.total_of(identity)
-                if not (identity in ids or identity.startswith("cost.") or total in ids):
+                is_cost = identity.startswith(f"{COST.family}.")
+                if not (identity in ids or is_cost or any(parts.is_part_of(identity, total) for total in ids)):
                     near = reading.similar_ids(identity, ids)
                     raise InputError(f"Gate.require has {identity}, which this evaluation lacks; nearest: {near}")
             if _NO_FINDING.fullmatch(line) and not has_doctor:
@@ -184,14 +179,14 @@ def _no_worse(match: re.Match, report: Report) -> list[str]:
         return ["it was evaluated on other data"]
     if identity:
         return _compared(identity, report, other, allowed)
-    main = [m.id for m in reading.main_measurements(other) if _direction(m.id) and m.value is not None]
+    main = [m.id for m in reading.main_measurements(other) if _direction(m.id, other) and m.value is not None]
     if not main:
         return ["the other report has no main number with a known better direction"]
     return [f"{main_id}: {fault}" for main_id in main for fault in _compared(main_id, report, other, allowed)]
 
 
 def _compared(identity: str, report: Report, other: Report, allowed: float) -> list[str]:
-    direction = _direction(identity)
+    direction = _direction(identity, report, other)
     if not direction:
         return ["its better direction is unknown; write a threshold"]
     fault, there = _fault(identity, report), _fault(identity, other)
@@ -216,10 +211,12 @@ def _limit(number: str, percent: str | None) -> float:
     return limit
 
 
-def _direction(identity: str) -> int:
-    """Return 1 if more is better, -1 if less is, and 0 if unknown."""
-    last = "accuracy" if parts.is_part(identity) else identity.rpartition(".")[2]
-    return (last in _LARGER_IS_BETTER or identity == "accuracy.clean") - (last in _SMALLER_IS_BETTER)
+def _direction(identity: str, *reports: Report) -> int:
+    """Return 1 if more is better, -1 if less is, and 0 if unknown, as for distances."""
+    if any(parts.find(report, identity) for report in reports):
+        return 1
+    measured = filter(None, (report.get(identity) for report in reports))
+    return catalog.read(next(measured, Measurement(identity, None))).quantity.better
 
 
 def _fault(identity: str, report: Report) -> str:
@@ -228,7 +225,7 @@ def _fault(identity: str, report: Report) -> str:
     if measured is None and len(parts.find(report, identity)) > 1:
         return "several classes or groups have this name; write the number of the class"
     if measured is None:
-        ids = [m.id for m in report.measurements] + parts.ids(report)
+        ids = [m.id for m in report.measurements if not reading.is_cost(m)] + parts.ids(report)
         return f"it was not measured; nearest: {reading.similar_ids(identity, ids)}"
     fault = _fault_of(measured)
     if fault:
@@ -251,8 +248,11 @@ def _fault_of(measured: Measurement) -> str:
     if "bound" in measured.settings:
         return f"a time budget ended its attack, so it is only a bound ({measured.settings['bound']})"
     # A drop is below 0 if the change improves accuracy, a conversion's change if it costs accuracy.
-    signed = measured.id.endswith((".drop", ".accuracy_change"))
-    if measured.unit == "fraction" and not signed and not -1e-9 <= measured.value <= 1 + 1e-9:
+    if (
+        measured.unit == "fraction"
+        and not catalog.read(measured).quantity.signed
+        and not -1e-9 <= measured.value <= 1 + 1e-9
+    ):
         return f"it is {measured.value:.6g}, but a fraction lies in [0, 1]"
     return ""
 

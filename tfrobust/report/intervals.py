@@ -3,7 +3,7 @@
 import collections
 import re
 
-from tfrobust.report import reading
+from tfrobust.report import catalog, formats, reading
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
@@ -39,7 +39,9 @@ def unusual_kinds(report: Report, measurements) -> str:
         kind_text = re.sub(" of the (class|bin)(?=, )", "", kind(measurement))
         if kind_text not in ("", common(report)):
             name = (
-                "relative drops" if measurement.id.endswith(".drop") else reading.label(measurement).split(" under ")[0]
+                "relative drops"
+                if catalog.read(measurement).measure == "drop"
+                else reading.label(measurement).split(" under ")[0]
             )
             names.setdefault(kind_text, {})[name] = None
     clauses = [
@@ -57,7 +59,7 @@ def _worded(kind: str) -> str:
 
 def in_brackets(measurement: Measurement) -> str:
     """Format a fraction's interval in brackets for use inside a sentence, with a leading space; "" without one."""
-    margin = reading.interval(measurement)
+    margin = formats.interval(measurement)
     return f" (95 % interval {margin} %)" if margin else ""
 
 

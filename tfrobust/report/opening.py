@@ -6,15 +6,18 @@ import dataclasses
 from functools import partial
 
 from tfrobust.common.kinds import worded
-from tfrobust.report import parts, protocol, reading, threat
+from tfrobust.report import attack_table, catalog, formats, missing, parts, protocol, reading
+from tfrobust.report.attack_table import AttackRow
 from tfrobust.report.blocks import Figure
 from tfrobust.report.blocks.pictures import strips, titled_rows
-from tfrobust.report.reading import AttackRow
+from tfrobust.report.catalog.natural import CORRUPTION_MEAN
+from tfrobust.report.catalog.under_attack import CLEAN
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.examples import Example, Examples
 from tfrobust.structs import Measurement
 
 _LONGEST_NAME = 80
+_CLEAN = CLEAN.id("clean")
 # Budgets besides the main one that the opening mentions.
 _MOST_BUDGETS = 2
 # Settings of a reference's number that do not describe the attack.
@@ -62,19 +65,17 @@ def opening(report: Report) -> Opening:
 
 def main_attack(report: Report) -> AttackRow | None:
     """Return the attack that left the least accuracy within the radius of training, or within any; None without one."""
-    rows = [row for row in reading.attack_rows(report.measurements) if row.accuracy.value is not None]
+    rows = [row for row in attack_table.attack_rows(report.measurements) if row.accuracy.value is not None]
     norm, epsilon = report.training.get("norm"), report.training.get("epsilon")
     trained = (
-        [row for row in rows if (row.norm, row.epsilon, row.frames) == (norm, f"{epsilon:.6g}", "")]
-        if (isinstance(epsilon, (int, float)))
-        else []
+        [row for row in rows if row.ball == (norm, f"{epsilon:.6g}", "")] if (isinstance(epsilon, (int, float))) else []
     )
-    return reading.strongest(trained or rows)
+    return attack_table.strongest(trained or rows)
 
 
 def reference_of(report: Report, accuracy: Measurement) -> Measurement | None:
     """Return the accuracy of the reference model in the same measurement; None if none, or under another protocol."""
-    other = report.get(f"{reading.REFERENCE}{accuracy.id}")
+    other = report.get(f"{catalog.REFERENCE}{accuracy.id}")
     if other is None or other.value is None:
         return None
     settings = {name: value for name, value in other.settings.items() if name not in _OF_REFERENCE}
@@ -140,7 +141,7 @@ def _attacked(row: AttackRow) -> str:
 
 
 def _without_attack(report: Report) -> str:
-    clean = _measurement_with_value(report, "accuracy.clean")
+    clean = _measurement_with_value(report, _CLEAN)
     errors = f"On unmodified images this model is wrong on {_wrong(clean)}. " if clean else ""
     return f"{errors}No attack was run, so nothing is known about its robustness to attackers."
 
@@ -148,7 +149,7 @@ def _without_attack(report: Report) -> str:
 def _natural(report: Report, row: AttackRow | None) -> list[str]:
     """Return the sentences on errors without an attacker: on unmodified and on corrupted images."""
     clean, corrupted = (
-        _measurement_with_value(report, identity) for identity in ("accuracy.clean", "corruption.mean.accuracy")
+        _measurement_with_value(report, identity) for identity in (_CLEAN, CORRUPTION_MEAN.id("mean.accuracy"))
     )
     sentences = [f"Without any attack it is wrong on {_wrong(clean)}."] if row and clean else []
     if corrupted:
@@ -162,27 +163,27 @@ def _compared(report: Report, row: AttackRow | None) -> list[str]:
         return []
     other = reference_of(report, row.accuracy)
     if other is None:
-        count = len(report.data.get("class_names") or parts.of(report, "accuracy.clean", parts.CLASSES))
+        count = len(report.data.get("class_names") or parts.of(report, _CLEAN, parts.CLASSES))
         guess = f"; guessing among {count} classes is wrong on {of_hundred(1 - 1 / count)}" if count > 1 else ""
         return [f"No other model was measured for comparison{guess}."]
     settings = other.settings
     name = reference_name(other)
     kind = "An undefended model" if settings.get("undefended") else "Another model"
-    clean = _measurement_with_value(report, "reference.accuracy.clean")
+    clean = _measurement_with_value(report, f"{catalog.REFERENCE}{_CLEAN}")
     without = f", and on {of_hundred(1 - clean.value, '').strip()} without one" if clean else ""
     return [f"{kind} ({name}) is wrong on {of_hundred(1 - other.value)} under the same attack{without}."]
 
 
 def _worst(report: Report, row: AttackRow | None) -> list[str]:
     """Return a sentence on the class, and one on the group, with the lowest accuracy."""
-    accuracy, under = (row.accuracy, "under attack ") if row else (report.get("accuracy.clean"), "")
+    accuracy, under = (row.accuracy, "under attack ") if row else (report.get(_CLEAN), "")
     sentences = []
     for kind, noun in ((parts.CLASSES, "class"), (parts.GROUPS, "group")):
         rows = parts.of(report, accuracy.id, kind) if accuracy else []
         if row and not rows:  # of another attack within the same budget
-            rivals = [rival for rival in reading.attack_rows(report.measurements) if rival.budget == row.budget]
+            rivals = [rival for rival in attack_table.attack_rows(report.measurements) if rival.budget == row.budget]
             measured = [rival for rival in rivals if parts.of(report, rival.accuracy.id, kind)]
-            rival = reading.strongest(measured)
+            rival = attack_table.strongest(measured)
             rows = parts.of(report, rival.accuracy.id, kind) if rival else []
         lowest = parts.worst(rows)
         if lowest and len(rows) > 1:
@@ -193,7 +194,7 @@ def _worst(report: Report, row: AttackRow | None) -> list[str]:
 
 def _proven(report: Report, row: AttackRow | None) -> list[str]:
     """Return the sentence on images that no attack within the budget can change, if some are certified."""
-    shares = {bracket.budget: bracket.certified for bracket in reading.brackets(report.measurements)}
+    shares = {bracket.budget: bracket.certified for bracket in attack_table.brackets(report.measurements)}
     certified = shares.get(row.budget) if row else None
     if not certified or not certified.value:
         return []
@@ -204,9 +205,9 @@ def _other_budgets(report: Report, row: AttackRow | None) -> list[str]:
     """Return a sentence per other budget, with the strongest attack within it."""
     if row is None:
         return []
-    rows = [rival for rival in reading.attack_rows(report.measurements) if rival.accuracy.value is not None]
+    rows = [rival for rival in attack_table.attack_rows(report.measurements) if rival.accuracy.value is not None]
     budgets = [budget for budget in dict.fromkeys(rival.budget for rival in rows) if budget != row.budget]
-    strongest = [reading.strongest([rival for rival in rows if rival.budget == budget]) for budget in budgets]
+    strongest = [attack_table.strongest([rival for rival in rows if rival.budget == budget]) for budget in budgets]
     return [
         f"Allowed to {power(rival)}, an attacker makes it wrong on {_wrong(rival.accuracy)}."
         for rival in strongest[:_MOST_BUDGETS]
@@ -214,8 +215,8 @@ def _other_budgets(report: Report, row: AttackRow | None) -> list[str]:
 
 
 def _untried(report: Report) -> str:
-    missing = threat.untried(report)
-    return f"Not tried: {', '.join(missing)}." if missing else ""
+    subjects = missing.untried(report)
+    return f"Not tried: {', '.join(subjects)}." if subjects else ""
 
 
 def _checks(report: Report) -> tuple[str, str]:
@@ -224,7 +225,7 @@ def _checks(report: Report) -> tuple[str, str]:
         return "", "The evaluation itself was not checked: the doctor did not run."
     counts, total = reading.doctor_counts(report), len(report.doctor)
     named = {
-        verdict: ", ".join(reading.nice(finding.check) for finding in report.doctor if finding.verdict == verdict)
+        verdict: ", ".join(formats.nice(finding.check) for finding in report.doctor if finding.verdict == verdict)
         for verdict in counts
     }
     if counts["fail"]:
@@ -236,9 +237,8 @@ def _checks(report: Report) -> tuple[str, str]:
 
 def _pair(report: Report, row: AttackRow) -> Figure | None:
     """Return a picture of an image, the attacked image and the difference, from the examples within the budget."""
-    size = f"_{row.norm}_{row.epsilon}{row.frames}"
     for shown in Examples(report).shown:
-        if shown.identity.endswith(size):
+        if shown.ball == row.ball:
             example = min(shown.examples, key=lambda example: not example.misclassified)
             draw = _drawn(example, shown.factor, shown.frames)
             attack = shown.attack.partition(",")[0]

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tfrobust.report import catalog
+from tfrobust.report.catalog.under_attack import ATTACK, CLEAN
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
 CLASSES, GROUPS = "classes", "groups"
 _SINGULAR = {CLASSES: "class", GROUPS: "group"}
 _COLUMNS = ("accuracy", "n", "low", "high")
-_ID = re.compile(r"((?:accuracy|attack\..+))\.(class|group)\.([^.]+)")
+_CLEAN = CLEAN.id("clean")
 _LONGEST_NAME = 80
 
 
@@ -41,7 +43,7 @@ def of(report: Report, identity: str, kind: str) -> list[Part]:
         identity: id of an accuracy over all examples: "accuracy.clean", or that of an attack.
         kind: `CLASSES` or `GROUPS`.
     """
-    prefix = "accuracy" if identity == "accuracy.clean" else identity.removesuffix(".accuracy")
+    prefix = _prefix(identity)
     series, column = report.get_series(f"{prefix}.{kind}"), "label" if kind == CLASSES else "group"
     if not has_numbers(series, *_COLUMNS) or column not in series.columns:
         return []
@@ -52,38 +54,54 @@ def of(report: Report, identity: str, kind: str) -> list[Part]:
         if value is None or not isinstance(key, int if kind == CLASSES else str):
             continue
         name = class_name(report, key) if kind == CLASSES else key[:_LONGEST_NAME]
-        member = f"{prefix}.{_SINGULAR[kind]}.{word(name.removeprefix('class '))}"
+        member = _beginning(identity, kind) + word(name.removeprefix("class "))
         members.append(Part(key, name, Measurement(member, value, "fraction", *rest, series.settings | bound)))
     return members
 
 
 def find(report: Report, identity: str) -> list[Measurement]:
     """Return the measurements of parts that an id means: by name, or a class by its number; several share a word."""
-    match = _ID.fullmatch(identity)
-    if not match:
-        return []
-    prefix, noun, name = match.groups()
-    kind = next(kind for kind, singular in _SINGULAR.items() if singular == noun)
-    members = of(report, "accuracy.clean" if prefix == "accuracy" else f"{prefix}.accuracy", kind)
-    named = [part.accuracy for part in members if part.accuracy.id == f"{prefix}.{noun}.{word(name)}"]
-    return named or [part.accuracy for part in members if str(part.key) == name]
+    for total in _totals(report):
+        for kind in _SINGULAR:
+            name = _name_in(identity, total, kind)
+            if name:
+                members = of(report, total, kind)
+                named = [part.accuracy for part in members if part.accuracy.id == _beginning(total, kind) + word(name)]
+                return named or [part.accuracy for part in members if str(part.key) == name]
+    return []
 
 
-def total_of(identity: str) -> str:
-    """Return the id of the accuracy over all examples that a class or a group belongs to; other ids as they are."""
-    match = _ID.fullmatch(identity)
-    return identity if match is None else "accuracy.clean" if match[1] == "accuracy" else f"{match[1]}.accuracy"
-
-
-def is_part(identity: str) -> bool:
-    """Return True for the id of a class or a group."""
-    return _ID.fullmatch(identity) is not None
+def is_part_of(identity: str, total: str) -> bool:
+    """Return True for the id of a class or a group whose accuracy over all examples has the id `total`."""
+    has_parts = total == _CLEAN or total.startswith(f"{ATTACK.family}.")
+    return has_parts and any(_name_in(identity, total, kind) for kind in _SINGULAR)
 
 
 def ids(report: Report) -> list[str]:
     """Return the ids of all parts that the series of a report have."""
-    totals = [m.id for m in report.measurements if m.id == "accuracy.clean" or m.id.startswith("attack.")]
-    return [part.accuracy.id for total in totals for kind in _SINGULAR for part in of(report, total, kind)]
+    return [part.accuracy.id for total in _totals(report) for kind in _SINGULAR for part in of(report, total, kind)]
+
+
+def _totals(report: Report) -> list[str]:
+    """Return the ids of the accuracies over all examples, clean and under attack."""
+    totals = [m.id for m in report.measurements if catalog.read(m).record is ATTACK]
+    return [_CLEAN, *totals]
+
+
+def _prefix(total: str) -> str:
+    """Return the beginning that the id of an accuracy over all examples shares with those of its parts."""
+    return CLEAN.family if total == _CLEAN else total.removesuffix(".accuracy")
+
+
+def _beginning(total: str, kind: str) -> str:
+    return f"{_prefix(total)}.{_SINGULAR[kind]}."
+
+
+def _name_in(identity: str, total: str, kind: str) -> str:
+    """Return the name of the class or group that an id means; "" unless it is one of this accuracy."""
+    beginning = _beginning(total, kind)
+    name = identity.removeprefix(beginning)
+    return name if identity.startswith(beginning) and "." not in name else ""
 
 
 def worst(parts: list[Part]) -> Part | None:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from tfrobust.report import reading
+from tfrobust.report import attack_table, catalog, formats
+from tfrobust.report.catalog import spelling
+from tfrobust.report.catalog.under_attack import ATTACK
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 # Settings of measurements under attack that do not describe the search, so they may differ.
-_ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found", "threshold")
-# Settings of measurements without an attack that must agree.
-_NATURAL_SETTINGS_THAT_MUST_AGREE = (
-    *("source", "constants_of", "frost", "corruptions", "names", "severities", "sequences", "images_sha256", "classes"),
-    *("baseline", "baseline_sha256"),
-    *("bins", "bin_size", "measure", "power", "views", "neutral", "sensitivity", "projections"),
-    *("share", "levels", "count"),  # of replaced pixels
-    *("calibration_images", "severity", "temperature", "test_images"),  # of prediction sets and detection
-    "other_data",
-    *("n0", "n", "alpha", "method"),  # of certificates
-    *("distance", "sharpness"),  # of embeddings
-    *("attack", "norm", "epsilon", "steps", "bound"),  # of measurements under attack with other ids
-)
+_ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found", "threshold", *catalog.IN_ID)
 
 
 def differences(first: Measurement, second: Measurement) -> list[str]:
@@ -71,13 +61,14 @@ def curve_notes(reports: list[tuple[str, Report]], identity: str) -> list[str]:
 
 def _facts(measurement: Measurement) -> dict[str, str]:
     """Return the settings that must agree, as text: 8/255 and 0.0313725 are one epsilon."""
-    # Calibration and divergence under attack have ids that do not begin with "attack.".
-    if measurement.id.startswith("attack.") or "attack" in measurement.settings:
+    entry = catalog.read(measurement)
+    # Calibration and divergence under an attack are not of its family.
+    if entry.family == ATTACK.family or "attack" in measurement.settings:
         names = [name for name in measurement.settings if name not in _ATTACK_SETTINGS_THAT_MAY_DIFFER]
     else:
-        names = [name for name in _NATURAL_SETTINGS_THAT_MUST_AGREE if name in measurement.settings]
-    facts = {name: reading.words(measurement.settings[name]) for name in names}
-    return {**facts, "number of examples": reading.words(measurement.n)}
+        names = [name for name in entry.record.must_agree if name in measurement.settings]
+    facts = {name: formats.words(measurement.settings[name]) for name in names}
+    return {**facts, "number of examples": formats.words(measurement.n)}
 
 
 def _is_measured(measurement: Measurement | None) -> bool:
@@ -112,7 +103,7 @@ def _setting_notes(heading: str, facts: list[tuple[str, dict[str, str]]]) -> lis
 
 def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
     """Note attacks that were run at different budgets: their ids differ, so they are grouped by attack."""
-    rows = [(name, row) for name, report in reports for row in reading.attack_rows(report.measurements)]
+    rows = [(name, row) for name, report in reports for row in attack_table.attack_rows(report.measurements)]
     by_identity = {}
     for attack, named_rows in _grouped((row.attack, (name, row)) for name, row in rows).items():
         budgets = _grouped((name, row.budget) for name, row in named_rows)
@@ -120,7 +111,7 @@ def _budget_notes(reports: list[tuple[str, Report]]) -> dict[str, list[str]]:
             listed = _listed(_grouped((row.budget, name) for name, row in named_rows))
             for _, row in named_rows:
                 by_identity[row.accuracy.id] = [
-                    f"{reading.attack_name(attack)} was run at different budgets ({listed})."
+                    f"{spelling.attack_name(attack)} was run at different budgets ({listed})."
                 ]
     return by_identity
 

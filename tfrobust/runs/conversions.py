@@ -18,6 +18,8 @@ from tfrobust.common.kinds import IMAGES
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import predictor as predictors
+from tfrobust.report import catalog
+from tfrobust.report.catalog.outputs import PARITY
 from tfrobust.report.comparison.reports import REPORT_FILE
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report
@@ -186,7 +188,7 @@ def _parity(original: Original, kind: str, logits: np.ndarray) -> tuple[Measurem
         "mean_gap": (float(gaps.mean()), "logits"),
     }
     return tuple(
-        Measurement(f"parity.{name}", value, unit, n=len(agrees), settings=settings)
+        Measurement(PARITY.id(name), value, unit, n=len(agrees), settings=settings)
         for name, (value, unit) in values.items()
     )
 
@@ -206,7 +208,7 @@ def _publish(original: Original, name: str, file: str, content: bytes, report: R
             model = report.model | {"name": name, "version": number, "weights_sha256": sha256, "bytes": len(content)}
             model |= facts | {"converted_from": f"{original.name}/{original.directory.name}"}
             remaining = tuple(
-                measurement for measurement in report.measurements if not measurement.id.startswith("parity.")
+                measurement for measurement in report.measurements if catalog.read(measurement).record is not PARITY
             )
             report = dataclasses.replace(report, model=model, measurements=remaining + parity, run_sha256=run)
             report.validate()

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfrobust.common.console import duration
 from tfrobust.data.spec import Dataset
 from tfrobust.evaluation.engine.base import Evaluator, Setting
-from tfrobust.report.reading import attack_name
+from tfrobust.report.catalog.spelling import attack_name
 from tfrobust.runs import budget as budgets
 from tfrobust.runs.budget import Budget
 from tfrobust.runs.forecast import BACKWARD, forecast_lines

@@ -9,7 +9,8 @@ import shutil
 
 from tfrobust.common import files
 from tfrobust.errors import Failure, InputError
-from tfrobust.report import protocol, reading
+from tfrobust.report import catalog, formats, protocol, reading
+from tfrobust.report.catalog.under_attack import ATTACK, CLEAN
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.difference import difference
 from tfrobust.report.renderers import html, markdown
@@ -61,10 +62,12 @@ def newest_line(base: pathlib.Path) -> str:
     report = _newest_report(base)
     listed = [] if report is None else reading.main_measurements(report)
     attacked = [
-        measurement for measurement in listed if measurement.id.startswith("attack.") and measurement.value is not None
+        measurement
+        for measurement in listed
+        if catalog.read(measurement).family == ATTACK.family and measurement.value is not None
     ]
     listed = [*listed[:1], *sorted(attacked, key=lambda measurement: measurement.value)[:1]]
-    results = ", ".join(f"{reading.label(measurement)} {reading.number(measurement)}" for measurement in listed)
+    results = ", ".join(f"{reading.label(measurement)} {formats.number(measurement)}" for measurement in listed)
     return f"{base / str(numbers[-1])}" + (f" ({results})" if results else "")
 
 
@@ -126,12 +129,13 @@ def _worse(report: Report, newest: Report) -> list[str]:
     clauses = []
     for there in reading.main_measurements(newest):
         here = report.get(there.id)
-        attacked = there.id.startswith("attack.") and there.id.endswith(".accuracy")
-        if here is None or not (attacked or there.id == "accuracy.clean") or protocol.differences(here, there):
+        entry = catalog.read(there)
+        is_accuracy = entry.record is CLEAN or (entry.record is ATTACK and entry.name == "accuracy")
+        if here is None or not is_accuracy or protocol.differences(here, there):
             continue
         change = difference(there.id, report, newest)
         if change is not None and change.high is not None and change.high < 0:
-            clauses.append(f"{reading.label(there)} is {reading.number(there)} there and {reading.number(here)} here")
+            clauses.append(f"{reading.label(there)} is {formats.number(there)} there and {formats.number(here)} here")
     return clauses
 
 

@@ -6,7 +6,7 @@ from tfrobust.common import files
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.evaluators.reference import ReferenceAccuracies
-from tfrobust.report import reading
+from tfrobust.report import attack_table, reading
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.schema import Report
 
@@ -35,7 +35,7 @@ def with_reference(evaluators: tuple, path: str | None, dataset: Dataset) -> tup
 
 def accuracies_of(report: Report) -> ReferenceAccuracies:
     """Return the clean accuracy and the accuracies under attack of a report as an evaluator."""
-    attacked = [row.accuracy for row in reading.attack_rows(report.measurements)]
+    attacked = [row.accuracy for row in attack_table.attack_rows(report.measurements)]
     measured = [m for m in (report.get("accuracy.clean"), *attacked) if m is not None and m.value is not None]
     method = report.training.get("method")
     return ReferenceAccuracies(

@@ -197,7 +197,7 @@ def train(parts: dict, dataset, say):
 def column(evaluator) -> str:
     """Return the column heading of an attack: its label or name, its steps, norm and epsilon."""
     from tfrobust.evaluation.evaluators.adversarial import attack_label
-    from tfrobust.report.reading import attack_name
+    from tfrobust.report.catalog.spelling import attack_name
 
     attack = evaluator.attack
     name = {"multi_targeted_pgd": "mPGD"}.get(attack.name, attack_name(attack.name))

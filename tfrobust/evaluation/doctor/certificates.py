@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tfrobust.evaluation.engine.base import Outcome
+from tfrobust.report import catalog
+from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, CLEAN
 from tfrobust.structs import Finding
 
 _PREFIX = "outcomes."
@@ -24,13 +26,14 @@ def check_certificates(outcome: Outcome) -> Finding | None:
         for series in outcome.series
         if series.id.startswith(_PREFIX)
     }
-    measured = {measurement.id: measurement.settings for measurement in outcome.measurements if measurement.id in rows}
-    certified = {name: settings for name, settings in measured.items() if name.startswith("certified.")}
+    measured = {m.id: catalog.read(m) for m in outcome.measurements if m.id in rows}
+    certified = {name: entry.settings for name, entry in measured.items() if entry.record is CERTIFIED}
     broken, compared, count = [], 0, 0
     for name, bound in certified.items():
         count = max(count, int(rows[name].sum()))
-        for attack, settings in measured.items():
-            if attack != "accuracy.clean" and not (attack.startswith("attack.") and _within(settings, bound)):
+        for attack, entry in measured.items():
+            is_attack = entry.family == ATTACK.family and _within(entry.settings, bound)
+            if entry.record is not CLEAN and not is_attack:
                 continue
             compared += 1
             attacked = rows[attack]  # of all images, or of the first

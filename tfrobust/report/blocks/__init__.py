@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tfrobust.report import reading
+from tfrobust.report import formats
 from tfrobust.structs import Measurement
 
 if TYPE_CHECKING:
@@ -152,15 +152,15 @@ def plain(cell) -> str:
     """Return a cell of a table as text without markup: a measurement as "63.1 % (57.9 to 68.0)"."""
     match cell:
         case Measurement():
-            margin = reading.interval(cell)
-            return reading.number(cell) + (f" ({margin})" if margin else "")
+            margin = formats.interval(cell)
+            return formats.number(cell) + (f" ({margin})" if margin else "")
         case Noted():
             return f"{cell.text} ({cell.note})" if cell.note else cell.text
         case Heat():
-            return reading.per_cent(cell.value)
+            return formats.per_cent(cell.value)
         case Badge():
             return cell.verdict
-    return reading.words(cell)
+    return formats.words(cell)
 
 
 def pairs(rows: Iterable[tuple[str, str]], title: str = "", collapsed: bool = False) -> Table:
@@ -172,10 +172,10 @@ def columns_table(columns: dict, names: Iterable[str]) -> Table:
     """Return some columns of a series as a table: accuracies in per cent, other numbers with 4 digits."""
     names = list(names)
     cells = [[_value(name, value) for value in columns[name]] for name in names]
-    return Table([reading.nice(name) for name in names], [list(row) for row in zip(*cells, strict=True)], texts=0)
+    return Table([formats.nice(name) for name in names], [list(row) for row in zip(*cells, strict=True)], texts=0)
 
 
 def _value(name: str, value):
     if not isinstance(value, float):
         return value
-    return reading.quantity(value, "fraction") if "accuracy" in name else float(f"{value:.4g}")
+    return formats.quantity(value, "fraction") if "accuracy" in name else float(f"{value:.4g}")

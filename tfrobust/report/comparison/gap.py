@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfrobust.errors import InputError
-from tfrobust.report import protocol, reading
+from tfrobust.report import attack_table, formats, protocol, reading
 from tfrobust.report.blocks import Table
 from tfrobust.report.comparison.reports import find_name
 from tfrobust.report.schema import Report
@@ -68,7 +68,7 @@ def gap_table(reports: Named, start: str, end: str) -> Table:
                 and _alike(identity, [named[model] for model in three])
             ):
                 share = gap_closed(*(drops[model][identity].value for model in three))
-            cells.append(reading.number(report_drops.get(identity)) + ("" if share is None else f" ({share:.0%})"))
+            cells.append(formats.number(report_drops.get(identity)) + ("" if share is None else f" ({share:.0%})"))
         rows.append(cells)
     return Table(["relative drop (gap closed)", *header], rows)
 
@@ -81,5 +81,5 @@ def _alike(identity: str, reports: list[Report]) -> bool:
 
 
 def _drops(report: Report) -> dict[str, Measurement]:
-    rows = reading.attack_rows(report.measurements)
+    rows = attack_table.attack_rows(report.measurements)
     return {row.drop.id: row.drop for row in rows if row.drop is not None and row.drop.value is not None}

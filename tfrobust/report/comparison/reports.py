@@ -9,7 +9,7 @@ import pathlib
 
 from tfrobust.common import files
 from tfrobust.errors import InputError
-from tfrobust.report import protocol, reading
+from tfrobust.report import catalog, protocol, reading
 from tfrobust.report.comparison import groups as grouping
 from tfrobust.report.difference import Difference, difference
 from tfrobust.report.schema import SCHEMA, Report
@@ -56,7 +56,8 @@ class Comparison:
         shown += filter(None, (report.get(self.sort) for _, report in self.named))
         labels = collections.Counter(identity for identity, _ in {(m.id, reading.label(m)) for m in shown})
         headings = {m.id: reading.label(m, details=labels[m.id] == 1) for m in shown}
-        return dict(sorted(headings.items(), key=lambda item: reading.sort_key(item[0])))
+        places = {m.id: catalog.read(m).sort_key for m in shown}
+        return dict(sorted(headings.items(), key=lambda item: places[item[0]]))
 
     @functools.cached_property
     def notes(self) -> dict[str, list[int]]:
@@ -122,9 +123,10 @@ def arrange(
     if reference is not None:
         reference = find_name([name for name, *_ in rows], reference)
     if sort is not None:
-        identities = {m.id for _, report, _ in rows for m in report.measurements}
-        if sort not in identities:
-            raise InputError(f"No report has {sort!r}; nearest: {reading.similar_ids(sort, identities)}.")
+        measured = {m.id: m for _, report, _ in rows for m in report.measurements}
+        if sort not in measured:
+            ids = [identity for identity, m in measured.items() if not reading.is_cost(m)]
+            raise InputError(f"No report has {sort!r}; nearest: {reading.similar_ids(sort, ids)}.")
         rows.sort(key=lambda row: _sort_key(row[1].get(sort), ascending))
     read = [file for *_, report_files in rows for file in report_files]
     return Comparison([(name, report) for name, report, _ in rows], read, sort, reference, groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfrobust.common.console import duration
 from tfrobust.common.kinds import worded
-from tfrobust.report import protocol, reading
+from tfrobust.report import attack_table, formats, protocol, reading
 from tfrobust.report.comparison import groups as grouping
 from tfrobust.report.comparison.reports import Comparison
 from tfrobust.report.difference import Difference, difference
@@ -22,7 +22,7 @@ def common_attack(comparison: Comparison) -> str | None:
     """Return the id of the accuracy under the attack that most models share, the strongest of several; None without."""
     names: dict[str, list[str]] = {}
     for name, report in comparison.named:
-        for row in reading.attack_rows(report.measurements):
+        for row in attack_table.attack_rows(report.measurements):
             if row.accuracy.value is not None and _value(report, CLEAN) is not None:
                 names.setdefault(row.accuracy.id, []).append(name)
     reports = dict(comparison.named)
@@ -79,7 +79,7 @@ def _obstacle(comparison: Comparison, rows: list[tuple[str, Report]], identity: 
 def _answer(comparison: Comparison, names: list[str], identity: str, quality: str, under: str) -> list[str]:
     """Return which model is best, and which others it differs from significantly."""
     reports, (best, *rivals) = dict(comparison.named), names
-    values = {name: reading.number(reports[name][identity]) for name in names}
+    values = {name: formats.number(reports[name][identity]) for name in names}
     gaps = {name: _difference(comparison, identity, best, name) for name in rivals}
     beaten = [name for name, gap in gaps.items() if _is_significant(gap)]
     open_ = [name for name in rivals if name not in beaten]
@@ -137,7 +137,7 @@ def _price(comparison: Comparison, best: str, rival: str) -> list[str]:
     gap = _difference(comparison, CLEAN, best, rival)
     if gap is None:
         return []
-    shares = f"{reading.number(reports[best][CLEAN])} against {reading.number(reports[rival][CLEAN])}"
+    shares = f"{formats.number(reports[best][CLEAN])} against {formats.number(reports[rival][CLEAN])}"
     both = f"{shares} of {rival}"
     if not _is_significant(gap):
         return [f"On unmodified images it does not differ significantly from {rival}: {shares}, {_points(gap)}."]
@@ -176,7 +176,7 @@ def _points(gap: Difference | None) -> str:
     if gap is None:
         return "unknown size"
     numbers = [gap.value] if not gap.kind else [gap.value, gap.low, gap.high]
-    value, *ends = reading.per_cents(*numbers, sign="+")
+    value, *ends = formats.per_cents(*numbers, sign="+")
     return f"{value} points" + (f" (95 % interval {ends[0]} to {ends[1]})" if ends else " (without an interval)")
 
 

@@ -7,10 +7,11 @@ import re
 import textwrap
 from functools import partial
 
-from tfrobust.report import intervals, protocol, reading
+from tfrobust.report import formats, intervals, protocol, reading
 from tfrobust.report.blocks import Figure, plots
 from tfrobust.report.blocks.palette import series
 from tfrobust.report.blocks.scatter import Point, scatter
+from tfrobust.report.catalog.spelling import curve_caption
 from tfrobust.report.comparison.gap import gap_table
 from tfrobust.report.comparison.groups import SEEDS, pairs
 from tfrobust.report.comparison.reports import Comparison
@@ -229,7 +230,7 @@ def _cell(measurement: Measurement | None, short: bool, runs: int | None = None)
     if measurement is None or measurement.value is None:
         return "-"
     fraction = measurement.unit.startswith("fraction")
-    text, margin = reading.number(measurement), reading.interval(measurement)
+    text, margin = formats.number(measurement), formats.interval(measurement)
     text = text.removesuffix(" %") if short else text  # the heading has it
     if margin:
         text += f" {_plus_minus(measurement, fraction)}" if short else f" [{margin}]"
@@ -246,7 +247,7 @@ def _signed(difference: Difference | None, measurement: Measurement | None, shor
     fraction = measurement.unit.startswith("fraction")
 
     def signed(*numbers: float) -> list[str]:
-        return reading.per_cents(*numbers, sign="+") if fraction else [format(number, "+.3g") for number in numbers]
+        return formats.per_cents(*numbers, sign="+") if fraction else [format(number, "+.3g") for number in numbers]
 
     if not difference.kind:
         return signed(difference.value)[0]
@@ -260,7 +261,7 @@ def _signed(difference: Difference | None, measurement: Measurement | None, shor
 def _plus_minus(item: Measurement | Difference, fraction: bool) -> str:
     """Format the distance from a number to the farther end of its interval; of fractions in points."""
     half = max(item.high - item.value, item.value - item.low)
-    return f"± {reading.per_cent(half)}" if fraction else f"± {half:.2g}"
+    return f"± {formats.per_cent(half)}" if fraction else f"± {half:.2g}"
 
 
 def _numbered(notes) -> list[str]:
@@ -330,19 +331,21 @@ def _curves(comparison: Comparison, notes: list[str]) -> str:
         places = [name for name, _ in comparison.named for _ in comparison.groups[name]]
     order = list(dict.fromkeys(places))
     lines: dict[str, list[plots.Line]] = {}
+    captions: dict[str, str] = {}
     for name, (_, report) in zip(places, comparison.runs, strict=True):
-        for key, columns in accuracy_curves(report):
+        for key, settings, columns in accuracy_curves(report):
             # The bands of several runs of one color would hide each other.
             ends = (columns.get("low"), columns.get("high")) if comparison.groups is None else (None, None)
             number = order.index(name)
             line = plots.Line(name, columns["epsilon"], columns["accuracy"], *ends, number, series(number))
             lines.setdefault(key, []).append(line)
+            captions.setdefault(key, curve_caption(settings))
     items = []
     axes = {"x_label": "epsilon (pixels in [0, 1])", "y_label": "accuracy", "percent": True, "height": 3.4}
     for key, attack_lines in lines.items():
         figure_notes = protocol.curve_notes(comparison.runs, f"attack.{key}.curve")
         notes += [note for note in figure_notes if note not in notes]
         marks = "".join(f" [{notes.index(note) + 1}]" for note in figure_notes)
-        caption = f"Accuracy under {reading.attack_caption(key)}{marks}"
+        caption = f"Accuracy under {captions[key]}{marks}"
         items.append(page.figure(Figure(f"compare-{key}", caption, partial(plots.curves, lines=attack_lines, **axes))))
     return "".join(items)

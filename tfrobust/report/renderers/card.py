@@ -10,15 +10,14 @@ from collections.abc import Sequence
 
 from tfrobust.common.kinds import kind_of
 from tfrobust.errors import InputError
-from tfrobust.report import intervals, reading
+from tfrobust.report import catalog, formats, intervals, reading
+from tfrobust.report.catalog.natural import SHIFT
 from tfrobust.report.renderers import markdown
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 _MOST_NAMES = 10
 _TASKS = {"text": "text-classification", "images": "image-classification", "clips": "video-classification"}
-# Kinds of measurements whose images are not those of the test set as they are.
-_OTHER_IMAGES = {"corruption": "corrupted", "stability": "sequences", "noise": "noise"}
 
 
 def render(report: Report, *, repo: str, version: int, shape: Sequence[int], license: str = "unknown") -> str:
@@ -65,12 +64,9 @@ def _result(measurement: Measurement, report: Report, task: str):
     """Return a measurement as an entry of the model-index, which groups entries by task, data set and its config."""
     from huggingface_hub import EvalResult
 
-    kind, *rest = measurement.id.split(".")
-    name = report.data["name"]
-    if kind == "shift":
-        name, config = rest[0], None
-    else:
-        config = _OTHER_IMAGES.get(kind)
+    entry, name = catalog.read(measurement), report.data["name"]
+    if entry.record is SHIFT:
+        name = entry.settings["set"]
     facts = {
         "id": measurement.id,
         "n": measurement.n,
@@ -83,10 +79,10 @@ def _result(measurement: Measurement, report: Report, task: str):
         task_type=task,
         dataset_type=re.sub(r"[^A-Za-z0-9._-]+", "-", name),
         dataset_name=name,
-        dataset_config=config,
+        dataset_config=entry.record.other_images or None,
         dataset_split="test",
         dataset_args=_with_values({"fingerprint": report.data.get("test_fingerprint")}) or None,
-        metric_type=measurement.id.rpartition(".")[2].replace("clean", "accuracy"),
+        metric_type=entry.measure.replace("clean", "accuracy"),
         metric_name=reading.label(measurement),
         metric_value=measurement.value,
         metric_args=_with_values(facts),
@@ -102,7 +98,7 @@ def _with_values(facts: dict) -> dict:
 def _body(report: Report, main: list[Measurement], repo: str, version: int, shape: tuple[int, ...]) -> list[str]:
     extras = f"{version}/assets.extra/robustness_report"
     rows = [["Measurement", "Value", "95 % interval", "n"]]
-    rows += [[reading.label(m), reading.number(m), reading.interval(m), "" if m.n is None else m.n] for m in main]
+    rows += [[reading.label(m), formats.number(m), formats.interval(m), "" if m.n is None else m.n] for m in main]
     kinds = intervals.of_each(main)
     findings = [
         f"{finding.verdict}: {finding.check}: {finding.evidence}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from tfrobust.report import intervals, reading, sections
+from tfrobust.report import catalog, formats, intervals, reading, sections
 from tfrobust.report.blocks import Grid, plain, shown
 from tfrobust.report.renderers.markdown import printable
 from tfrobust.report.schema import Report
@@ -52,16 +52,16 @@ def _numbers(report: Report, listed: list[Measurement]) -> list[str]:
     names = ["", "result", "95 % interval", *(["drop"] if any(drops.values()) else []), "n"]
     rows = [names]
     for m in listed:
-        drop = [reading.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
-        rows.append([*reading.named_number(m), reading.interval(m), *drop, "" if m.n is None else str(m.n)])
+        drop = [formats.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
+        rows.append([*reading.named_number(m), formats.interval(m), *drop, "" if m.n is None else str(m.n)])
     kinds = intervals.of_each(listed)
     return [*align(rows, tuple(range(1, len(names)))), *([f"95 % intervals {kinds}"] if kinds else [])]
 
 
 def _drop_of(measurement: Measurement) -> str:
     """Return the id of an accuracy's relative drop; "" for any other measurement."""
-    name, _, measure = measurement.id.rpartition(".")
-    return f"{name}.drop" if measure == "accuracy" else ""
+    entry = catalog.read(measurement)
+    return entry.sibling("drop") if entry.measure == "accuracy" else ""
 
 
 def terminal(text: str) -> str:

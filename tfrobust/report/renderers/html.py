@@ -5,7 +5,7 @@ import html
 import itertools
 import re
 
-from tfrobust.report import intervals, parts, reading, sections
+from tfrobust.report import attack_table, formats, intervals, parts, reading, sections
 from tfrobust.report.blocks import (
     Badge,
     Block,
@@ -175,9 +175,9 @@ def _table(block: Table) -> str:
 
 def _numeric(column: list) -> list[str]:
     """Render the cells of a column of numbers with their decimal points, units and intervals below each other."""
-    margins = [reading.interval(cell) if isinstance(cell, Measurement) else "" for cell in column]
+    margins = [formats.interval(cell) if isinstance(cell, Measurement) else "" for cell in column]
     special = [_cell(cell) if isinstance(cell, (Heat, Badge, Noted)) else "" for cell in column]
-    texts = [reading.number(cell) if isinstance(cell, Measurement) else plain_cell(cell) for cell in column]
+    texts = [formats.number(cell) if isinstance(cell, Measurement) else plain_cell(cell) for cell in column]
     texts = [other or number for other, number in zip(special, aligned(texts), strict=True)]
     return _with_margins(texts, margins)
 
@@ -242,7 +242,7 @@ def table(header: list[str], rows: list[list[str]], numeric: tuple[int, ...] = (
 
 def _numbers(block: Numbers) -> str:
     names, values = zip(*map(reading.named_number, block.measurements), strict=True)
-    margins = [reading.interval(m) for m in block.measurements]
+    margins = [formats.interval(m) for m in block.measurements]
     numbers = _with_margins(aligned(list(values)), margins)
     counts = [text("-" if m.n is None else m.n) for m in block.measurements]
     rows = [list(row) for row in zip(map(text, names), numbers, counts, strict=True)]
@@ -357,7 +357,7 @@ def _opening(first: Opening) -> str:
 def _summary(report: Report) -> str:
     """State the training, the examples, the kind of the intervals, and the limit of every attack."""
     size, examples = report.data.get("test_size"), reading.examples_of(report.data)
-    method, attacked = report.training.get("method"), bool(reading.attack_rows(report.measurements))
+    method, attacked = report.training.get("method"), bool(attack_table.attack_rows(report.measurements))
     trained = f"Trained by {method}, evaluated" if isinstance(method, str) else "Evaluated"
     sentences = [
         f"{trained} on {f'{size} ' if size else ''}test {examples} of {report.data['name']}.",
@@ -404,6 +404,6 @@ def _tiles(report: Report) -> str:
 
 
 def _tile(heading: str, measurement: Measurement, role: str, note: str = "") -> str:
-    lines = "".join(f"<i>{text(line)}</i>" for line in (reading.interval(measurement), note) if line)
-    number = f"<b>{text(reading.number(measurement))}</b>{_bar_of(measurement, role)}"
+    lines = "".join(f"<i>{text(line)}</i>" for line in (formats.interval(measurement), note) if line)
+    number = f"<b>{text(formats.number(measurement))}</b>{_bar_of(measurement, role)}"
     return f'<div class="tile"><i>{text(heading)}</i>{number}{lines}</div>'

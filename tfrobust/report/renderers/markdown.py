@@ -2,7 +2,7 @@
 
 import re
 
-from tfrobust.report import intervals, reading, sections
+from tfrobust.report import formats, intervals, reading, sections
 from tfrobust.report.blocks import Block, Code, Figure, Grid, Listing, Numbers, Paragraph, Table, Words, plain
 from tfrobust.report.opening import opening
 from tfrobust.report.schema import Report
@@ -87,7 +87,7 @@ def _shortened(numbers: Table) -> Table:
 def _numbers(block: Numbers) -> str:
     rows = [["Measurement", "Value", "95 % interval", "n"]]
     for m in block.measurements:
-        rows.append([*reading.named_number(m), reading.interval(m) or "none", "-" if m.n is None else m.n])
+        rows.append([*reading.named_number(m), formats.interval(m) or "none", "-" if m.n is None else m.n])
     return table(rows, right_columns=(1, 2, 3))
 
 

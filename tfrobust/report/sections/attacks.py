@@ -3,12 +3,13 @@
 import functools
 from functools import partial
 
-from tfrobust.report import reading
+from tfrobust.report import attack_table, catalog, reading
+from tfrobust.report.attack_table import AttackRow
 from tfrobust.report.blocks import Block, Figure, Grid, Noted, plots
 from tfrobust.report.blocks.plots import Line
-from tfrobust.report.reading import AttackRow
+from tfrobust.report.catalog.spelling import attack_name, curve_caption, frames
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import Section, accuracy_curves, joined
+from tfrobust.report.sections.base import AccuracyCurve, Section, accuracy_curves, joined
 from tfrobust.structs import Measurement
 
 _LONGEST_NAME = 80
@@ -24,10 +25,10 @@ class Curve(Section):
     def lead(self) -> str:
         """The effort behind the curves."""
         efforts = []
-        for key, columns in accuracy_curves(self.report):
-            effort = reading.effort(self._settings(key))
-            how = ", ".join(filter(None, (effort, _images_of(self.report, columns))))
-            efforts += [f"{self._caption(key)}: {how}"] if how else []
+        for curve in accuracy_curves(self.report):
+            effort = attack_table.effort(curve.settings)
+            how = ", ".join(filter(None, (effort, _images_of(self.report, curve.columns))))
+            efforts += [f"{_caption(curve)}: {how}"] if how else []
         remark = f" ({'; '.join(efforts)})" if efforts else ""
         return f"Accuracy as epsilon grows{remark}."
 
@@ -35,11 +36,12 @@ class Curve(Section):
     def sentence(self) -> str:
         """The epsilon at which the accuracy of each curve has halved."""
         clauses = []
-        for key, columns in accuracy_curves(self.report):
+        for curve in accuracy_curves(self.report):
+            columns = curve.columns
             points = sorted(p for p in zip(columns["epsilon"], columns["accuracy"], strict=True) if None not in p)
             half = next((epsilon for epsilon, value in points if value <= points[0][1] / 2), None)
             if half and points[0][1]:
-                clauses.append(f"under {self._caption(key)}, the accuracy has halved by epsilon {half:.6g}")
+                clauses.append(f"under {_caption(curve)}, the accuracy has halved by epsilon {half:.6g}")
         return joined(clauses)
 
     def blocks(self) -> list[Block]:
@@ -49,14 +51,14 @@ class Curve(Section):
             return []
         lines = [
             Line(
-                self._caption(key),
-                columns["epsilon"],
-                columns["accuracy"],
-                columns.get("low"),
-                columns.get("high"),
+                _caption(curve),
+                curve.columns["epsilon"],
+                curve.columns["accuracy"],
+                curve.columns.get("low"),
+                curve.columns.get("high"),
                 role="attacked",
             )
-            for key, columns in measured
+            for curve in measured
         ]
         axes = {"x_label": "ε (pixels in [0, 1])", "y_label": "accuracy", "percent": True}
         trained = self._training_budget()
@@ -65,30 +67,28 @@ class Curve(Section):
         grid = Grid(["ε", *(line.text for line in lines)], self._rows(measured), texts=0)
         return [Figure("curve-accuracy", "Accuracy under attack", draw), grid]
 
-    def _settings(self, key: str) -> dict:
-        return self.report.get_series(f"attack.{key}.curve").settings
-
-    def _caption(self, key: str) -> str:
-        return reading.attack_caption(key, self._settings(key))
-
-    def _rows(self, curves: list[tuple[str, dict]]) -> list[list]:
+    def _rows(self, curves: list[AccuracyCurve]) -> list[list]:
         """Return the curves' numbers: epsilon, and the accuracy under each attack there."""
         points = [{} for _ in curves]
-        for curve_points, (key, columns) in zip(points, curves, strict=True):
+        for curve_points, (_, settings, columns) in zip(points, curves, strict=True):
             empty = [None] * len(columns["epsilon"])
             bounds = (columns.get("low") or empty, columns.get("high") or empty)
             for epsilon, value, low, high in zip(columns["epsilon"], columns["accuracy"], *bounds, strict=True):
                 if epsilon is not None:
-                    curve_points[epsilon] = Measurement("", value, "fraction", None, low, high, self._settings(key))
+                    curve_points[epsilon] = Measurement("", value, "fraction", None, low, high, settings)
         epsilons = sorted({epsilon for curve_points in points for epsilon in curve_points})
         return [[f"{epsilon:.6g}", *(curve_points.get(epsilon) for curve_points in points)] for epsilon in epsilons]
 
     def _training_budget(self) -> float | None:
         """Return the epsilon of training if it has the curves' scale: a number, in the norm of all curves."""
-        norms = {key.rpartition("_")[2] for key, _ in accuracy_curves(self.report)}
+        norms = {f"{curve.settings['norm']}{frames(curve.settings)}" for curve in accuracy_curves(self.report)}
         epsilon = self.report.training.get("epsilon")
         is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
         return epsilon if is_number and norms == {self.report.training.get("norm")} else None
+
+
+def _caption(curve: AccuracyCurve) -> str:
+    return curve_caption(curve.settings, steps=True)
 
 
 def _images_of(report: Report, columns: dict) -> str:
@@ -110,7 +110,7 @@ class Attacks(Section):
     @property
     def rows(self) -> list[AttackRow]:
         """All attacks and members."""
-        return reading.attack_rows(self.report.measurements, members=True)
+        return attack_table.attack_rows(self.report.measurements, members=True)
 
     @property
     def lead(self) -> str:
@@ -123,17 +123,17 @@ class Attacks(Section):
     @property
     def sentence(self) -> str:
         """The strongest of several attacks, and the budgets without an attack as strong as AutoAttack."""
-        rows = [row for row in reading.attack_rows(self.report.measurements) if row.accuracy.value is not None]
-        worst = reading.strongest(rows)
+        rows = [row for row in attack_table.attack_rows(self.report.measurements) if row.accuracy.value is not None]
+        worst = attack_table.strongest(rows)
         if worst is None:
             return ""
         within = f" within {worst.budget}" if len(self._budgets) > 1 else ""
         early = ", although its time budget ended it early" if worst.is_upper_bound else ""
-        compared = reading.compared_with(worst, rows)
+        compared = attack_table.compared_with(worst, rows)
         which = f" on the same {worst.accuracy.n} {self.examples}" if len(compared) < len(rows) else ""
         lowest = f"Of {len(compared)} attacks{which}, {worst.name}{within} gives the lowest accuracy{early}."
         sentences = [lowest] if len(compared) > 1 else []
-        weak = reading.weakly_attacked(self.report.measurements)
+        weak = attack_table.weakly_attacked(self.report.measurements)
         return " ".join([*sentences, *([_weak(weak)] if weak else [])])
 
     def blocks(self) -> list[Block]:
@@ -146,7 +146,7 @@ class Attacks(Section):
             rows.append([unmodified, clean, None, clean.n])
             references.append(self._reference(clean))
         for row in self.rows:
-            name = f"{row.name}: after {reading.attack_name(row.member)}" if row.member else row.name
+            name = f"{row.name}: after {attack_name(row.member)}" if row.member else row.name
             detail = ", ".join(part for part in (row.budget if len(self._budgets) > 1 else "", row.effort) if part)
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
             rows.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
@@ -161,11 +161,11 @@ class Attacks(Section):
         return [Figure("attacks-accuracy", "Clean and under each attack", self._chart), Grid(header, rows)]
 
     def _reference(self, accuracy: Measurement) -> Measurement | None:
-        return self.report.get(f"{reading.REFERENCE}{accuracy.id}")
+        return self.report.get(f"{catalog.REFERENCE}{accuracy.id}")
 
     def _chart(self, identity: str) -> plots.Plot:
         clean = self.report.get("accuracy.clean")
-        rows = reading.attack_rows(self.report.measurements)
+        rows = attack_table.attack_rows(self.report.measurements)
         names = [row.title if len(self._budgets) > 1 else row.name for row in rows]
         shown, kinds = [row.accuracy for row in rows], ["under attack"] * len(rows)
         if clean:

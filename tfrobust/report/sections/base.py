@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tfrobust.common.kinds import worded
-from tfrobust.report import intervals, reading
+from tfrobust.report import catalog, intervals, reading
 from tfrobust.report.blocks import Block, Figure, Numbers, Table, measurements_of
+from tfrobust.report.catalog.spelling import curve_key
+from tfrobust.report.catalog.under_attack import CURVE
 from tfrobust.report.parts import has_numbers
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
@@ -59,9 +61,9 @@ class Section(abc.ABC):
         """Name of the report's examples: "images", "clips" or "sentences"."""
         return reading.examples_of(self.report.data)
 
-    def measured(self, prefix: str) -> list[Measurement]:
-        """Return the report's measurements whose ids begin with a prefix, in order."""
-        return [m for m in reading.in_order(self.report) if m.id.startswith(prefix)]
+    def measured(self, family: str) -> list[Measurement]:
+        """Return the report's measurements of a family, in order."""
+        return [m for m in reading.in_order(self.report) if catalog.read(m).family == family]
 
 
 def _worded(block: Block, examples: str) -> Block:
@@ -92,13 +94,27 @@ def ends(series: Series) -> list[str]:
     return [name for name in ("low", "high") if name in series.columns]
 
 
-def accuracy_curves(report: Report) -> list[tuple[str, dict]]:
-    """Return the measured curves of accuracy against epsilon: ("pgd_linf", columns) each."""
+class AccuracyCurve(NamedTuple):
+    """A measured curve of accuracy against epsilon.
+
+    Attributes:
+        key: attack and norm, "pgd_linf".
+        settings: of the attack.
+        columns: of the series.
+    """
+
+    key: str
+    settings: dict
+    columns: dict
+
+
+def accuracy_curves(report: Report) -> list[AccuracyCurve]:
+    """Return the measured curves of accuracy against epsilon."""
     curves = []
     for series in report.series:
-        match = re.fullmatch(r"attack\.(.+)\.curve", series.id)
-        if match and has_numbers(series, "epsilon", "accuracy", *ends(series)):
-            curves.append((match[1], series.columns))
+        entry = catalog.read(series)
+        if entry.record is CURVE and has_numbers(series, "epsilon", "accuracy", *ends(series)):
+            curves.append(AccuracyCurve(curve_key(entry.settings), entry.settings, series.columns))
     return curves
 
 

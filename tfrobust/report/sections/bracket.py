@@ -3,7 +3,7 @@
 from functools import partial
 
 from tfrobust.common.kinds import worded
-from tfrobust.report import reading
+from tfrobust.report import attack_table
 from tfrobust.report.blocks import Block, Figure, Table, plots
 from tfrobust.report.sections.base import Section
 from tfrobust.report.threat import bracket_sentence
@@ -25,8 +25,8 @@ class Brackets(Section):
         return worded(" ".join(map(bracket_sentence, self._brackets)), self.examples)
 
     @property
-    def _brackets(self) -> list[reading.Bracket]:
-        return reading.brackets(self.report.measurements)
+    def _brackets(self) -> list[attack_table.Bracket]:
+        return attack_table.brackets(self.report.measurements)
 
     def blocks(self) -> list[Block]:
         """Return the bars and their numbers."""

@@ -4,14 +4,23 @@ import dataclasses
 import functools
 from functools import partial
 
-from tfrobust.report import reading
+from tfrobust.report import attack_table, catalog, formats
 from tfrobust.report.blocks import Block, Figure, Grid, Table, plots
 from tfrobust.report.blocks.plots import Line
+from tfrobust.report.catalog.outputs import (
+    ATTACKED_CALIBRATION,
+    ATTACKED_RELIABILITY,
+    ATTACKED_RESPONSE_RATE,
+    CALIBRATION,
+)
+from tfrobust.report.catalog.record import Record
+from tfrobust.report.catalog.spelling import attack_caption
 from tfrobust.report.parts import has_numbers
 from tfrobust.report.sections.base import Section, ends, joined
 from tfrobust.structs import Measurement, Series
 
-_RELIABILITY, _RATES = "calibration.reliability", "calibration.response_rate"
+_RELIABILITY, _RATES = "reliability", "response_rate"
+_ATTACKED = (ATTACKED_CALIBRATION, ATTACKED_RELIABILITY, ATTACKED_RESPONSE_RATE)
 
 
 class Calibration(Section):
@@ -23,7 +32,7 @@ class Calibration(Section):
     @functools.cached_property
     def diagrams(self) -> list[Series]:
         """The series of the reliability diagrams."""
-        candidates = [series for series in self.report.series if series.id.startswith(_RELIABILITY)]
+        candidates = [series for series in self.report.series if _is_curve(series, ATTACKED_RELIABILITY, _RELIABILITY)]
         return [
             series for series in candidates if has_numbers(series, "confidence", "accuracy", "count", *ends(series))
         ]
@@ -32,8 +41,8 @@ class Calibration(Section):
     def lead(self) -> str:
         """Instructions for reading the diagrams, and the numbers that have an interval."""
         lines = ""
-        attacked = {m.id.split(".", 1)[1].rpartition(".")[0]: m.settings for m in self._of_last_points()}
-        efforts = [f"{reading.attack_caption(key)}: {reading.effort(settings)}" for key, settings in attacked.items()]
+        attacked = {_attack(m): m.settings for m in self._of_last_points()}
+        efforts = [f"{attack}: {attack_table.effort(settings)}" for attack, settings in attacked.items()]
         if efforts:
             lines += (
                 f" Under attack, the predictions are those for the last point of each image ({'; '.join(efforts)})."
@@ -50,12 +59,11 @@ class Calibration(Section):
         """The direction of miscalibration."""
         parts = []
         for series in self.diagrams:
-            suffix = series.id.removeprefix(_RELIABILITY)
-            when = f"under {reading.attack_caption(suffix[1:])}" if suffix else "clean"
+            when = f"under {_attack(series)}" if _attack(series) else "clean"
             gap = _confidence_gap(series)
             if gap is not None:
                 kind = "over" if gap > 0 else "under"
-                parts.append(f"{when}, the model is {kind}-confident by {reading.per_cent(abs(gap))} points on average")
+                parts.append(f"{when}, the model is {kind}-confident by {formats.per_cent(abs(gap))} points on average")
         return joined(parts)
 
     def blocks(self) -> list[Block]:
@@ -67,35 +75,48 @@ class Calibration(Section):
     def _numbers(self) -> list[Block]:
         """Return a grid of the numbers, one column for clean images and one per attack."""
         columns: dict[str, dict[str, Measurement]] = {}
-        for m in self.measured("calibration."):
-            attack, _, measure = m.id.removeprefix("calibration.").rpartition(".")
-            columns.setdefault(f"Under {reading.attack_caption(attack)}" if attack else "Clean", {})[measure] = m
+        for m in self.measured(CALIBRATION.family):
+            name = catalog.read(m).quantity.label or m.id
+            columns.setdefault(f"Under {_attack(m)}" if _attack(m) else "Clean", {})[name] = m
         rows = []
-        for measure in dict.fromkeys(measure for column in columns.values() for measure in column):
-            cells = [column.get(measure) for column in columns.values()]
+        for name in dict.fromkeys(name for column in columns.values() for name in column):
+            cells = [column.get(name) for column in columns.values()]
             units = {m.unit for m in cells if m and not m.unit.startswith("fraction")}
-            name = reading.label(Measurement(f"calibration.{measure}", None)) + "".join(f" ({unit})" for unit in units)
-            rows.append([name, *(dataclasses.replace(m, unit="1") if m and units else m for m in cells)])
+            header = name + "".join(f" ({unit})" for unit in units)
+            rows.append([header, *(dataclasses.replace(m, unit="1") if m and units else m for m in cells)])
         counts = [next(iter(column.values())).n for column in columns.values()]
         return [Grid(["Measurement", *columns], [*rows, [self.examples.capitalize(), *counts]])] if rows else []
 
     def _of_last_points(self) -> list[Measurement]:
-        measurements = self.measured("calibration.")
-        return [m for m in measurements if m.settings.get("answers") == "to the last points of all images"]
+        measurements = self.measured(CALIBRATION.family)
+        return [
+            m for m in measurements if _attack(m) and m.settings.get("answers") == "to the last points of all images"
+        ]
 
     def _rates(self) -> list[Figure]:
         """Return the error rate among the most confident predictions, clean and under each attack."""
         lines = []
         for series in self.report.series:
-            if series.id.startswith(_RATES) and {"response_rate", "accuracy"} <= series.columns.keys():
+            is_curve = _is_curve(series, ATTACKED_RESPONSE_RATE, _RATES)
+            if is_curve and {"response_rate", "accuracy"} <= series.columns.keys():
                 wrong = [None if value is None else 1 - value for value in series.columns["accuracy"]]
-                suffix = series.id.removeprefix(_RATES).strip(".")
-                name = f"under {reading.attack_caption(suffix)}" if suffix else "clean"
+                name = f"under {_attack(series)}" if _attack(series) else "clean"
                 lines.append(Line(name, series.columns["response_rate"], wrong))
         axes = {"x_label": "response rate, most confident first", "y_label": "error rate"}
         draw = partial(plots.curves, lines=lines, percent=True, full_axis=False, percent_x=True, **axes)
         caption = "Error rate when only confident predictions count (AURRA)"
         return [Figure("calibration-rates", caption, draw)] if lines else []
+
+
+def _attack(item: Measurement | Series) -> str:
+    """Return the caption of the attack; "" for clean images."""
+    entry = catalog.read(item)
+    return attack_caption(entry.settings) if entry.record in _ATTACKED else ""
+
+
+def _is_curve(series: Series, attacked: Record, name: str) -> bool:
+    entry = catalog.read(series)
+    return entry.record is attacked or (entry.record is CALIBRATION and entry.name == name)
 
 
 def _diagram(series: Series, examples: str) -> Figure:
@@ -104,20 +125,20 @@ def _diagram(series: Series, examples: str) -> Figure:
     by_name = {name: columns.get(name, empty) for name in names}
     rows = [
         [
-            None if confidence is None else reading.quantity(confidence, "fraction"),
+            None if confidence is None else formats.quantity(confidence, "fraction"),
             Measurement("", accuracy, "fraction", count, *interval, series.settings),
             count,
         ]
         for confidence, accuracy, count, *interval in zip(*by_name.values(), strict=True)
         if count and count > 1
     ]
-    suffix = series.id.removeprefix(_RELIABILITY).strip(".")
-    caption = f"Reliability under {reading.attack_caption(suffix)}" if suffix else series.title or "Reliability"
+    attack = _attack(series)
+    caption = f"Reliability under {attack}" if attack else series.title or "Reliability"
     numbers = Table(["Confidence", "Accuracy", "Images"], rows, texts=0)
     return Figure(
         series.id,
         caption,
-        partial(plots.reliability, **by_name, role="attacked" if suffix else "clean", examples=examples),
+        partial(plots.reliability, **by_name, role="attacked" if attack else "clean", examples=examples),
         numbers,
     )
 

@@ -2,7 +2,7 @@
 
 import functools
 
-from tfrobust.report import parts, reading
+from tfrobust.report import attack_table, formats, parts
 from tfrobust.report.blocks import Block, Grid
 from tfrobust.report.parts import Part
 from tfrobust.report.sections.base import Section
@@ -37,7 +37,7 @@ class Classes(Section):
         for heading, column in self.columns.items():
             lowest = parts.worst(list(column.values()))
             when = "clean" if heading == "Clean" else f"under {heading}"
-            clauses.append(f"{when}, {lowest.name} with {reading.number(lowest.accuracy)}")
+            clauses.append(f"{when}, {lowest.name} with {formats.number(lowest.accuracy)}")
         return f"Lowest accuracy: {'; '.join(clauses)}."
 
     def blocks(self) -> list[Block]:
@@ -54,8 +54,8 @@ class Classes(Section):
     @functools.cached_property
     def columns(self) -> dict[str, dict[int | str, Part]]:
         """Heading -> label -> the class and its accuracy, of what was measured."""
-        rows = reading.attack_rows(self.report.measurements)
-        attack = reading.strongest([row for row in rows if self._of(row.accuracy)])
+        rows = attack_table.attack_rows(self.report.measurements)
+        attack = attack_table.strongest([row for row in rows if self._of(row.accuracy)])
         clean = self._of(self.report.get("accuracy.clean") or Measurement("accuracy.clean", None))
         columns = {"Clean": clean} | ({attack.title: self._of(attack.accuracy)} if attack else {})
         return {heading: {part.key: part for part in column} for heading, column in columns.items() if column}

@@ -1,14 +1,12 @@
 """The section on corruptions: accuracy by corruption and severity."""
 
 import functools
-import re
 
-from tfrobust.report import intervals, reading
+from tfrobust.report import catalog, formats, intervals, reading
 from tfrobust.report.blocks import Block, Grid, Heat, Numbers
+from tfrobust.report.catalog.natural import CLIP_CORRUPTION, CORRUPTION
 from tfrobust.report.sections.base import Section
 from tfrobust.structs import Measurement
-
-_CELL_ID = re.compile(r"^(?P<set>\w+)\.(?P<name>[a-z_]+)\.(?P<severity>[1-9])\.(?P<what>accuracy|drop)$")
 
 
 class Corruptions(Section):
@@ -16,15 +14,16 @@ class Corruptions(Section):
 
     anchor = "corruptions"
     heading = "Corruptions"
-    set, corrupted = "corruption", "test images"
+    record, corrupted = CORRUPTION, "test images"
 
     @functools.cached_property
     def cells(self) -> dict[str, dict[str, dict[int, Measurement]]]:
         """Kind ("accuracy", "drop") -> corruption -> severity -> measurement, in the order measured."""
         by_kind = {"accuracy": {}, "drop": {}}
         for m in self.report.measurements:
-            if (match := _CELL_ID.match(m.id)) and match["set"] == self.set:
-                by_kind[match["what"]].setdefault(match["name"], {})[int(match["severity"])] = m
+            if (entry := catalog.read(m)).record is self.record:
+                row = by_kind[entry.name].setdefault(entry.settings["corruption"], {})
+                row[int(entry.settings["severity"])] = m
         return by_kind
 
     @property
@@ -42,7 +41,7 @@ class Corruptions(Section):
             text += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
         widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
         if widths:
-            widest = reading.per_cent(max(widths))
+            widest = formats.per_cent(max(widths))
             text += f" The 95 % intervals of single cells extend up to {widest} points to either side."
         return text
 
@@ -56,14 +55,14 @@ class Corruptions(Section):
         if not candidates:
             return ""
         _, name, severity = min(candidates)
-        return f"Lowest accuracy: {reading.nice(name)} at severity {severity}."
+        return f"Lowest accuracy: {formats.nice(name)} at severity {severity}."
 
     def blocks(self) -> list[Block]:
         """Return the heat map, and below it the other numbers."""
         drops = [m for row in self.cells["drop"].values() for m in row.values()] if self.accuracies else []
         cells = (*self.accuracies, *drops)
         identities = {m.id for m in cells}
-        rest = [m for m in self.measured(f"{self.set}.") if m.id not in identities]
+        rest = [m for m in self.measured(self.record.family) if m.id not in identities]
         return [*([self._grid(cells)] if cells else []), Numbers(rest)]
 
     def _grid(self, cells: tuple[Measurement, ...]) -> Grid:
@@ -73,8 +72,8 @@ class Corruptions(Section):
         rows = []
         for name, row in accuracies.items():
             values = [row[severity].value if severity in row else None for severity in severities]
-            drop = [reading.per_cent(_mean(m.value for m in drops.get(name, {}).values()))] if drops else []
-            title = ", ".join(filter(None, (reading.nice(name), reading.frost_word(next(iter(row.values()))))))
+            drop = [formats.per_cent(_mean(m.value for m in drops.get(name, {}).values()))] if drops else []
+            title = ", ".join(filter(None, (formats.nice(name), reading.frost_word(next(iter(row.values()))))))
             rows.append([title, *map(Heat, values), Heat(_mean(values)), *drop])
         header = ["Corruption", *map(str, severities), "mean", *(["drop"] if drops else [])]
         heading, note = "Accuracy by corruption and severity, per cent", reading.origin(self.accuracies)
@@ -86,7 +85,7 @@ class ClipCorruptions(Corruptions):
 
     anchor = "clip_corruptions"
     heading = "Clip corruptions of tfrobust"
-    set, corrupted = "clip_corruption", "test clips (the corruptions are those of tfrobust, no published benchmark)"
+    record, corrupted = CLIP_CORRUPTION, "test clips (the corruptions are those of tfrobust, no published benchmark)"
 
 
 def _mean(values) -> float | None:

@@ -2,7 +2,7 @@
 
 import re
 
-from tfrobust.report import reading
+from tfrobust.report import formats, reading
 from tfrobust.report.blocks import Badge, Block, Noted, Table
 from tfrobust.report.sections.base import Section
 
@@ -27,7 +27,7 @@ class Doctor(Section):
         rows: dict[str, list] = {"fail": [], "warn": [], "pass": []}
         for finding in self.report.doctor:
             evidence = Noted(_spaced(finding.evidence), f"Remedy: {_spaced(finding.remedy)}" if finding.remedy else "")
-            rows[finding.verdict].append([reading.nice(finding.check), Badge(finding.verdict), evidence])
+            rows[finding.verdict].append([formats.nice(finding.check), Badge(finding.verdict), evidence])
         header, worse = ["Check", "Verdict", "Evidence"], rows["fail"] + rows["warn"]
         tables = [Table(header, worse, texts=3)] if worse else []
         passed = Table(header, rows["pass"], texts=3, title=f"{len(rows['pass'])} passed checks", collapsed=True)

@@ -2,14 +2,15 @@
 
 import dataclasses
 import functools
-import re
 from functools import partial
 
 from tfrobust.common import thumbnails
-from tfrobust.report import reading
+from tfrobust.report import attack_table, catalog, formats
 from tfrobust.report.blocks import Block, Figure, Table
 from tfrobust.report.blocks.pictures import strips, titled_rows
 from tfrobust.report.blocks.plots import Line, curves
+from tfrobust.report.catalog.spelling import attack_caption, attack_key
+from tfrobust.report.catalog.under_attack import PICTURES
 from tfrobust.report.difference import outcomes
 from tfrobust.report.parts import class_name, has_numbers
 from tfrobust.report.schema import Report
@@ -48,9 +49,11 @@ class Shown:
     """The examples of one attack, how they were drawn, and the factor of its differences ("" if not recorded).
 
     `frames` is the number of frames in each picture if the pictures are strips of a clip's frames, 0 for images.
+    `ball` is norm, epsilon and restriction to frames of the attack, as in `attack_table.ball_of`.
     """
 
     identity: str
+    ball: tuple[str, str, str]
     attack: str
     factor: str
     drawn: str
@@ -69,16 +72,18 @@ class Examples(Section):
         """The examples in the report, attack by attack."""
         groups = []
         for series in self.report.series:
-            match = re.fullmatch(r"attack\.(.+)\.examples", series.id)
-            if match and _NEEDED <= series.columns.keys():
+            entry = catalog.read(series)
+            if entry.record is PICTURES and entry.name == "examples" and _NEEDED <= series.columns.keys():
                 factor = series.settings.get("difference_factor")
                 factor = f"{factor:.6g}" if isinstance(factor, (int, float)) else ""
-                examples = _examples(self.report, series, _misclassified_elsewhere(self.report, match[1]))
+                ball = attack_table.ball_of(entry.settings)
+                examples = _examples(self.report, series, _misclassified_elsewhere(self.report, ball))
                 if examples:
                     drawn = str(series.settings.get("drawn", "at random"))
-                    caption, (frames, *_) = reading.attack_caption(match[1]), series.columns.get("frames", (0,))
+                    caption, (frames, *_) = attack_caption(entry.settings), series.columns.get("frames", (0,))
                     frames = frames if isinstance(frames, int) else 0
-                    groups.append(Shown(match[1], caption, factor, drawn, examples, frames))
+                    key = attack_key(entry.settings)
+                    groups.append(Shown(key, ball, caption, factor, drawn, examples, frames))
         return groups
 
     @property
@@ -162,10 +167,10 @@ def _examples(report: Report, series: Series, elsewhere: set[int]) -> list[Examp
     return examples
 
 
-def _misclassified_elsewhere(report: Report, identity: str) -> set[int]:
+def _misclassified_elsewhere(report: Report, ball: tuple[str, str, str]) -> set[int]:
     """Return the positions of images misclassified under any attack in the report within these examples' budget."""
-    rows = reading.attack_rows(report.measurements)
-    budget_rows = [row for row in rows if identity.endswith(f"_{row.norm}_{row.epsilon}{row.frames}")]
+    rows = attack_table.attack_rows(report.measurements)
+    budget_rows = [row for row in rows if row.ball == ball]
     return {
         position
         for row in budget_rows
@@ -178,4 +183,4 @@ def _prediction(report: Report, columns: dict, name: str, row: int) -> str:
     """Format the predicted class and its probability: "7 (98.2 %)"."""
     label = class_name(report, columns[f"{name}_class"][row]).removeprefix("class ")
     confidence = columns.get(f"{name}_confidence", [None] * (row + 1))[row]
-    return f"{label} ({reading.share(confidence)})" if isinstance(confidence, (int, float)) else label
+    return f"{label} ({formats.share(confidence)})" if isinstance(confidence, (int, float)) else label

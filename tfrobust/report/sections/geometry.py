@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from tfrobust.report import reading
+from tfrobust.report import catalog, formats, history
 from tfrobust.report.blocks import Block, Figure, Numbers, columns_table, plots
 from tfrobust.report.blocks.plots import Line
+from tfrobust.report.catalog.features import DIVERGENCES, GEOMETRY
 from tfrobust.report.parts import has_numbers
 from tfrobust.report.sections.base import Section, columns_of
 
@@ -27,7 +28,7 @@ class Divergence(Section):
             ("training.history", "epoch", "epoch", "during training"),
         ):
             columns = columns_of(self.report, identity, key)
-            groups = reading.history_groups(columns)
+            groups = history.history_groups(columns)
             names = {
                 "accuracy": groups["accuracy"] if key == "epsilon" else [],  # by epoch: another section has it
                 "R-DIV": [name for name in groups["divergence"] if "r_div" in name],
@@ -35,7 +36,7 @@ class Divergence(Section):
             }
             lines = {
                 kind: [
-                    Line(reading.nice(name), columns[key], columns[name], role="attacked" * (kind == "accuracy"))
+                    Line(formats.nice(name), columns[key], columns[name], role="attacked" * (kind == "accuracy"))
                     for name in chosen
                 ]
                 for kind, chosen in names.items()
@@ -51,7 +52,7 @@ class Divergence(Section):
                 draw = partial(plots.curves, lines=lines["absolute"], **axes)
                 numbers = columns_table(columns, [key, *names["absolute"]])
                 figures.append(Figure(f"{identity}-absolute", f"Absolute divergences {when}", draw, numbers))
-        measured = [m for m in self.measured("geometry.") if m.id.endswith(("_div", "_divergence"))]
+        measured = [m for m in self.measured(GEOMETRY.family) if catalog.read(m).name in DIVERGENCES]
         return [*figures, Numbers(measured)]
 
 

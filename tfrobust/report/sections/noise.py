@@ -5,6 +5,7 @@ from functools import partial
 from tfrobust.common import thumbnails
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import pixel_maps
+from tfrobust.report.catalog.natural import NOISE
 from tfrobust.report.parts import class_name
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, columns_of, image_of
@@ -21,7 +22,7 @@ class Noise(Section):
     @property
     def lead(self) -> str:
         """The construction of the two sets."""
-        numbers = self.measured("noise.")
+        numbers = self.measured(NOISE.family)
         shares = {m.settings["share"] for m in numbers if isinstance(m.settings.get("share"), (int, float))}
         share = f"{100 * shares.pop():.3g} %" if len(shares) == 1 else "a share"
         return (
@@ -31,7 +32,7 @@ class Noise(Section):
 
     def blocks(self) -> list[Block]:
         """Return the pictures and the accuracies."""
-        return [*_examples(self.report), *_replacement(self.report), Numbers(self.measured("noise."))]
+        return [*_examples(self.report), *_replacement(self.report), Numbers(self.measured(NOISE.family))]
 
 
 def _examples(report: Report) -> list[Figure]:

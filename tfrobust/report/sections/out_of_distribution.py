@@ -3,8 +3,9 @@
 import functools
 from functools import partial
 
-from tfrobust.report import identities, reading
+from tfrobust.report import catalog, formats, reading
 from tfrobust.report.blocks import Block, Figure, Grid, columns_table, plots
+from tfrobust.report.catalog.outputs import DETECTION, DETECTION_BY_SET, other_set, score_name, set_name
 from tfrobust.report.parts import has_numbers
 from tfrobust.report.sections.base import Section
 from tfrobust.structs import Measurement
@@ -26,9 +27,10 @@ class OutOfDistribution(Section):
     def rows(self) -> dict[tuple[str, str], dict[str, Measurement]]:
         """(set, score) -> "auroc", "fpr95" -> measurement, in the order measured."""
         by_set = {}
-        for m in self.measured("ood."):
-            if parts := identities.ood_parts(m.id):
-                by_set.setdefault(parts[:2], {})[parts[2]] = m
+        for m in self.measured(DETECTION.family):
+            if (entry := catalog.read(m)).record is DETECTION:
+                key = other_set(entry.settings), entry.settings["score"]
+                by_set.setdefault(key, {})[entry.name] = m
         return by_set
 
     @property
@@ -40,7 +42,7 @@ class OutOfDistribution(Section):
         if not areas:
             return ""
         (name, score), best = max(areas.items(), key=lambda pair: pair[1].value)
-        return f"AUROC {reading.number(best)} against {identities.ood_set(name)}, by {identities.ood_score(score)}."
+        return f"AUROC {formats.number(best)} against {set_name(name)}, by {score_name(score)}."
 
     def blocks(self) -> list[Block]:
         """Return the bars of corruptions, and a grid per set."""
@@ -48,9 +50,9 @@ class OutOfDistribution(Section):
 
     def _grid(self, name: str) -> Grid:
         set_rows = {score: row for (set_name, score), row in self.rows.items() if set_name == name}
-        rows = [[identities.ood_score(score), row.get("auroc"), row.get("fpr95")] for score, row in set_rows.items()]
+        rows = [[score_name(score), row.get("auroc"), row.get("fpr95")] for score, row in set_rows.items()]
         shown = tuple(m for row in set_rows.values() for m in row.values())
-        header, title = ["Score", "AUROC", "False positives"], f"Against {identities.ood_set(name)}"
+        header, title = ["Score", "AUROC", "False positives"], f"Against {set_name(name)}"
         return Grid(header, rows, title=title, measurements=shown, note=reading.origin(shown))
 
     def _figures(self) -> list[Figure]:
@@ -58,9 +60,10 @@ class OutOfDistribution(Section):
         figures = []
         for series in self.report.series:
             columns = [name for name in _COLUMNS if name in series.columns]
-            if not series.id.startswith("ood.") or "set" not in series.columns or not has_numbers(series, *columns):
+            is_detection = catalog.read(series).record is DETECTION_BY_SET
+            if not is_detection or "set" not in series.columns or not has_numbers(series, *columns):
                 continue
-            names = [reading.nice(str(name)) for name in series.columns["set"]]
+            names = [formats.nice(str(name)) for name in series.columns["set"]]
             labels = [name if number == 0 else "" for name in names for number in range(len(columns))]
             values = [series.columns[column][row] for row in range(len(names)) for column in columns]
             kinds = [_COLUMNS[column] for _ in names for column in columns]

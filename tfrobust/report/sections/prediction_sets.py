@@ -3,8 +3,10 @@
 import functools
 import math
 
-from tfrobust.report import identities, reading
+from tfrobust.report import catalog, formats
 from tfrobust.report.blocks import Block, Grid
+from tfrobust.report.catalog.outputs import PREDICTION_SETS
+from tfrobust.report.catalog.spelling import attack_caption
 from tfrobust.report.sections.base import Section
 from tfrobust.structs import Measurement
 
@@ -16,27 +18,27 @@ class PredictionSets(Section):
     heading = "Prediction sets"
 
     @functools.cached_property
-    def rows(self) -> dict[tuple[str, str, str], dict[str, Measurement]]:
-        """(attack or "", score, level) -> what -> measurement, in the order measured."""
+    def rows(self) -> dict[tuple[str, str, float], dict[str, Measurement]]:
+        """(caption of the attack or "", score, level) -> quantity -> measurement, in the order measured."""
         by_key = {}
-        for m in self.measured("conformal."):
-            if parts := identities.conformal_parts(m.id):
-                by_key.setdefault(parts[:3], {})[parts[3]] = m
+        for m in self.measured(PREDICTION_SETS.family):
+            if (entry := catalog.read(m)).record is PREDICTION_SETS:
+                by_key.setdefault(_key(entry.settings), {})[entry.name] = m
         return by_key
 
     @property
     def lead(self) -> str:
         """The guarantee, and its limits."""
         counts = {m.settings.get("calibration_images") for row in self.rows.values() for m in row.values()}
-        levels = {float(level) for _, _, level in self.rows}
+        levels = {level for _, _, level in self.rows}
         text = "Each set has the classes that the model cannot exclude. "
         if len(counts) == len(levels) == 1 and isinstance(count := counts.pop(), int) and count > 0:
             level = levels.pop()
             scatter = math.sqrt(level * (1 - level) / (count + 2))
             text += (
                 f"It is calibrated on {count} images of the validation split. On average over such splits, at least "
-                f"{reading.share(level)} of the sets of clean images contain the label. From one split to another, "
-                f"coverage varies by about {reading.per_cent(scatter)} points (standard deviation). "
+                f"{formats.share(level)} of the sets of clean images contain the label. From one split to another, "
+                f"coverage varies by about {formats.per_cent(scatter)} points (standard deviation). "
             )
         return text + "Under attack nothing is guaranteed. LAC sets are smaller, APS sets adapt to difficult images."
 
@@ -47,10 +49,10 @@ class PredictionSets(Section):
         worst = min((m for m in coverages if m.value is not None), key=lambda m: m.value, default=None)
         if worst is None:
             return ""
-        attack, score, level = identities.conformal_parts(worst.id)[:3]
+        attack, score, level = _key(catalog.read(worst).settings)
         return (
-            f"Prediction sets calibrated for {reading.share(float(level))} contain the label for "
-            f"{reading.number(worst)} of the images under {reading.attack_caption(attack)} ({score.upper()})."
+            f"Prediction sets calibrated for {formats.share(level)} contain the label for "
+            f"{formats.number(worst)} of the images under {attack} ({score.upper()})."
         )
 
     def blocks(self) -> list[Block]:
@@ -60,8 +62,8 @@ class PredictionSets(Section):
         cells = [
             [
                 score.upper(),
-                reading.share(float(level)),
-                f"under {reading.attack_caption(attack)}" if attack else "clean",
+                formats.share(level),
+                f"under {attack}" if attack else "clean",
                 *map(row.get, ("coverage", "size", "empty")),
             ]
             for (attack, score, level), row in self.rows.items()
@@ -69,3 +71,8 @@ class PredictionSets(Section):
         header = ["Score", "Level", "Images", "Coverage", "Mean size", "Empty sets"]
         shown = tuple(m for row in self.rows.values() for m in row.values())
         return [Grid(header, cells, texts=3, title="Coverage and size", measurements=shown)]
+
+
+def _key(settings: dict) -> tuple[str, str, float]:
+    attack = attack_caption(settings) if "attack" in settings else ""
+    return attack, settings["score"], float(settings["level"])

@@ -1,11 +1,15 @@
 """The sections on the protocol: settings of training and attacks, model and data, cost, configuration."""
 
-from tfrobust.report import reading
+from tfrobust.common.console import duration
+from tfrobust.report import attack_table, formats, reading
 from tfrobust.report.blocks import Block, Code, Table, pairs
+from tfrobust.report.catalog import spelling
+from tfrobust.report.catalog.outputs import COST
+from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section
 
 # Settings of an attack that its title or the head of the page states.
-_IN_THE_TITLE = ("attack", "norm", "epsilon", "interval")
+_IN_THE_TITLE = ("attack", "label", "norm", "epsilon", "interval")
 
 
 class Protocol(Section):
@@ -22,22 +26,22 @@ class Protocol(Section):
             training = self.report.training
             norm = training.get("norm")
             training = training | (
-                {"norm": reading.NORM_NAMES[norm]} if isinstance(norm, str) and norm in reading.NORM_NAMES else {}
+                {"norm": spelling.NORM_NAMES[norm]} if isinstance(norm, str) and norm in spelling.NORM_NAMES else {}
             )
-            small, large = reading.by_size(training)
-            tables.append(pairs(_named(reading.flat(small)), "Training"))
+            small, large = formats.by_size(training)
+            tables.append(pairs(_named(formats.flat(small)), "Training"))
             tables += [
-                pairs(reading.flat(value), f"Training {reading.nice(name)}", collapsed=True)
+                pairs(formats.flat(value), f"Training {formats.nice(name)}", collapsed=True)
                 for name, value in large.items()
             ]
-        rows = reading.attack_rows(self.report.measurements)
-        settings = {row.title: dict(reading.flat(row.accuracy.settings)) for row in rows}
+        rows = attack_table.attack_rows(self.report.measurements)
+        settings = {row.title: dict(formats.flat(row.accuracy.settings)) for row in rows}
         names = dict.fromkeys(
             name for attack_settings in settings.values() for name in attack_settings if name not in _IN_THE_TITLE
         )
         cells = [
             [
-                reading.nice(name),
+                formats.nice(name),
                 *(attack_settings.get(name, "-").replace("_", " ") for attack_settings in settings.values()),
             ]
             for name in names
@@ -64,16 +68,16 @@ class Identity(Section):
             {name: part[name] for name in sorted(part, key=_order)} for part in (self.report.model, self.report.data)
         )
         classes = data.pop("class_names", None)
-        data, large = reading.by_size(data)
+        data, large = formats.by_size(data)
         if classes:
             data["classes"] = ", ".join(classes[:40]) + (f", ... ({len(classes)})" if len(classes) > 40 else "")
         rows = {f"model {name}": value for name, value in model.items()}
         rows |= {f"data {name}" if name != "classes" else name: value for name, value in data.items()}
-        tables = [pairs(_named(reading.flat({**rows, "run sha256": self.report.run_sha256})))]
+        tables = [pairs(_named(formats.flat({**rows, "run sha256": self.report.run_sha256})))]
         tables += [
-            pairs(reading.flat(value), f"Data {reading.nice(name)}", collapsed=True) for name, value in large.items()
+            pairs(formats.flat(value), f"Data {formats.nice(name)}", collapsed=True) for name, value in large.items()
         ]
-        environment = reading.flat(self.report.environment)
+        environment = formats.flat(self.report.environment)
         tables += [pairs(environment, "Environment", collapsed=True)] if environment else []
         ids = [[reading.label(m), m.id] for m in reading.main_measurements(self.report)]
         return [
@@ -95,8 +99,25 @@ class Cost(Section):
 
     def blocks(self) -> list[Block]:
         """Return the table of costs."""
-        rows = reading.cost_rows(self.report)
+        rows = cost_rows(self.report)
         return [pairs(rows)] if rows else []
+
+
+def cost_rows(report: Report) -> list[tuple[str, str]]:
+    """Return the costs, from `report.cost` and from measurements under `cost.`, as (name, text); each name once."""
+    entries = {}
+    for name, text in formats.flat(report.cost):
+        value = report.cost.get(name)
+        timed = name.endswith("seconds") and isinstance(value, (int, float))
+        entries[_cost_name(name)] = duration(value) if timed else text
+    for measurement in report.measurements:
+        if reading.is_cost(measurement):
+            entries.setdefault(_cost_name(measurement.id.removeprefix(f"{COST.family}.")), formats.number(measurement))
+    return list(entries.items())
+
+
+def _cost_name(name: str) -> str:
+    return name.removesuffix("_seconds").replace("_", " ")
 
 
 class Configuration(Section):
@@ -112,4 +133,4 @@ class Configuration(Section):
 
 
 def _named(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(reading.nice(name), value) for name, value in rows]
+    return [(formats.nice(name), value) for name, value in rows]

@@ -4,8 +4,10 @@ import random
 from functools import partial
 
 from tfrobust.common import thumbnails
+from tfrobust.report import catalog
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import class_maps, marked_pixels, pixel_maps
+from tfrobust.report.catalog.features import TOKENS
 from tfrobust.report.parts import class_name
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, columns_of, image_of
@@ -27,7 +29,7 @@ class Sensitivity(Section):
 
     def blocks(self) -> list[Block]:
         """Return the pictures and the numbers."""
-        numbers = [m for m in self.measured("sensitivity.") if not m.id.startswith("sensitivity.tokens.")]
+        numbers = [m for m in self.measured(TOKENS.family) if catalog.read(m).record is not TOKENS]
         return [*_maps(self.report), *_classes(self.report), *_marked(self.report), Numbers(numbers)]
 
 

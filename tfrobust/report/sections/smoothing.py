@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tfrobust.report import reading
+from tfrobust.report import smoothing_table
 from tfrobust.report.blocks import Block, Figure, Grid, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.parts import has_numbers
@@ -36,8 +36,8 @@ class Smoothing(Section):
         return " ".join(map(smoothed_sentence, self._classifiers))
 
     @property
-    def _classifiers(self) -> list[reading.Smoothed]:
-        return reading.smoothed(self.report.measurements)
+    def _classifiers(self) -> list[smoothing_table.Smoothed]:
+        return smoothing_table.smoothed(self.report.measurements)
 
     def blocks(self) -> list[Block]:
         """Return the curves, and the accuracies at some radii with the average radius."""
@@ -58,7 +58,7 @@ class Smoothing(Section):
     def _curves(self) -> list[Figure]:
         lines = []
         for classifier in self._classifiers:
-            series = self.report.get_series(f"smoothing.{classifier.key}.curve")
+            series = self.report.get_series(f"{classifier.key}.curve")
             if has_numbers(series, "radius", "accuracy", *(ends(series) if series else ())):
                 columns = columns_of(self.report, series.id)
                 band = (columns.get("low"), columns.get("high"))

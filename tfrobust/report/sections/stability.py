@@ -1,15 +1,13 @@
 """The section on stability: flip probabilities along perturbation sequences."""
 
 import functools
-import re
 from functools import partial
 
-from tfrobust.report import reading
+from tfrobust.report import catalog, formats, reading
 from tfrobust.report.blocks import Block, Figure, Grid, Numbers, plots
+from tfrobust.report.catalog.natural import STABILITY
 from tfrobust.report.sections.base import Section
 from tfrobust.structs import Measurement
-
-_CELL_ID = re.compile(r"^stability\.(?!mean\.)(?P<name>[a-z_]+)\.(?P<what>flip_probability|flip_rate)$")
 
 
 class Stability(Section):
@@ -24,8 +22,8 @@ class Stability(Section):
         """Sequence -> "flip_probability", "flip_rate" -> measurement, in the order measured."""
         by_name = {}
         for m in self.report.measurements:
-            if match := _CELL_ID.match(m.id):
-                by_name.setdefault(match["name"], {})[match["what"]] = m
+            if (entry := catalog.read(m)).record is STABILITY:
+                by_name.setdefault(entry.settings["sequence"], {})[entry.name] = m
         return by_name
 
     @property
@@ -42,7 +40,7 @@ class Stability(Section):
     def sentence(self) -> str:
         """The sequence with the largest flip probability."""
         values = {name: m.value for name, m in self.flips.items() if m.value is not None}
-        return f"Highest flip probability: {reading.nice(max(values, key=values.get))}." if values else ""
+        return f"Highest flip probability: {formats.nice(max(values, key=values.get))}." if values else ""
 
     def blocks(self) -> list[Block]:
         """Return the bars, the grid and the means."""
@@ -50,10 +48,10 @@ class Stability(Section):
         if self.flips:
             shown = list(self.flips.values())
             columns = {name: [getattr(m, end) for m in shown] for name, end in plots.ENDS.items()}
-            draw = partial(plots.bars, names=list(map(reading.nice, self.flips)), x_label="flip probability", **columns)
+            draw = partial(plots.bars, names=list(map(formats.nice, self.flips)), x_label="flip probability", **columns)
             figures.append(Figure("stability-flips", "Flip probability", draw))
         figures += [self._grid()] if self.rows else []
-        means = [m for m in self.measured("stability.") if m.id not in cells]
+        means = [m for m in self.measured(STABILITY.family) if m.id not in cells]
         return [*figures, Numbers(means)]
 
     def _grid(self) -> Grid:
@@ -63,7 +61,7 @@ class Stability(Section):
         for name, row in self.rows.items():
             flips = row.get("flip_probability")
             reference = str(flips.settings.get("reference", "-") if flips else "-").removesuffix(" frame")
-            rows.append([reading.nice(name), reference, flips, *([row.get("flip_rate")] if with_rates else [])])
+            rows.append([formats.nice(name), reference, flips, *([row.get("flip_rate")] if with_rates else [])])
         header = ["Sequence", "Reference", "Flip probability", *(["Flip rate"] if with_rates else [])]
         baselines = sorted({str(m.settings["baseline"]) for m in self.cells if "baseline" in m.settings})
         relative = f"Flip rates are relative to {' and '.join(baselines)}." if baselines else ""

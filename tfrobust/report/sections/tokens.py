@@ -1,6 +1,8 @@
 """The section on tokens: sentences whose words are colored by feature sensitivity and by true strength."""
 
+from tfrobust.report import catalog
 from tfrobust.report.blocks import Block, Numbers, Words
+from tfrobust.report.catalog.features import TOKENS
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, columns_of
 
@@ -33,7 +35,7 @@ class Tokens(Section):
             sentences.append(
                 Words(_caption(self.report, columns.get("label", [None] * (positions[0] + 1))[positions[0]]), lines)
             )
-        return [*sentences, Numbers(self.measured("sensitivity.tokens."))]
+        return [*sentences, Numbers([m for m in self.measured(TOKENS.family) if catalog.read(m).record is TOKENS])]
 
 
 def _caption(report: Report, label: int | None) -> str:

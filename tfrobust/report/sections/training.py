@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from tfrobust.report import reading
+from tfrobust.report import formats, history
 from tfrobust.report.blocks import Block, Figure, Grid, columns_table, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.parts import has_numbers
@@ -37,7 +37,7 @@ class Epochs(Section):
     def sentence(self) -> str:
         """The final and the best robust accuracy."""
         (_, last), (epoch, best) = self._points[-1], self._best
-        last, best = (reading.quantity(value, "fraction") for value in (last, best))
+        last, best = (formats.quantity(value, "fraction") for value in (last, best))
         return f"The robust accuracy ended at {last}; its best was {best} after epoch {epoch}."
 
     def blocks(self) -> list[Block]:
@@ -53,7 +53,7 @@ class Epochs(Section):
         axes = {"x_label": "epoch", "y_label": "validation accuracy", "percent": True}
         mark = (self._best[0], f"best robust accuracy, epoch {self._best[0]}")
         draw = partial(plots.curves, lines=lines, mark=mark, **axes)
-        rows = [[columns["epoch"][row], *(reading.share(columns[name][row]) for name in names)] for row in epochs]
+        rows = [[columns["epoch"][row], *(formats.share(columns[name][row]) for name in names)] for row in epochs]
         grid = Grid(["Epoch", *(text.capitalize() for text in names.values())], rows, texts=0)
         return [Figure("epochs-accuracy", "Validation accuracy", draw), grid]
 
@@ -106,7 +106,7 @@ def _of_each_history(report: Report, figures: Callable) -> list[Figure]:
         if columns:
             all_figures += [
                 _figure(columns, f"{prefix}{name}", f"{caption}{stage}", chosen, axes)
-                for name, caption, chosen, axes in figures(columns, reading.history_groups(columns))
+                for name, caption, chosen, axes in figures(columns, history.history_groups(columns))
                 if chosen
             ]
     return all_figures
@@ -123,7 +123,7 @@ def _pairs(columns: dict, groups: dict):
     """Yield (identity, caption, columns, axes) of the plots of pairs."""
     for kind in ("positives", "negatives"):
         names = sorted((name for name in groups["pairs"] if kind in name), key=lambda name: "adversarial" in name)
-        chosen = {name: reading.nice(name).replace(f"{kind} ", "") for name in names}
+        chosen = {name: formats.nice(name).replace(f"{kind} ", "") for name in names}
         yield f"pairs-{kind}", f"{kind.capitalize()} per anchor", chosen, {"y_label": f"{kind} per anchor"}
     axes = {"y_label": "share", "percent": True}
     yield "pairs-shares", "False negatives found, true ones removed", _nice(groups["shares"]), axes
@@ -141,4 +141,4 @@ def _progress(columns: dict, groups: dict):
 
 
 def _nice(names: list[str]) -> dict[str, str]:
-    return {name: reading.nice(name) for name in names}
+    return {name: formats.nice(name) for name in names}

@@ -1,0 +1,154 @@
+"""Rows of attacks: accuracy and relative drop under each, the strongest of several, and the bounds from below."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tfrobust.common.norm_table import DIRECTED
+from tfrobust.report import catalog
+from tfrobust.report.catalog.spelling import NORM_NAMES, attack_label, attack_name, budget, budget_of, frames, size
+from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, MEMBER
+from tfrobust.structs import Measurement
+
+# APGD-T in AutoAttack: its steps, and the smallest number of its targets (that of L1).
+_STRONG = {"steps": 100, "targets": 5}
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackRow:
+    """The accuracy under one attack (or one member of an ensemble), with its relative drop if measured."""
+
+    attack: str
+    norm: str
+    epsilon: str
+    frames: str
+    member: str | None
+    accuracy: Measurement
+    drop: Measurement | None
+
+    @property
+    def name(self) -> str:
+        """The attack's display name: "multi-targeted PGD"."""
+        return attack_name(self.attack, self.accuracy.settings)
+
+    @property
+    def ball(self) -> tuple[str, str, str]:
+        """Norm, epsilon and frames as in ids, which are equal in attacks and certificates of one threat model."""
+        return self.norm, self.epsilon, self.frames
+
+    @property
+    def budget(self) -> str:
+        """The norm and size of the perturbation: "L∞ ε = 0.2", "L2 ε = 1 per frame, in at most 2 frames"."""
+        return budget(self.norm, self.epsilon, self.frames)
+
+    @property
+    def title(self) -> str:
+        """The attack and its budget: "PGD-100, L∞ ε = 0.2"."""
+        return f"{self.name}, {self.budget}"
+
+    @property
+    def effort(self) -> str:
+        """Steps, restarts and queries, as `effort` formats them."""
+        return effort(self.accuracy.settings)
+
+    @property
+    def is_upper_bound(self) -> bool:
+        """True if a time budget ended the attack."""
+        return self.accuracy.settings.get("bound") == "upper"
+
+    @property
+    def is_strong(self) -> bool:
+        """True for AutoAttack, and for APGD-T with AutoAttack's effort; False if a time budget ended the attack."""
+        settings = self.accuracy.settings
+        name = str(settings.get("attack", self.attack))
+        if self.is_upper_bound or name != "apgd_t":
+            return not self.is_upper_bound and name.startswith("autoattack")
+        counts = [(settings.get(setting), least) for setting, least in _STRONG.items()]
+        return all(isinstance(count, (int, float)) and count >= least for count, least in counts)
+
+
+def effort(settings: dict) -> str:
+    """Format steps, restarts and queries as far as an attack's settings have them: "100 steps, 1 restart"."""
+    members = settings.get("member_efforts")
+    if "members" in settings and isinstance(members, list):
+        return ", ".join(attack_name(str(member)) for member in members)
+    parts = []
+    for name in ("steps", "restarts", "queries"):
+        count = settings.get(name)
+        if isinstance(count, (int, float)) and not isinstance(count, bool):
+            parts.append(f"{count:g} {name if count != 1 else name.rstrip('s')}")
+    return ", ".join(parts)
+
+
+def attack_rows(measurements, members: bool = False) -> list[AttackRow]:
+    """Return the attacks of a report in the order measured; members of ensembles only if `members`."""
+    pairs: dict[tuple, dict[str, Measurement]] = {}
+    for measurement in measurements:
+        entry = catalog.read(measurement)
+        if entry.record is ATTACK or (members and entry.record is MEMBER):
+            member = entry.settings["attack"] if entry.record is MEMBER else None
+            key = (attack_label(entry.settings), *ball_of(entry.settings), member)
+            pairs.setdefault(key, {})[entry.name] = measurement
+    return [AttackRow(*key, pair["accuracy"], pair.get("drop")) for key, pair in pairs.items() if "accuracy" in pair]
+
+
+def ball_of(settings: dict) -> tuple[str, str, str]:
+    """Return norm, epsilon and frames of a measurement or series, as in `AttackRow.ball`."""
+    return settings["norm"], size(settings["epsilon"]), frames(settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bracket:
+    """The accuracy under all attacks within a budget, bounded from both sides.
+
+    Attributes:
+        certified: the lower bound, which holds against every attack.
+        attacked: the row of the strongest attack measured, the upper bound; None without any.
+    """
+
+    certified: Measurement
+    attacked: AttackRow | None
+
+    @property
+    def budget(self) -> str:
+        """The norm and size of the perturbation: "L∞ ε = 0.2"."""
+        return budget_of(catalog.read(self.certified).settings)
+
+
+def brackets(measurements) -> list[Bracket]:
+    """Return a bracket per certified accuracy, in the order measured."""
+    rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
+    entries = [(m, catalog.read(m)) for m in measurements if m.value is not None]
+    certified = [(m, ball_of(entry.settings)) for m, entry in entries if entry.record is CERTIFIED]
+    return [
+        Bracket(m, strongest([row for row in rows if row.ball == ball and row.accuracy.n == m.n]))
+        for m, ball in certified
+    ]
+
+
+def strongest(rows: list[AttackRow]) -> AttackRow | None:
+    """Return the attack with the lowest accuracy; None if none was measured."""
+    measured = [row for row in rows if row.accuracy.value is not None]
+    return min(measured, key=lambda row: row.accuracy.value, default=None)
+
+
+def compared_with(attack: AttackRow, rows: list[AttackRow]) -> list[AttackRow]:
+    """Return the attacks, itself among them, that ran on the same images: accuracies on others say nothing about it."""
+    return [row for row in rows if row.accuracy.value is not None and row.accuracy.n == attack.accuracy.n]
+
+
+def weakly_attacked(measurements) -> list[str]:
+    """Return the budgets within which attacks were run, but none was as strong as APGD-T or AutoAttack.
+
+    On the digits, accuracies under APGD-T are close to AutoAttack's, and those under PGD several points higher.
+    """
+    rows = [row for row in attack_rows(measurements, members=True) if row.accuracy.value is not None]
+    strong = {row.budget for row in rows if row.is_strong}
+    return [budget for budget in dict.fromkeys(row.budget for row in rows) if budget not in strong]
+
+
+def unmeasured_norms(rows: list[AttackRow]) -> list[str]:
+    """Return the names of the main norms in which no attack was run."""
+    # A ball of the whole clip lies in the balls of its frames, but not in the set of few changed frames.
+    measured = {row.norm for row in rows if "_max_frames_" not in row.frames}
+    return [NORM_NAMES[norm] for norm in DIRECTED if norm not in measured]

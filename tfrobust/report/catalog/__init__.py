@@ -1,0 +1,134 @@
+"""The catalogue of measurements: one record per kind, which says how its ids are written and how its numbers are read.
+
+    evaluator ── settings ──> Record.id ──> "attack.pgd_linf_0.2.accuracy"
+                    │                              │
+                    └───────> Measurement <────────┘
+                                   │
+       sections, gate, comparison: read(measurement) ──> Entry: label, better direction, place, what must agree
+
+An id is never taken apart: a measurement is of the kind whose record writes its id from its settings. Only the ids of
+earlier versions, whose settings lack something, go through `earlier`. A new kind is a `Record` in a module of this
+package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import math
+import pkgutil
+from collections.abc import Iterable
+
+from tfrobust.report.catalog import earlier
+from tfrobust.report.catalog.record import Absence, Entry, Quantity, Record
+from tfrobust.structs import Measurement, Series
+
+# Settings that are recorded for the sake of the id alone, so that equal ids have equal ones.
+IN_ID = ("label", "set", "class")
+# Prefix of the ids of another model's accuracies.
+REFERENCE = "reference."
+
+
+@functools.cache
+def records() -> tuple[Record, ...]:
+    """Return the records of all modules of this package, by their places in the catalogue."""
+    modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
+    defined = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Record)}
+    return tuple(sorted(defined.values(), key=lambda record: record.place))
+
+
+def read(item: Measurement | Series) -> Entry:
+    """Return the entry of a measurement or a series; of an unknown kind, one that says what its words allow."""
+    if item.id.startswith(REFERENCE):
+        return _of_reference(item)
+    return _read(item.id, item.settings)
+
+
+def families(measurements: Iterable[Measurement]) -> set[str]:
+    """Return the families of which a report has numbers."""
+    return {read(measurement).family for measurement in measurements}
+
+
+def natural_families(measurements: Iterable[Measurement]) -> list[str]:
+    """Return the measured changes of images without an attacker, in words."""
+    measured = families(measurements)
+    return list(dict.fromkeys(r.natural for r in records() if r.natural and r.family in measured))
+
+
+def absences(examples: str, measured: set[str]) -> list[Absence]:
+    """Return the sentences on families that a report lacks.
+
+    Args:
+        examples: kind of its examples, "images", "clips" or "sentences".
+        measured: the families that it has.
+    """
+    missing = [r.absences[examples] for r in records() if examples in r.absences and r.family not in measured]
+    return sorted(missing, key=lambda absence: absence.order)
+
+
+def _read(identity: str, settings: dict) -> Entry:
+    return (
+        _recorded(identity, settings)
+        or _recorded(identity, earlier.completed(identity, settings))
+        or _unrecorded(identity, settings)
+    )
+
+
+def _recorded(identity: str, settings: dict) -> Entry | None:
+    """Return the entry of the record that writes the id from the settings; None if none does."""
+    entries = (record.read(identity, settings) for record in records())
+    return next((entry for entry in entries if entry is not None), None)
+
+
+def _of_reference(item: Measurement) -> Entry:
+    """Return the entry of another model's accuracy: it is listed after all others and has that model's name."""
+    inner = _read(item.id.removeprefix(REFERENCE), item.settings)
+
+    def label(settings: dict, quantity: Quantity) -> str:
+        name = inner.record.label(settings, quantity)
+        return f"{name}, of {settings.get('reference', 'the reference')}"
+
+    record = dataclasses.replace(inner.record, family="reference", label=label, is_ranked=False)
+    quantity = dataclasses.replace(inner.quantity, headline=None)
+    return dataclasses.replace(inner, record=record, quantity=quantity, prefix=f"{REFERENCE}{inner.prefix}")
+
+
+def _unrecorded(identity: str, settings: dict) -> Entry:
+    """Return the entry of an id that no record writes: its family and quantity are those that its words name."""
+    family, (prefix, name) = earlier.family_of(identity), earlier.quantity_of(identity)
+    relatives = [record for record in records() if record.family == family]
+    place = relatives[0].place if relatives else math.inf
+    is_ranked = bool(relatives) and relatives[0].is_ranked
+    record = Record(
+        family=family, place=place, prefix=prefix, quantities={}, must_agree=_every_setting(), is_ranked=is_ranked
+    )
+    return Entry(record, name, _quantity_named(name, family), settings, prefix)
+
+
+@functools.cache
+def _every_setting() -> tuple[str, ...]:
+    """Return the settings that must agree in numbers of any kind."""
+    return tuple(dict.fromkeys(name for record in records() for name in record.must_agree))
+
+
+@functools.cache
+def _quantity_named(name: str, family: str) -> Quantity:
+    """Return what every quantity of that name has in common: the better direction, and if it may be negative."""
+    quantities = [
+        (record, quantity)
+        for record in records()
+        for ending, quantity in record.quantities.items()
+        if ending.rpartition(".")[2] == name
+    ]
+    headlines = [
+        quantity.headline
+        for record, quantity in quantities
+        if record.family == family and not isinstance(record.prefix, str)
+    ]
+    better = next((quantity.better for _, quantity in quantities if quantity.better), 0)
+    return Quantity(
+        better=better,
+        headline=next((rank for rank in headlines if rank is not None), None),
+        signed=any(quantity.signed for _, quantity in quantities),
+    )
