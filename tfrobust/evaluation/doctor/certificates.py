@@ -26,14 +26,15 @@ def check_certificates(outcome: Outcome) -> Finding | None:
         for series in outcome.series
         if series.id.startswith(_PREFIX)
     }
-    measured = {m.id: catalog.read(m) for m in outcome.measurements if m.id in rows}
-    certified = {name: entry.settings for name, entry in measured.items() if entry.record is CERTIFIED}
+    measured = {m.id: m for m in outcome.measurements if m.id in rows}
+    families = {name: catalog.read(m).family for name, m in measured.items()}
+    certified = {name: m.settings for name, m in measured.items() if families[name] == CERTIFIED.family}
     broken, compared, count = [], 0, 0
     for name, bound in certified.items():
         count = max(count, int(rows[name].sum()))
-        for attack, entry in measured.items():
-            is_attack = entry.family == ATTACK.family and _within(entry.settings, bound)
-            if entry.record is not CLEAN and not is_attack:
+        for attack, m in measured.items():
+            is_attack = families[attack] == ATTACK.family and _within(m.settings, bound)
+            if attack != CLEAN.id("clean") and not is_attack:
                 continue
             compared += 1
             attacked = rows[attack]  # of all images, or of the first

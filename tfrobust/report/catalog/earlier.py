@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 _FRAMES = r"(?P<per_frame>_per_frame)?(?:_max_frames_(?P<max_frames>[0-9]+))?"
@@ -30,6 +31,8 @@ _PATTERNS = tuple(
     )
 )
 
+_SIZES = {"epsilon", "radius", "sigma", "level"}
+
 
 def completed(identity: str, settings: dict) -> dict:
     """Return settings with those that an id names, in which the id holds; as they are for an id that names none."""
@@ -37,6 +40,7 @@ def completed(identity: str, settings: dict) -> dict:
     if match is None:
         return settings
     parts = {name: text for name, text in match.groupdict().items() if text is not None and name != "end"}
+    parts |= {name: _number(settings.get(name), parts[name]) for name in _SIZES & parts.keys()}
     if "noise" in parts:
         parts["noise"] = "uniform" if parts["noise"].startswith("uniform") else "gaussian"
     if "norm" in parts:
@@ -46,6 +50,15 @@ def completed(identity: str, settings: dict) -> dict:
         name = settings.get("attack", parts["label"])  # which may differ from the label
         parts |= {"attack": name} if member is None else {"attack": member, "ensemble": parts["label"]}
     return settings | parts
+
+
+def _number(setting, text: str) -> float | str:
+    """Return the number that an id rounds: the setting, if it has it; the text itself if it is none that we write."""
+    for candidate in (setting, text):
+        with contextlib.suppress(TypeError, ValueError):
+            if f"{float(candidate):.6g}" == text:
+                return float(candidate)
+    return text
 
 
 def family_of(identity: str) -> str:
