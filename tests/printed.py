@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import json
 import pathlib
 import re
 import shlex
@@ -10,8 +11,10 @@ import shlex
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GUIDES = ROOT / "tfrobust" / "guides"
 READ = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
+# tools/build_site.py runs these.
+NOTEBOOKS = sorted(GUIDES.rglob("*.ipynb"))
 RECIPES = sorted((ROOT / "gin" / "papers").glob("*/README.md"))
-CHECKED = [*READ, ROOT / "gin" / "README.md", *RECIPES, ROOT / "exported" / "README.md"]
+CHECKED = [*READ, *NOTEBOOKS, ROOT / "gin" / "README.md", *RECIPES, ROOT / "exported" / "README.md"]
 OURS = r"(?:-m (?:tfrobust|pytest)|-c |(?:\S*/)?tools/)"
 # What a reader replaces by a word of his own, and a word that parses.
 PLACEHOLDERS = {
@@ -37,6 +40,15 @@ class Block:
     name: str
     text: str
     line: int
+
+
+def text_of(path: pathlib.Path) -> str:
+    """Return the text of a page; of a notebook, its cells of text, and those of code as blocks."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    return "\n\n".join(source if kind == "markdown" else f"```python\n{source}\n```" for kind, source in sources)
 
 
 def blocks(text: str) -> list[Block]:
@@ -118,7 +130,7 @@ def collect() -> tuple[Command, ...]:
 
 def _sources():
     for path in CHECKED:
-        yield path, lambda path: commands(path.read_text("utf-8"))
+        yield path, lambda path: commands(text_of(path))
     for path in sorted((ROOT / "gin").rglob("*.gin")):
         yield path, lambda path: comments(path.read_text("utf-8"))
     for path in [*sorted((ROOT / "tools").rglob("*.py")), *sorted((ROOT / "tfrobust" / "commands").glob("*.py"))]:

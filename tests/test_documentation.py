@@ -11,23 +11,26 @@ In prose, everything in backticks that starts like a command, a flag, a value fo
 name below `robust.` or `tfrobust.` is looked up as well. Placeholders start with `my_` or hold <angle brackets>.
 """
 
+import ast
 import doctest
 import functools
 import importlib
+import json
 import pathlib
 import re
 import shlex
 import sys
 
 import pytest
-from printed import CHECKED, GUIDES, READ, ROOT, Block, blocks, prose, relative, spans
+from printed import CHECKED, GUIDES, NOTEBOOKS, READ, ROOT, Block, blocks, prose, relative, spans, text_of
 
 from tfrobust.commands.configuration import binding as checks
 from tfrobust.commands.configuration import files, registry
 from tfrobust.errors import InputError
 from tfrobust.keras import methods
 
-PAGES = sorted(GUIDES.glob("api/*.md"))
+# Pages for those who change the library or run its servers; their examples may import other modules.
+INSIDE = {"add_a_method.md": "tfrobust", "safety.md": "tfrobust.serving", "serving.md": "tfrobust.serving"}
 LARGEST_PICTURE = 300_000
 
 
@@ -89,7 +92,7 @@ def check_value(param: str) -> None:
 
 def check_said(span: str) -> None:
     """Raises InputError for a flag or a gin value in prose that would be refused."""
-    flags = [word for word in shlex.split(span) if word.startswith("--gin_")] if span.startswith("--gin_") else []
+    flags = [word for word in shlex.split(span) if re.match("--gin_.*=", word)] if span.startswith("--gin_") else []
     for flag, _, value in (word.partition("=") for word in flags):
         if flag == "--gin_file":
             files.find(value, span)
@@ -102,7 +105,7 @@ def check_said(span: str) -> None:
 @pytest.mark.parametrize("path", params(CHECKED))
 def test_the_values_of_a_page_are_taken(path):
     faults = []
-    for span in spans(path.read_text("utf-8")):
+    for span in spans(text_of(path)):
         try:
             check_said(span)
         except InputError as error:
@@ -128,7 +131,7 @@ def broken_links(path: pathlib.Path, text: str) -> list[str]:
         file = (path.parent / name).resolve() if name else path
         if not file.exists() or not file.is_relative_to(ROOT):
             faults.append(f"{target}: no such file")
-        elif anchor and anchor not in anchors(file.read_text("utf-8")):
+        elif anchor and anchor not in anchors(text_of(file)):
             faults.append(f"{target}: no such heading")
         elif file.suffix == ".png" and file.stat().st_size > LARGEST_PICTURE:
             faults.append(f"{target}: larger than {LARGEST_PICTURE} bytes")
@@ -163,16 +166,16 @@ def resolves(dotted: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("path", params([*CHECKED, *PAGES]))
+@pytest.mark.parametrize("path", params(CHECKED))
 def test_links_and_names_lead_somewhere(path):
-    text = path.read_text("utf-8")
+    text = text_of(path)
     assert broken_links(path, text) + missing_names(text) == []
 
 
-def test_the_readme_names_every_guide_and_the_pages_name_every_recipe():
+def test_the_readme_names_every_guide_and_the_guides_name_every_recipe():
     text = (ROOT / "README.md").read_text("utf-8")
-    assert [path.name for path in GUIDES.glob("*.md") if f"tfrobust/guides/{path.name}" not in text] == []
-    named = {span for path in [*READ, *PAGES] for span in spans(path.read_text("utf-8"))}
+    assert [path.name for path in [*GUIDES.glob("*.md"), *NOTEBOOKS] if relative(path) not in text] == []
+    named = {span for path in READ for span in spans(path.read_text("utf-8"))}
     words = {word for span in named for word in re.findall(r"[\w.]+", span)}
     stems = [path.stem for path in (ROOT / "gin").glob("*.gin")]
     assert [stem for stem in stems if not {stem, f"{stem}.gin"} & words] == []
@@ -183,6 +186,33 @@ def test_the_two_commands_stand_in_the_readme():
     start = "    python3 -m venv .venv && .venv/bin/pip install -e"
     assert f"{start} . && .venv/bin/python -m tfrobust.train --gin_file=gin/ascl_leaked.gin\n" in text
     assert f'{start} ".[test]" && .venv/bin/python -m pytest -n 2\n' in text
+
+
+# ------------------------------------------------------------------------------------- examples and notebooks
+
+
+def imported(text: str) -> list[str]:
+    """Return the modules and names of tfrobust that the Python blocks of a page import."""
+    names = []
+    for block in blocks(text):
+        for node in ast.walk(ast.parse(block.text if block.kind == "python" else "")):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name for name in names if name.partition(".")[0] == "tfrobust"]
+
+
+@pytest.mark.parametrize("path", params([*READ, *NOTEBOOKS]))
+def test_examples_import_the_facade_alone(path):
+    allowed = ("tfrobust.keras.", f"{INSIDE.get(path.name, 'tfrobust.keras')}.")
+    assert [name for name in imported(text_of(path)) if not f"{name}.".startswith(allowed)] == []
+
+
+@pytest.mark.parametrize("path", params(NOTEBOOKS))
+def test_a_notebook_is_stored_without_outputs(path):
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
 
 
 # ------------------------------------------------------------------------------------- the checks themselves
@@ -203,6 +233,10 @@ def test_wrong_links_names_and_answers_are_found():
     assert missing_names("`gin/nothing.gin` `tools/*.py` `robust.losses.nothing` `tfrobust.train`") == [
         "gin/nothing.gin: no such file",
         "robust.losses.nothing: no such name",
+    ]
+    assert imported("```python\nimport keras, tfrobust.losses\nfrom tfrobust.ops import norms\n```\n") == [
+        "tfrobust.losses",
+        "tfrobust.ops.norms",
     ]
     with pytest.raises(AssertionError, match="Expected"):
         execute(Block("python", "", ">>> 1 + 1\n3\n", 1), page, {})

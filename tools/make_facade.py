@@ -40,7 +40,7 @@ BASES = {
 }
 AREAS = {
     "attacks": Area(("attacks",), modules=("attacks.shared.objectives",)),
-    "augment": Area(("augment",)),
+    "augment": Area(("augment",), modules=("augment.operations",)),
     "callbacks": Area(("training.callbacks",)),
     "certification": Area(("certification",)),
     "corruptions": Area(("corruptions",)),
@@ -66,6 +66,7 @@ _NAMES = {
     "adapters.layers.UtilityPerturbationLayer": "UtilityPerturbation",
     "models.weights.checkpoints.classifier": "classifier_from_checkpoint",
     "models.weights.checkpoints.load": "load_checkpoint",
+    "models.weights.checkpoints.shapes": "checkpoint_shapes",
     "saving.load": "load_model",
     "saving.save": "save_model",
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Write gin/papers/<paper>/README.md: the command, the published numbers, the cost and the deviations of each row.
+"""Write the pages of the recipes: tfrobust/guides/recipes.md and gin/papers/<paper>/README.md.
 
 Usage: tools/make_recipe_tables.py [--check]
 
-The rows are in gin/papers/<paper>/rows.toml; data, costs and deviations of bases and methods are in the comments of
-their gin files. With --check nothing is written: prints the pages that are not current, and exits with 1 if there are
-any.
+recipes.md has the method and the terms of each gin/*.gin. A paper's page has the command, the published numbers, the
+cost and the deviations of each row. The rows are in gin/papers/<paper>/rows.toml; data, costs and deviations of bases
+and methods are in the comments of their gin files. With --check nothing is written: prints the pages that are not
+current, and exits with 1 if there are any.
 
 In rows.toml, `[rows.<base>]` has a line for each row, in order: its key, and `tables`, `published`, and as far as they
 differ from the rule: `method` (the key names the file methods/<key>.gin; "" for none), `params` (--gin_param), `title`
@@ -16,14 +17,23 @@ and `[cost]` replaces it.
 
 import argparse
 import dataclasses
+import os
 import pathlib
 import re
 import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 PAPERS = ROOT / "gin" / "papers"
+RECIPES = ROOT / "tfrobust" / "guides" / "recipes.md"
+_MADE = "<!-- Made by tools/make_recipe_tables.py from the gin files and the terms of their methods; do not edit. -->"
 _HEADER = "<!-- Made by tools/make_recipe_tables.py from rows.toml and the comments of the gin files; do not edit. -->"
+_INTRODUCTION = (
+    "The gin files that train one method each: `python -m tfrobust.train --gin_file=gin/trades.gin`. The terms of the",
+    "loss have the same names in logs, gin and report, and a weight each: `TRADES.term_weights = {'kl': 3.0}`.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,10 +191,54 @@ def _marked(text: str) -> str:
     return re.sub(r"https://[^\s,;]+[^\s,;.]", r"<\g<0>>", text)
 
 
-def stale() -> list[str]:
-    """Return the papers whose page is not current."""
-    pages = ((paper, PAPERS / paper / "README.md") for paper in papers())
-    return [paper for paper, path in pages if not path.is_file() or path.read_text("utf-8") != page(paper)]
+# ----------------------------------------------------------------------------------------------- gin/*.gin
+
+
+def recipes_page() -> str:
+    """Return the page of the gin files that train one method each."""
+    rows = ["| recipe | what | method | terms |", "|---|---|---|---|"]
+    for path in sorted((ROOT / "gin").glob("*.gin")):
+        stages = built_stages(path)
+        terms = "; then ".join(map(terms_of, stages))
+        what = first_sentence(path).replace("*", r"\*").replace("|", r"\|")
+        rows.append(f"| `gin/{path.name}` | {what} | `robust.methods.{type(stages[0]).__name__}` | {terms} |")
+    return "\n".join([_MADE, "", "# Recipes", "", *_INTRODUCTION, "", *rows]) + "\n"
+
+
+def built_stages(path: pathlib.Path) -> list:
+    """Return the methods that a gin file trains, one after the other."""
+    import gin
+
+    from tfrobust.commands.run import configure
+    from tfrobust.models.heads.linear import LinearHead
+
+    configure([str(path)])
+    bindings = gin.get_bindings("tfrobust.runs.experiment.train")
+    encoder, first = bindings["encoder"](), bindings.get("pretraining")
+    methods = [first.method, bindings["method"]] if first is not None else [bindings["method"]]
+    return [method(encoder=encoder, head=LinearHead(10), seed=0) for method in methods]
+
+
+def terms_of(method) -> str:
+    """Return the names of a method's terms, with those that are only logged marked."""
+    unused = [term for term in method.terms if isinstance(weight := method.weight_of(term), float) and not weight]
+    return ", ".join(f"`{term}`{' (weight 0)' if term in unused else ''}" for term in method.terms)
+
+
+def first_sentence(path: pathlib.Path) -> str:
+    """Return the first sentence of the comment that begins a gin file."""
+    comment = " ".join(re.match(r"(?:#.*\n)+", path.read_text("utf-8"))[0].replace("#", " ").split())
+    return re.match(r".*?(?<! al)(?<! eq)[.:](?= |$)", comment)[0].rstrip(".:")
+
+
+def pages() -> dict[pathlib.Path, str]:
+    """Return file -> text of all pages."""
+    return {RECIPES: recipes_page(), **{PAPERS / paper / "README.md": page(paper) for paper in papers()}}
+
+
+def stale() -> dict[pathlib.Path, str]:
+    """Return the pages that are not current, with the texts that they should have."""
+    return {path: text for path, text in pages().items() if not path.is_file() or path.read_text("utf-8") != text}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -192,10 +246,10 @@ def main(arguments: list[str] | None = None) -> int:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is not current")
     check, changed = flags.parse_args(arguments).check, stale()
-    for paper in changed:
+    for path, text in changed.items():
         if not check:
-            (PAPERS / paper / "README.md").write_text(page(paper), encoding="utf-8")
-        print(f"gin/papers/{paper}/README.md {'is not current' if check else 'written'}")
+            path.write_text(text, encoding="utf-8")
+        print(f"{path.relative_to(ROOT)} {'is not current' if check else 'written'}")
     return 1 if check and changed else 0
 
 

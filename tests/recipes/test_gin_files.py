@@ -207,8 +207,30 @@ def test_the_papers_files_are_few_flat_and_all_used():
     assert set(paths) <= used
 
 
-def test_the_pages_of_the_papers_are_current():
-    assert tables.stale() == [], "run python tools/make_recipe_tables.py"
+def test_the_pages_are_current():
+    assert list(tables.stale()) == [], "run python tools/make_recipe_tables.py"
+
+
+def test_the_recipes_name_their_terms_stage_by_stage():
+    """A table of literals: the page's terms are the code's, so the page cannot be its own check."""
+    expected = {"trades": "`ce`, `kl`", "fcl": "`ce`, `feature_contrast`", "byol": "`regression`, `probe`; then `ce`"}
+    expected["adr"] = "`ce`, `ce_adv`, `local_compactness`, `local_smoothness`, `global_compactness`, "
+    expected["adr"] += "`global_smoothness` (weight 0), `confidence`"
+    for name, terms in expected.items():
+        assert "; then ".join(map(tables.terms_of, tables.built_stages(GIN / f"{name}.gin"))) == terms
+    trades = "| `gin/trades.gin` | TRADES (Zhang et al. 2019), beta = 6 | `robust.methods.TRADES` | `ce`, `kl` |"
+    assert trades in tables.RECIPES.read_text("utf-8").splitlines()
+
+
+def test_a_missing_and_a_changed_page_are_not_current(tmp_path, monkeypatch, capsys):
+    pages = {tmp_path / "a.md": "current", tmp_path / "b.md": "current", tmp_path / "c.md": "current"}
+    (tmp_path / "a.md").write_text("current")
+    (tmp_path / "b.md").write_text("old")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "pages", lambda: pages)
+    assert tables.main(["--check"]) == 1
+    assert capsys.readouterr().out == "b.md is not current\nc.md is not current\n"
+    assert tables.main([]) == 0 and tables.main(["--check"]) == 0
 
 
 def test_a_label_takes_the_steps_that_it_names_from_the_attack():

@@ -1,5 +1,6 @@
 """Augmentations as functions of images and a key; `layers.Augment` converts one to a Keras layer."""
 
+from tfrobust.augment import operations
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.clips import EveryFrame
@@ -33,4 +34,5 @@ __all__ = [
     "RandomShift",
     "TokenRemoval",
     "UtilityPerturbation",
+    "operations",
 ]

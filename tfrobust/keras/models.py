@@ -19,6 +19,7 @@ from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.vit import ViT
 from tfrobust.models.weights.checkpoints import classifier as classifier_from_checkpoint
 from tfrobust.models.weights.checkpoints import load as load_checkpoint
+from tfrobust.models.weights.checkpoints import shapes as checkpoint_shapes
 
 __all__ = [
     "Backbone",
@@ -46,6 +47,7 @@ __all__ = [
     "TransformerStyle",
     "ViT",
     "WideResNet",
+    "checkpoint_shapes",
     "classifier_from_checkpoint",
     "load_checkpoint",
 ]

@@ -169,6 +169,12 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
 def shapes(encoder: Encoder, naming: str | None = None) -> dict[str, tuple[int, ...]]:
     """Return the tensors that an encoder needs, with the names of a family of PyTorch networks.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> shapes = robust.models.checkpoint_shapes(robust.models.WideResNet(10, 1), "TRADES")
+        >>> len(shapes), shapes["conv1.weight"]
+        (37, (16, 3, 3, 3))
+
     Args:
         encoder: as in `load`.
         naming: "torchvision", "RobustBench", "TRADES", "DeepMind" or "timm"; None takes the first family with such a
