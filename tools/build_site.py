@@ -115,16 +115,15 @@ def _file_page(path: str) -> str:
 
 
 def _contents(paths: dict[str, str]) -> str:
-    """Return the tables of contents: notebooks, guides in the order in which README names them, reference, project."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    reference = ["api/index.rst", "commands.rst", "guides/recipes.md", "recipes/index.md", "models.md"]
-    guides = [path for path in paths if path.startswith("tfrobust/guides/") and path.endswith(".md")]
-    guides.sort(key=lambda path: (readme.find(path) + 1 or len(readme), path))
-    return (
-        _toctree("Notebooks", [place for place in paths.values() if place.endswith(".ipynb")])
-        + _toctree("Guides", [paths[path] for path in guides if paths[path] not in reference])
-        + _toctree("Reference", reference)
-        + _toctree("Project", ["changelog.md", "contributing.md"])
+    """Return the tables of contents: the groups and the order of the guides in README, then reference and project."""
+    section = (ROOT / "README.md").read_text("utf-8").partition("\n## Guides\n")[2].partition("\n## ")[0]
+    written = []
+    for group in section.split("\n- **")[1:]:
+        links = [match[0] for match in _LINK.finditer(group) if match[0].startswith("tfrobust/guides/")]
+        written.append(_toctree(group.partition("**")[0], [paths[link] for link in links]))
+    reference = ["api/index.rst", "commands.rst", "recipes/index.md", "models.md"]
+    return "".join(
+        [*written, _toctree("Reference", reference), _toctree("Project", ["changelog.md", "contributing.md"])]
     )
 
 

@@ -231,21 +231,21 @@ def first_sentence(path: pathlib.Path) -> str:
     return re.match(r".*?(?<! al)(?<! eq)[.:](?= |$)", comment)[0].rstrip(".:")
 
 
-def pages() -> dict[pathlib.Path, str]:
-    """Return file -> text of all pages."""
-    return {RECIPES: recipes_page(), **{PAPERS / paper / "README.md": page(paper) for paper in papers()}}
+def paper_pages() -> dict[pathlib.Path, str]:
+    """Return file -> text of the pages of the papers."""
+    return {PAPERS / paper / "README.md": page(paper) for paper in papers()}
 
 
-def stale() -> dict[pathlib.Path, str]:
-    """Return the pages that are not current, with the texts that they should have."""
-    return {path: text for path, text in pages().items() if not path.is_file() or path.read_text("utf-8") != text}
+def stale(pages: dict[pathlib.Path, str]) -> dict[pathlib.Path, str]:
+    """Return those of the pages whose files are missing or differ."""
+    return {path: text for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the pages, or compare them; return the exit code."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is not current")
-    check, changed = flags.parse_args(arguments).check, stale()
+    check, changed = flags.parse_args(arguments).check, stale({RECIPES: recipes_page(), **paper_pages()})
     for path, text in changed.items():
         if not check:
             path.write_text(text, encoding="utf-8")

@@ -207,8 +207,13 @@ def test_the_papers_files_are_few_flat_and_all_used():
     assert set(paths) <= used
 
 
-def test_the_pages_are_current():
-    assert list(tables.stale()) == [], "run python tools/make_recipe_tables.py"
+def test_the_pages_of_the_papers_are_current():
+    assert list(tables.stale(tables.paper_pages())) == [], "run python tools/make_recipe_tables.py"
+
+
+@pytest.mark.rest
+def test_the_page_of_the_recipes_is_current():
+    assert tables.RECIPES.read_text("utf-8") == tables.recipes_page(), "run python tools/make_recipe_tables.py"
 
 
 def test_the_recipes_name_their_terms_stage_by_stage():
@@ -227,7 +232,9 @@ def test_a_missing_and_a_changed_page_are_not_current(tmp_path, monkeypatch, cap
     (tmp_path / "a.md").write_text("current")
     (tmp_path / "b.md").write_text("old")
     monkeypatch.setattr(tables, "ROOT", tmp_path)
-    monkeypatch.setattr(tables, "pages", lambda: pages)
+    monkeypatch.setattr(tables, "RECIPES", tmp_path / "a.md")
+    monkeypatch.setattr(tables, "recipes_page", lambda: "current")
+    monkeypatch.setattr(tables, "paper_pages", lambda: pages)
     assert tables.main(["--check"]) == 1
     assert capsys.readouterr().out == "b.md is not current\nc.md is not current\n"
     assert tables.main([]) == 0 and tables.main(["--check"]) == 0

@@ -62,5 +62,6 @@ def setup(app):
     """Connect the conversion of docstrings, and name the language of gin files."""
     app.add_lexer("gin", PythonLexer)
     app.connect("autodoc-process-docstring", docstrings.on_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", docstrings.on_fields, priority=600)
     app.connect("autodoc-process-signature", docstrings.on_signature)
     app.connect("autodoc-process-bases", docstrings.on_bases)
