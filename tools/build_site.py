@@ -96,8 +96,8 @@ def rewritten(text: str, source: str, paths: dict[str, str], linked: set[str], n
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if path not in paths:
             linked.add(path)
-        place = paths.get(path, f"files/{path}.md")
-        return posixpath.relpath(place, posixpath.dirname(paths[source]) or ".") + hash_sign + anchor
+        target_page = paths.get(path, f"files/{path}.md")
+        return posixpath.relpath(target_page, posixpath.dirname(paths[source]) or ".") + hash_sign + anchor
 
     def code(span: str) -> str:
         name = _NAME.fullmatch(span)
@@ -117,18 +117,18 @@ def _file_page(path: str) -> str:
 def _contents(paths: dict[str, str]) -> str:
     """Return the tables of contents: the groups and the order of the guides in README, then reference and project."""
     section = (ROOT / "README.md").read_text("utf-8").partition("\n## Guides\n")[2].partition("\n## ")[0]
-    written = []
+    toctrees = []
     for group in section.split("\n- **")[1:]:
         links = [match[0] for match in _LINK.finditer(group) if match[0].startswith("tfrobust/guides/")]
-        written.append(_toctree(group.partition("**")[0], [paths[link] for link in links]))
+        toctrees.append(_toctree(group.partition("**")[0], [paths[link] for link in links]))
     reference = ["api/index.rst", "commands.rst", "recipes/index.md", "models.md"]
     return "".join(
-        [*written, _toctree("Reference", reference), _toctree("Project", ["changelog.md", "contributing.md"])]
+        [*toctrees, _toctree("Reference", reference), _toctree("Project", ["changelog.md", "contributing.md"])]
     )
 
 
 def _toctree(caption: str, places: list[str]) -> str:
-    entries = "\n".join(place.rpartition(".")[0] for place in places)
+    entries = "\n".join(path.rpartition(".")[0] for path in places)
     return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
 
 

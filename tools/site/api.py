@@ -49,8 +49,8 @@ def names(texts: dict[str, str]) -> set[str]:
 def _area_pages(area: str, module: types.ModuleType, areas: dict) -> dict[str, str]:
     items = {name: getattr(module, name) for name in module.__all__}
     homes = {name: _home(area, item, areas) for name, item in items.items()}
-    there = [name for name, home in homes.items() if home == area]
-    texts = {f"api/{area}/{name}": _object_page(f"robust.{area}", name, items[name]) for name in there}
+    at_home = [name for name, home in homes.items() if home == area]
+    texts = {f"api/{area}/{name}": _object_page(f"robust.{area}", name, items[name]) for name in at_home}
     summary = [f"   {name if home == area else f'~robust.{home}.{name}'}" for name, home in homes.items()]
     parts = [
         *_title(f"robust.{area}"),
@@ -62,7 +62,7 @@ def _area_pages(area: str, module: types.ModuleType, areas: dict) -> dict[str, s
         "",
         *summary,
         "",
-        *_toctree([f"{area}/{name}" for name in there]),
+        *_toctree([f"{area}/{name}" for name in at_home]),
     ]
     return texts | {f"api/{area}": "\n".join(parts)}
 

@@ -11,8 +11,8 @@ _NAME = re.compile(r"`[A-Za-z_]\w*(?:\.\w+)*`")
 
 def titles_of_arguments(folder: pathlib.Path) -> list[str]:
     """Return the titles of sections with entries `name: meaning` that napoleon does not know, from all docstrings."""
-    found = re.compile(r"^ *((?:Args|Attributes) (?:beyond|of) [^:\n]+|Draw):$", re.MULTILINE)
-    return sorted({title for path in folder.rglob("*.py") for title in found.findall(path.read_text("utf-8"))})
+    pattern = re.compile(r"^ *((?:Args|Attributes) (?:beyond|of) [^:\n]+|Draw):$", re.MULTILINE)
+    return sorted({title for path in folder.rglob("*.py") for title in pattern.findall(path.read_text("utf-8"))})
 
 
 def converted(lines: list[str]) -> list[str]:
@@ -21,24 +21,24 @@ def converted(lines: list[str]) -> list[str]:
     Examples stay as they are. Indented paragraphs outside of sections, and those aligned in columns, are literal
     blocks; tables become list tables; everywhere else the characters with a meaning in reStructuredText are escaped.
     """
-    written: list[str] = []
+    converted_lines: list[str] = []
     title = ""
     for block in _blocks(lines):
         first = block[0]
         title = first if _TITLE.match(first) else title if first.startswith(" ") else ""
         if title == "Example:":
-            written += block
+            converted_lines += block
         elif first.lstrip().startswith("|") and first.endswith("|"):
-            written += _list_table(block)
+            converted_lines += _list_table(block)
         elif not title and (all(line.startswith("    ") for line in block) or _in_columns(block)):
-            written += ["::", "", *(f"    {line}" for line in block)]
+            converted_lines += ["::", "", *(f"    {line}" for line in block)]
         elif match := _SOURCE.match(first):
             text = escaped("\n".join([match[1], *block[1:]]))
-            written += ["Source:", *(f"    {line}" for line in text.splitlines())]
+            converted_lines += ["Source:", *(f"    {line}" for line in text.splitlines())]
         else:
-            written += _list_items(escaped("\n".join(block)).splitlines())
-        written.append("")
-    return written
+            converted_lines += _list_items(escaped("\n".join(block)).splitlines())
+        converted_lines.append("")
+    return converted_lines
 
 
 def _blocks(lines: list[str]) -> list[list[str]]:
@@ -66,10 +66,10 @@ def _list_items(block: list[str]) -> list[str]:
 
 def _list_table(block: list[str]) -> list[str]:
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block]
-    written = [".. list-table::", "    :header-rows: 1", ""]
+    converted_lines = [".. list-table::", "    :header-rows: 1", ""]
     for row in (rows[0], *rows[2:]):
-        written += [f"    {'  ' if number else '* '}- {escaped(cell)}" for number, cell in enumerate(row)]
-    return written
+        converted_lines += [f"    {'  ' if number else '* '}- {escaped(cell)}" for number, cell in enumerate(row)]
+    return converted_lines
 
 
 def escaped(text: str) -> str:
