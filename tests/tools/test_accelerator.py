@@ -6,11 +6,9 @@ import sys
 import venv
 
 import keras
-import numpy as np
 import pytest
 
 from conformance import methods as battery
-from tfrobust.errors import InputError
 from tfrobust.models.heads.linear import LinearHead
 
 ACCELERATOR = "tools/benchmarks/accelerator"
@@ -28,44 +26,6 @@ ROWS = [
 @pytest.fixture
 def tools(load):
     return load("_recipes", "arrays", "lower")
-
-
-def test_both_sides_make_the_same_parameters(tools):
-    entries = [
-        {"kind": "images", "shape": [2, 3, 3, 1], "dtype": "float32"},
-        {"kind": "labels", "shape": [50], "dtype": "int32", "classes": 4},
-        {"kind": "drawn", "shape": [100, 100], "dtype": "float32", "mean": 2.0, "deviation": 0.5},
-        {"kind": "drawn", "shape": [5], "dtype": "float32", "mean": 3.0, "deviation": 0.0},
-    ]
-    images, labels, drawn, constant = (tools.arrays.parameter(entry, number) for number, entry in enumerate(entries))
-    assert images.shape == (2, 3, 3, 1) and 0 <= images.min() < images.max() < 1
-    assert set(labels) == {0, 1, 2, 3} and labels.dtype == np.int32
-    assert abs(drawn.mean() - 2) < 0.05 and abs(drawn.std() - 0.5) < 0.05
-    assert (constant == 3).all() and (tools.arrays.parameter(entries[2], 2) == drawn).all()
-    assert (tools.arrays.parameter(entries[2], 3) != drawn).any()
-
-
-@pytest.mark.parametrize(
-    "value", [np.arange(6, dtype=np.int64).reshape(2, 3), np.float32(1.5), np.zeros((0, 3), "float32")]
-)
-def test_small_parameters_return_from_their_bytes(tools, value):
-    value = np.asarray(value)
-    returned = tools.arrays.parameter(tools.lower.describe(value), 7)
-    assert returned.dtype == value.dtype and returned.shape == value.shape and (returned == value).all()
-
-
-def test_a_summary_shows_a_change(tools):
-    value = np.random.default_rng(0).normal(size=(40, 50))
-    expected = tools.arrays.summary(value)
-    assert tools.arrays.difference(value, expected) == 0.0
-    assert 0.009 < tools.arrays.difference(1.01 * value, expected) < 0.011
-    assert tools.arrays.difference(value.T, expected) == float("inf")
-
-
-@pytest.mark.parametrize("name", ["trades", "trades-digits-x-float32", "trades-digits-8-float16"])
-def test_a_wrong_name_of_a_program_is_refused(tools, name):
-    with pytest.raises(InputError, match="METHOD-NETWORK-BATCH-PRECISION"):
-        tools.lower.split(name)
 
 
 @pytest.fixture(scope="session")

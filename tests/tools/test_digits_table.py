@@ -90,24 +90,6 @@ def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
         tool.load(flags, "ascl", 3)
 
 
-@pytest.mark.parametrize(("flag", "part"), [("--only_folds=5", "folds from 0 to 4"), ("--methods=asc", "gin/asc.gin")])
-def test_wrong_flags_are_one_line(run_tool, tmp_path, flag, part):
-    done = run_tool("digits_table", "--output=out", flag)
-    assert done.code == 2 and done.err.count("\n") == 1 and part in done.err, done.err
-    assert not list(tmp_path.glob("out/*"))
-
-
-def test_a_recipe_that_does_not_fit_costs_no_training(tool, tmp_path, monkeypatch):
-    monkeypatch.setattr(tool, "train_and_attack", lambda *given: pytest.fail("trained"))
-    flags = tool.parser().parse_args(["--methods=supervised,fcl_text", f"--output={tmp_path / 'out'}"])
-    with pytest.raises(InputError, match="^fcl_text: .*Digits"):
-        tool.run(flags)
-    flags = tool.parser().parse_args(["--methods=supervised", "--values=no.such", f"--output={tmp_path / 'out'}"])
-    with pytest.raises(InputError, match="^supervised: --values names 'no.such'"):
-        tool.run(flags)
-    assert list(tmp_path.iterdir()) == []
-
-
 # ------------------------------------------------------------------------------------ what the documents say
 
 
@@ -153,15 +135,6 @@ def methods_of_columns(text):
     return list(columns.values())
 
 
-def test_no_two_commands_of_the_documents_collide(tool):
-    known, free = {}, ("methods", "reference", "only_folds", "output")
-    for flags in said_anywhere(tool):
-        said_of_a_run = {name: value for name, value in vars(flags).items() if name not in free}
-        for place in [tool.path_of(flags, method, fold) for method in flags.methods for fold in flags.only_folds]:
-            assert known.setdefault(place, said_of_a_run) == said_of_a_run, place
-    assert len(known) > 100
-
-
 def test_the_commands_of_the_documents_can_be_configured(tool):
     seen = set()
     for flags in said_anywhere(tool):
@@ -184,20 +157,6 @@ def test_a_table_s_rows_are_the_methods_of_the_commands_beside_it(tool):
                     found = any({*flags.methods} <= column for column in columns)
                     assert flags.gin_param or found, (flags.methods, columns)
     assert seen >= 5
-
-
-def test_parameters_may_name_the_fold(tool):
-    flags = argparse.Namespace(folds=5, seed=7, epochs=None, gin_param=["LabelledFraction.seed={fold}"])
-    assert tool.params(flags, 3) == ["LabelledFraction.seed=3", "Digits.fold=3", "Digits.folds=5", "SEED=10"]
-
-
-def test_both_stages_of_a_method_are_trained(tool):
-    small = ["EPOCHS=1", "Pretraining.epochs=2"]
-    parts = tool.recipe(["gin/simclr.gin", "gin/stage_two/labels_10_percent.gin"], small)
-    said = []
-    method = tool.train(parts, parts["data"].load(), said.append)
-    assert said == ["SimCLR, epoch 1 of 2", "SimCLR, epoch 2 of 2", "Supervised, epoch 1 of 1"]
-    assert type(method).__name__ == "Supervised" and not method.encoder.trainable
 
 
 def test_two_methods_on_two_folds_and_again(run_tool, tmp_path):

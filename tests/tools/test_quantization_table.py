@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from oracles import flawed_models, litert_files
 from tfrobust.commands import evaluate
-from tfrobust.errors import InputError
 from tfrobust.security import rehearsal
 
 
@@ -18,34 +17,6 @@ def tool(load):
 def _cells(text):
     tables = text.strip().split("\n\n")
     return [[[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()] for table in tables]
-
-
-def test_rows_hold_accuracies_differences_bytes_and_speed(tool):
-    outcomes = {
-        ("net", "float32"): {"clean": [1, 1, 1, 1], "union": [1, 1, 0, 0]},
-        ("net", "int8"): {"clean": [1, 1, 1, 0], "union": [1, 0, 0, 0]},
-    }
-    sizes, speeds = {("net", "float32"): 4096, ("net", "int8"): 1100}, {("net", "float32"): 1.04, ("net", "int8"): 3.26}
-    text = tool.table(["net"], ["float32", "int8"], outcomes, sizes, speeds)
-    (header, _, line), (second, _, other) = _cells(text)
-    assert header[1:] == ["clean, float32", "clean, int8", "union, float32", "union, int8", "union, int8 minus float32"]
-    assert line[:5] == ["net", "100.0", "75.0", "50.0", "25.0"]
-    assert line[5].startswith("-25.0 [")
-    assert second[1:] == ["KiB, float32", "KiB, int8", "times as fast, float32", "times as fast, int8"]
-    assert other == ["net", "4", "1", "1.0", "3.3"]
-    text = tool.table(["net"], ["float32", "float16", "int8"], outcomes, sizes, speeds)
-    (_, _, line), (_, _, other) = _cells(text)
-    assert line[1:7] == ["100.0", "-", "75.0", "50.0", "-", "25.0"] and line[7] == "-" and other[2] == other[5] == "-"
-    assert len({len(row) for row in text.split("\n\n")[0].splitlines()}) == 1  # aligned
-
-
-def test_an_export_without_a_report_is_named(tool, tmp_path):
-    for name in ("net", "net-int8"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(InputError, match=r"net-int8 has no report of gin/eval/litert.gin"):
-        tool.run(tool.parser().parse_args([f"--exports={tmp_path}", "--names=net", "--kinds=int8"]))
-    with pytest.raises(InputError, match=r"there is no export .*net-float32"):
-        tool.run(tool.parser().parse_args([f"--exports={tmp_path}", "--names=net"]))
 
 
 @pytest.mark.rest

@@ -6,8 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from tfrobust.errors import InputError
-
 PLAN = """
 output = "{folder}/results"
 work = "{folder}/work"
@@ -53,13 +51,6 @@ def result(tools, row, seed, right, **measured):
 
 def runs(tools, row, *rights, **measured):
     return {seed: result(tools, row, seed, right, **measured) for seed, right in enumerate(rights)}
-
-
-@pytest.mark.parametrize("images", [1, 7, 8, 9, 1000])
-def test_outcomes_return_from_their_bits(tools, images):
-    row = "".join(str(bit) for bit in np.random.default_rng(images).integers(0, 2, images))
-    packed = json.loads(json.dumps(tools.results_table.pack(row)))
-    assert "".join(str(int(bit)) for bit in tools._results_markdown.unpack(packed)) == row
 
 
 def test_means_and_differences_of_seeds_by_hand(tools):
@@ -110,34 +101,6 @@ def test_a_claim_holds_only_where_every_interval_says_so(tools):
     assert tools._results_markdown.verdict(smaller, (0.0, negative, None)) == "holds"
     assert tools._results_markdown.verdict(claim, (0.0, None, None)) == "undecided"
     assert tools._results_markdown.verdict(claim, None) == "not run"
-
-
-def test_the_plan_gives_first_seeds_first_and_later_seeds_their_values(tools, plan_file):
-    plan = tools._results_plan.read(plan_file)
-    chosen = tools.results_table.runs_of(plan, [])
-    assert [run.name for run in chosen] == ["plain-seed0", "mixed-seed0", "plain-seed1", "mixed-seed1"]
-    later = ["LEARNING_RATE=0.002" in run.params for run in chosen]
-    assert later == [False, False, True, False] and chosen[2].params[-1] == "SEED=1"
-    assert [run.name for run in tools.results_table.runs_of(plan, ["mixed"])] == ["mixed-seed0", "mixed-seed1"]
-    with pytest.raises(InputError, match="'mixt'; the rows are plain, mixed"):
-        tools.results_table.runs_of(plan, ["mixt"])
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('reference = "plain"', 'reference = "plane"', "'plane' is no row"),
-        ('worse = "plain"', 'worse = "simple"', "'simple' is no row"),
-        ('name = "mixed"', 'name = "plain"', "'mixed' is no row"),
-        ("hours = 1", "hour = 1", "hour"),
-        ("minutes = 1, seeds", "seeds", "minutes"),
-        ("[[tables]]", "[[tables]", "no plan"),
-    ],
-)
-def test_a_wrong_plan_is_refused(tools, plan_file, old, new, message):
-    plan_file.write_text(plan_file.read_text().replace(old, new, 1))
-    with pytest.raises(InputError, match=message):
-        tools._results_plan.read(plan_file)
 
 
 def test_the_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(tools):
