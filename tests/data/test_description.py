@@ -115,38 +115,6 @@ def test_anything_else_is_refused(name, monkeypatch):
         described_source(document)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        MovingDigits(side=100_000),
-        MovingDigits(frames=2**40),
-        CornerDigits(canvas=10**6),
-        CornerDigits(per_class=10**12),
-        SentimentGrammar(train_size=10**12),
-        SentimentGrammar(length=2**40),
-        pytest.param(SentimentGrammar(test_size=10**7), marks=pytest.mark.rest),
-    ],
-    ids=str,
-)
-def test_what_a_source_computes_is_bounded_before_it_is_computed(source):
-    began = time.monotonic()
-    with pytest.raises(InputError, match="more than 1073741824|finds only"):
-        source.load()
-    assert time.monotonic() - began < 60
-
-
-@pytest.mark.parametrize("setting", [{"phrases": (1, 10**9), "length": 10**9}, {"rare_every": 10**9}])
-def test_sentences_of_any_length_are_refused(setting):
-    with pytest.raises(InputError, match=r"SentimentGrammar\.(phrases|rare_every) is"):
-        SentimentGrammar(**setting)
-
-
-@pytest.mark.parametrize("seed", [-1, 0.5, "1", None, True])
-def test_the_seed_of_a_split_is_an_integer_from_0_on(seed):
-    with pytest.raises(InputError, match="split_seed"):
-        Digits(split_seed=seed)
-
-
 def test_a_class_of_ones_own_is_named_by_the_module_that_a_flag_imports(tmp_path, monkeypatch):
     (tmp_path / "my_table.py").write_text(
         "import dataclasses, keras\nfrom tfrobust import keras as robust\n\n\n"

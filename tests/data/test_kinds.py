@@ -1,7 +1,5 @@
 """Kinds of data: which parts accept text and clips, and what is refused in one line before a training starts."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from tfrobust.common.kinds import CLIPS, IMAGES, TEXT, kind_of, takes
 from tfrobust.data.kinds import refuse_other_parts
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.data.text import TokenExamples
-from tfrobust.methods.augmix import AugMixTraining
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
 
@@ -50,45 +47,3 @@ def test_parts_that_fit_are_accepted(kind):
         refuse_other_parts(_dataset(kind), _supervised(noise=AddGaussian()), augmentation=AddGaussian())
     if kind == "images":
         refuse_other_parts(_dataset(kind), _supervised(), augmentation=RandomFlip(), validation=len)
-
-
-@pytest.mark.parametrize(
-    ("kind", "method", "parts", "message"),
-    [
-        ("text", _supervised(), {"augmentation": "any"}, "augmentation is for images, but mine is text: set augment"),
-        ("text", types.SimpleNamespace(kinds=("images", "clips")), {}, "trains on images or clips, but mine is text"),
-        ("text", _supervised(noise=AddGaussian()), {}, "noise is for images, but mine is text: set noise = None"),
-        ("text", Supervised(BagOfWords(4), LinearHead(2)), {}, "BagOfWords.vocabulary_size is 4, but mine has 5 words"),
-        ("clips", _supervised(), {"augmentation": RandomFlip()}, "augmentation is for images, but mine is clips: wrap"),
-        (
-            "clips",
-            AugMixTraining(BagOfWords(5), LinearHead(2), augmentation=RandomFlip()),
-            {},
-            "augmentation is for images",
-        ),
-        ("clips", types.SimpleNamespace(kinds=("images",)), {}, "trains on images, but mine is clips: set METHOD to a"),
-    ],
-)
-def test_a_part_for_another_kind_is_refused(kind, method, parts, message):
-    with pytest.raises(ValueError, match=message):
-        refuse_other_parts(_dataset(kind), method, **parts)
-
-
-def test_an_image_augmentation_refuses_clips_when_it_is_called():
-    with pytest.raises(ValueError, match=r"RandomFlip changes images, not clips \(5, 3, 8, 8, 1\)"):
-        RandomFlip()(np.zeros(SHAPES["clips"], np.float32), np.zeros(2, np.int32))
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((5, 3, 4, 8, 8), r"clips have shape \[5, 3, 4, 8, 8\]; the channels come first, so move them to the end.$"),
-        ((5, 3, 16, 8, 8), r"to the end: np.moveaxis\(images, 1, -1\)"),
-        ((5, 16, 3, 8, 8), r"to the end: np.moveaxis\(images, 2, -1\)"),
-        ((5, 0, 8, 8, 3), "clips of shape .0, 8, 8, 3. have no pixels"),
-        ((5, 2, 3, 8, 8, 3), "or for clips .n, frames, height"),
-    ],
-)
-def test_bad_clips(shape, message):
-    with pytest.raises(ValueError, match=message):
-        ArrayExamples(np.zeros(shape, np.uint8), np.zeros(5, int))

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tfrobust.augment.standard import Compose, RandomFlip, RandomShift
@@ -123,22 +122,6 @@ def test_shares_are_the_blocks_of_the_global_batch():
 def test_single_example():
     single = ArrayExamples(IMAGES[:1], [0])
     assert [int(batch.index[0]) for batch in training_batches(single, batch_size=1, seed=0, steps=2)] == [0, 0]
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"batch_size": 512}, "batch of 512 is larger than the 22 training examples"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"start_step": -1}, "start_step -1"),
-        ({"extra": {"weight": np.zeros(3)}}, "'weight' has 3 rows for 22"),
-        ({"share": (0, 4)}, "one of n equal blocks"),
-        ({"share": (3, 3)}, "one of n equal blocks"),
-    ],
-)
-def test_bad_arguments(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        training_batches(EXAMPLES, **{"batch_size": 6, "seed": 0, **arguments})
 
 
 def test_views_follow_from_the_augmented_image_and_the_example_alone():

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.data import checks
-from tfrobust.data.clips import ClipSampling, VideoExamples
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset, FileExamples, decode_image, examine
 from tfrobust.data.text import padded
 from tfrobust.errors import InputError
@@ -210,25 +209,6 @@ def test_dataset_checks_its_splits():
         _dataset(train, ArrayExamples(BYTES[:, :4], LABELS))
     with pytest.raises(ValueError, match="test: label 7 .* 0 to 2"):
         _dataset(train, ArrayExamples(BYTES[:1], [7]))
-
-
-def test_bad_image_shape():
-    with pytest.raises(ValueError, match="image_shape"):
-        FileExamples(["a.png"], [0], (5, 4))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: FileExamples(["a.png"], [0], (10**6, 10**6, 3)),
-        lambda: FileExamples(["a.png"], [0], (4, 4, 3), fit=10**6),
-        lambda: VideoExamples(["a.avi"], [9], [0], (4, 4), ClipSampling(frames=2**40)),
-        lambda: VideoExamples(["a.avi"], [9], [0], (4, 4), ClipSampling(), fit=10**6),
-    ],
-)
-def test_an_example_has_a_largest_number_of_pixels(make):
-    with pytest.raises(InputError, match="an example has at most 67108864 pixels"):
-        make()
 
 
 def test_memory_is_compared_with_what_is_free_before_it_is_allocated(files, monkeypatch):

@@ -40,8 +40,6 @@ def test_seed_and_purpose_decide():
 def test_permutation_is_pinned():
     """The test split, and with it every published number, hangs on these."""
     assert permutation(8, 0, "test").tolist() == [5, 7, 1, 0, 4, 2, 3, 6]
-    with pytest.raises(ValueError, match="split_seed is -1"):
-        permutation(3, -1, "test")
 
 
 def test_folds_partition_evenly():
@@ -51,19 +49,11 @@ def test_folds_partition_evenly():
     for label in range(10):
         assert np.ptp(np.bincount(folds[labels == label], minlength=5)) <= 1
     assert not np.array_equal(folds, stratified_folds(labels, 5, 4))
-    with pytest.raises(ValueError, match="folds is 1"):
-        stratified_folds(labels, 1, 0)
 
 
 @pytest.mark.parametrize("size, count", [(0, 0), (7, 7), (0.25, 5), (0.0, 0), (np.int64(3), 3)])
 def test_resolve_size(size, count):
     assert resolve_size(size, 20) == count
-
-
-@pytest.mark.parametrize("size", [20, 21, -1, 1.0, -0.1, True, "3", float("nan"), 0.99])
-def test_resolve_size_refuses(size):
-    with pytest.raises(ValueError, match="validation_size"):
-        resolve_size(size, 20)
 
 
 def test_groups_stay_together_and_classes_in_proportion():
@@ -82,6 +72,4 @@ def test_a_group_of_several_classes_is_not_divided():
     for seed in range(8):
         _, taken = grouped(labels, groups, 3, seed, "test")
         assert len(taken) <= 3 and 0 not in groups[taken] and len(taken) > 0
-    with pytest.raises(ValueError, match="test_size 1 is smaller than each of the 1 groups"):
-        grouped(labels, np.zeros(8), 1, 0, "test")
     assert len(grouped(labels, groups, 0, 0, "test")[1]) == 0

@@ -143,15 +143,6 @@ def test_damaged_videos_are_reported_together(hmdb, tmp_path):
         Hmdb51(**{**hmdb, "path": str(tmp_path / "videos")}).load()
 
 
-def test_names_that_are_no_recording():
-    with pytest.raises(ValueError, match="no video of UCF101"):
-        Ucf101(path="", lists="").recording("Archery/Archery.avi")
-    with pytest.raises(ValueError, match="no video of HMDB51"):
-        Hmdb51(path="", lists="").recording("wave/wave.avi")
-    recording = Hmdb51(path="", lists="").recording("videos/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi")
-    assert recording == "April_09"
-
-
 def test_a_source_comes_back_from_its_configuration(ucf):
     source = Ucf101(**{**ucf, "clips": 10})
     assert configured.deserialize(configured.serialize(source)) == source
