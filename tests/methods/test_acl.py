@@ -14,7 +14,6 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomShift
 from tfrobust.methods.acl import ACL, ADVERSARIAL
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
@@ -99,29 +98,6 @@ def test_each_stream_is_the_released_loss_of_its_own_branch(streams):
     assert {name for name in terms if name in PAIRS} == set(pairs)
     for name, pair in pairs.items():
         assert terms[name].mean() == pytest.approx(instances.acl(*pair, TEMPERATURE), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("streams", "branches"),
-    [
-        ("standard_to_standard", {"view_1": 0, "view_2": 0}),
-        ("adversarial_to_adversarial", dict.fromkeys(ADVERSARIAL, 0)),
-        ("adversarial_to_standard", {ADVERSARIAL[0]: 1, "view_2": 0}),
-        ("dual_stream", {"view_1": 0, "view_2": 0, **dict.fromkeys(ADVERSARIAL, 1)}),
-    ],
-)
-def test_each_view_passes_the_branch_of_its_stream(streams, branches):
-    method, passed = ACL(CNN(((4,),), dense=(), branches=2), LinearHead(3), **adversarial(streams)), {}
-    method.represent = lambda *names, branch=0: passed.update(dict.fromkeys(names, branch)) or [*names]
-    method._streams({name: name for name in ("view_1", "view_2", *ADVERSARIAL)})
-    assert passed == branches
-
-
-def test_standard_to_standard_is_simclr():
-    batch, context = tiny_network.batch()
-    _, ours = terms_of(build(streams="standard_to_standard"), batch, context)
-    _, theirs = terms_of(build(SimCLR), batch, context)
-    np.testing.assert_array_equal(ours["contrastive"], theirs["contrastive"])
 
 
 def statistics(method, branch):

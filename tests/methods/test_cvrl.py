@@ -1,7 +1,6 @@
 """CVRL: clips of the right frames, the scale of its loss, and its settings."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from conformance.methods import NO_CHANGE, StagedClips
@@ -34,11 +33,3 @@ def test_the_defaults_are_those_of_the_code():
     assert first.crop == second.crop == (0.3, 1.0) and first.aspect == (0.5, 2.0)
     assert method.projection.hidden == (2048,) * 3 and method.projection.dim == 128
     assert CVRL.kinds == ("clips",)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"), [({"gap": "linear"}, "CVRL.gap is 'linear'"), ({"frames": 0}, "frames")]
-)
-def test_refusals(settings, message):
-    with pytest.raises(ValueError, match=message):
-        CVRL(StagedClips(), LinearHead(2), **settings)

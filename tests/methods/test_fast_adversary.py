@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.shared.fast_adversary import FastAdversary
@@ -54,17 +54,3 @@ def test_the_start_is_cut_to_the_pixels_and_the_step_added_to_it(monkeypatch):
     for projected, expected in ((False, [0.8, 1.0]), (True, [0.6, 1.0])):
         adversary = fast(noise=2.0, step=1.0, projected=projected)
         np.testing.assert_allclose(tf.reshape(adversary.perturb(predict, *inputs), [-1]), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"noise": -1.0}, "FastAdversary.noise is -1.0"),
-        ({"step": 0.0}, "FastAdversary.step is 0.0"),
-        ({"attack": PGD(ThreatModel(epsilon=0.2), steps=1)}, "FastAdversary.attack is PGD; it is FGSM"),
-        ({"mode": "test"}, "mode 'test'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        FastAdversary(**{"attack": FGSM(ThreatModel(epsilon=0.2))} | settings)

@@ -68,22 +68,3 @@ def test_a_smaller_batch_moves_its_own_rows_and_a_larger_one_is_refused():
     assert np.any(method.perturbation.numpy()[:4] != moved[:4])
     with pytest.raises(ValueError, match="rows is 6, but a batch has 9 rows: set rows to BATCH_SIZE"):
         free(rows=6).train_step(Batch(*batch))
-
-
-def test_the_description_of_the_attack_is_that_of_a_replay():
-    adversary = free().adversary
-    assert (adversary.attack.steps, adversary.attack.threat.epsilon, adversary.mode) == (1, EPSILON, "train")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"replays": 0}, "replays is 0"), ({"rows": 0}, "rows is 0"), ({"label_smoothing": 1.0}, "label_smoothing is 1")],
-)
-def test_settings_that_make_no_sense_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        FreeAdversarialTraining(*tiny.parts(), threat=ThreatModel(epsilon=EPSILON), **settings)
-
-
-def test_a_norm_without_a_plain_projection_is_refused():
-    with pytest.raises(ValueError, match="l1"):
-        FreeAdversarialTraining(*tiny.parts(), threat=ThreatModel(norm="l1", epsilon=1.0))

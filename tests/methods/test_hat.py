@@ -56,8 +56,3 @@ def test_an_export_helps_by_its_logits_and_is_checked_before(tmp_path):
     np.testing.assert_allclose(method.helper(batch.images), model(batch.images), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match=r"TeacherLogits.path: .* and 4 classes"):
         method.check_ready(tiny_network.SHAPE, 4)
-
-
-def test_helper_examples_lie_beyond_the_adversarial_ones():
-    with pytest.raises(ValueError, match="HAT.distance is 1.0; it must be > 1"):
-        built(distance=1.0)

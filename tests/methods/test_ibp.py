@@ -13,7 +13,6 @@ from tfrobust.methods.ibp import IBP
 from tfrobust.methods.shared import interval_training
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.vit import ViT
 from tfrobust.ops.schedules import SmoothedRamp
 
 RAMP = SmoothedRamp(delay=10, length=100)
@@ -63,17 +62,6 @@ def test_crown_ibp_mixes_the_margins(beta, margins):
     mixture = 1 - (1 - beta) / 13
     expected = mixture * np.array((-0.3, 0.916667)) + (1 - mixture) * np.array((-0.3, 0.8))
     np.testing.assert_allclose(terms["ce_certified"], [np.log(1 + np.exp(-expected).sum())], atol=1e-5)
-
-
-@pytest.mark.parametrize(("progress", "beta"), [(0.0, 1.0), (0.2, 0.85), (1.0, 0.25)])
-def test_linear_bounds_give_way_to_intervals(monkeypatch, progress, beta):
-    linear, interval = np.array([[4.0, -1.0]]), np.array([[2.0, -3.0]])
-    monkeypatch.setattr("tfrobust.certification.intervals.margins", lambda *_: tf.constant(interval))
-    monkeypatch.setattr("tfrobust.certification.linear_bounds.lower_bounds", lambda *_, **__: tf.constant(linear))
-    parts = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]), LinearHead(2)
-    method = CROWNIBP(*parts, epsilon=0.1, final_beta=0.25, ramp=RAMP)
-    margins = method.margins(None, None, tf.constant([0]), None, progress)
-    np.testing.assert_allclose(margins, beta * linear + (1 - beta) * interval, rtol=1e-6)
 
 
 def test_the_smoothed_ramp_has_the_published_values():
@@ -179,19 +167,3 @@ def test_new_kernels_but_the_last_are_drawn_for_intervals():
     pretrained = IBP(method.encoder, LinearHead(10), seed=4, epsilon=0.1)
     pretrained.build((None, 8, 8, 3))
     np.testing.assert_array_equal(pretrained.encoder.trainable_variables[0], again.encoder.trainable_variables[0])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [({"epsilon": 0.0}, "epsilon 0.0 .> 0."), ({"enlargement": 0.5}, "enlargement 0.5"), ({"kappa": 2.0}, "kappa 2.0")],
-)
-def test_arguments_out_of_range_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        IBP(CNN(((4,),), dense=()), LinearHead(3), **{"epsilon": 0.1} | wrong)
-
-
-def test_a_network_without_bounds_is_refused_when_built():
-    with pytest.raises(ValueError, match="of type ViT"):
-        IBP(ViT(4, width=8, depth=1, heads=2), LinearHead(3), epsilon=0.1).build((None, 8, 8, 1))
-    with pytest.raises(ValueError, match="slope"):
-        CROWNIBP(CNN(((4,),), dense=()), LinearHead(3), slope="steep", epsilon=0.1)

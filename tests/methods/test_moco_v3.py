@@ -93,16 +93,6 @@ def test_pseudo_labels_remove_the_same_images_in_both_directions():
     np.testing.assert_allclose(term, expected, rtol=1e-5)
 
 
-def test_orthogonal_keys_have_the_loss_of_the_formula():
-    """<q_i, k_j> = 1 if i = j, else 0: 2 t log(1 + (n - 1) exp(-1 / t)) for each direction."""
-    method = battery.build("moco_v3", compiled=False)
-    method.temperature = 0.5
-    rows = np.eye(12, dtype=np.float32)
-    value, observed = compared(method, [3.0 * rows] * 2, [5.0 * rows] * 2)
-    np.testing.assert_allclose(value, 2 * np.log(1 + 11 * np.exp(-2.0)), rtol=1e-5)
-    assert observed == {}
-
-
 def test_the_momentum_network_starts_equal_and_stays_so_at_rate_0():
     method = battery.build("moco_v3")
     method.target_rate = 0.0

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from oracles import tiny_network
 from oracles.consistency import jensen_shannon
@@ -15,9 +14,8 @@ from oracles.mixing import (
     staged,
     step,
 )
-from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing
+from tfrobust.augment.mixing import FeatureNoise, Mixing
 from tfrobust.augment.standard import RandomShift
-from tfrobust.methods import noisymix as module
 from tfrobust.methods.augmix import AUGMENTED
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noisymix import Branches, NoisyMix
@@ -83,13 +81,6 @@ def test_three_branches_share_stage_weight_and_partners_and_the_terms_are_the_pa
 
 
 # ------------------------------------------------------------------------------------------ what Table 4 takes away
-
-
-@pytest.mark.parametrize(("weight", "stacked"), [(0.3, 0.3), ([0.2, 0.8, 1.0], [0.2, 0.8, 1.0] * 3)])
-def test_each_branch_is_mixed_within_itself(weight, stacked):
-    stacked_mix = module._stacked_mix(Mix(tf.constant(weight), tf.constant([2, 0, 1])), 3)
-    np.testing.assert_array_equal(stacked_mix.partner, [2, 0, 1, 5, 3, 4, 8, 6, 7])
-    np.testing.assert_allclose(stacked_mix.weight, stacked)
 
 
 def test_one_branch_of_plain_images_is_noisy_feature_mixup():

@@ -73,19 +73,6 @@ def test_the_queue_keeps_the_newest_projections_first_and_starts_late():
         np.testing.assert_allclose(method.queue, expected, atol=1e-5)
 
 
-def test_the_queue_moves_after_its_first_step():
-    method = battery.build("swav_queue", queue_length=3, queue_start=1)
-    queue = np.zeros((2, 3, 4), np.float32)
-    for number in range(4):
-        newest = np.full((2, 2, 4), number + 1, np.float32)
-        method.carry(lambda newest=newest: tf.constant(newest))
-        method.step.assign(number + 1)
-        method.after_update()
-        if number >= 1:
-            queue = np.concatenate([newest, queue], axis=1)[:, :3]
-        np.testing.assert_array_equal(method.queue, queue, err_msg=f"after step {number}")
-
-
 def test_a_queue_that_is_not_full_changes_nothing():
     method = battery.build("swav_queue", frozen_steps=0, queue_length=16)
     batch, context = battery.prepared(method)

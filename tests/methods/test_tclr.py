@@ -83,20 +83,6 @@ def test_the_terms_are_the_losses_of_the_projections(across, forward):
         np.testing.assert_allclose(terms[name], values, rtol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"parts": 1}, "TCLR.parts is 1"),
-        ({"temperature": 0.0}, "TCLR.temperature 0.0"),
-        ({"frames": 3}, r"3 x 2, but the videos have 5 frames"),
-        ({"frames": 1}, "1 x 2, but the last stage of the encoder has 1 slices in time: set TCLR.parts = 1"),
-    ],
-)
-def test_refusals(settings, message):
-    with pytest.raises(ValueError, match=message):
-        make(**settings).build((None, 5, 8, 8, 1))
-
-
 def test_a_plain_model_is_refused_and_the_dilated_network_has_slices():
     with pytest.raises(ValueError, match="which Sequential has not"):
         TCLR(keras.Sequential([keras.layers.Flatten()]), LinearHead(2))

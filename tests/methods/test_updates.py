@@ -73,36 +73,6 @@ def test_schedules_follow_the_updates():
     assert weights == [0.0, 0.0, 1.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("method", "compiled", "message"),
-    [
-        (lambda: DINO(*tiny.parts(), prototypes=Prototypes(3), **VIEWS), {"optimizer": optimizer(2)}, "its center"),
-        (
-            lambda: SwAV(*tiny.parts(), prototypes=Prototypes(3), queue_length=4, **VIEWS),
-            {"optimizer": optimizer(2)},
-            "moves its queue with every batch: leave SGD.gradient_accumulation_steps out",
-        ),
-        (
-            lambda: FreeAdversarialTraining(*tiny.parts(), threat=ATTACK.threat),
-            {"optimizer": optimizer(2)},
-            "in every replay of a batch",
-        ),
-        (lambda: TRADES(*tiny.parts(), attack=ATTACK), {"loss_weights": {"kl": 0.0}}, "term_weights={'ce': 0.5}"),
-        *(
-            (lambda: TRADES(*tiny.parts(), attack=ATTACK), {kind: metrics}, f"name '{name}', under which TRADES")
-            for name in ("ce", "loss")
-            for kind, metrics in (
-                ("metrics", [keras.metrics.SparseCategoricalAccuracy(name=name)]),
-                ("weighted_metrics", {"a": [[keras.metrics.SparseCategoricalAccuracy(name=name)]]}),
-            )
-        ),
-    ],
-)
-def test_what_would_be_ignored_is_refused(method, compiled, message):
-    with pytest.raises(ValueError, match=message):
-        method().compile(**compiled)
-
-
 class UnitLoss(keras.layers.Layer):
     """Adds 1 to the loss in each of its passes."""
 

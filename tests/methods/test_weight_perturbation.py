@@ -149,9 +149,3 @@ def test_smoothed_labels_enter_the_cross_entropies_alone(kind):
             assert np.abs(terms[name] - before[name]).max() > 0.1
     for name in set(terms) - {"ce", "ce_adv"}:
         np.testing.assert_array_equal(terms[name], before[name])
-
-
-@pytest.mark.parametrize("smoothing", [-0.1, 1.0])
-def test_smoothing_is_a_share(smoothing):
-    with pytest.raises(ValueError, match="TRADES.label_smoothing is"):
-        TRADES(*tiny.parts(), label_smoothing=smoothing, attack=PGD(ThreatModel(epsilon=0.2), steps=10))

@@ -4,11 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfrobust.errors import InputError
 from tfrobust.methods.supervised import Supervised
-from tfrobust.methods.trades import TRADES
-from tfrobust.models.cnn import DigitsCNN
-from tfrobust.models.heads.linear import LinearHead
 
 IMAGES, LABELS = np.random.default_rng(0).random((8, 4, 4, 1), np.float32), np.arange(8) % 3
 
@@ -44,22 +40,3 @@ def test_a_classifier_is_split_before_its_last_layer_and_trained(functional, cap
     fresh = Supervised(encoder=classifier(functional=functional))
     fresh.load_weights(tmp_path / "m.weights.h5")
     np.testing.assert_allclose(fresh.predict(IMAGES, verbose=0), after, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TRADES(classifier("softmax")), "'whole' ends in a softmax: leave its last layer out"),
-        (
-            lambda: TRADES(classifier("softmax"), LinearHead(3)),
-            "TRADES takes an encoder, and 'whole' ends in a softmax",
-        ),
-        (lambda: Supervised(DigitsCNN()), r"unlike 'digits_cnn\w*': pass head=keras.layers.Identity\(\)"),
-        (lambda: Supervised(keras.Sequential([keras.layers.Dense(3)])), "begins with keras.Input"),
-        (lambda: TRADES(classifier(), beta=6), r"no argument 'beta'; .* term_weights=\{'kl': 6.0\}"),
-        (lambda: Supervised(DigitsCNN(), LinearHead(3)).load_weights("x.weights.h5"), "call build"),
-    ],
-)
-def test_what_cannot_be_split_or_loaded_says_what_to_do(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
