@@ -187,46 +187,6 @@ def test_dropout_of_an_application_is_stopped():
 # -------------------------------------------------------------------------------------------------- refused
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Backbone(), "exactly one"),
-        (lambda: Backbone(functional(), application="VGG16"), "exactly one"),
-        (lambda: Backbone(application="MobilNetV2"), "did you mean MobileNet"),
-        (lambda: Backbone(application=functional), "pass model="),
-        (lambda: Backbone(application="MobileNetV2", arguments={"alfa": 1}), "refuses its arguments"),
-        (lambda: Backbone(application="MobileNetV2", arguments={"weights": "none.h5"}), "is no file"),
-        (lambda: Backbone(application="MobileNetV3Small", arguments={"include_preprocessing": False}), "not known"),
-        (lambda: Backbone(functional(), arguments={"alpha": 1}), "built already"),
-        (lambda: Backbone(functional()), "set pixel_range"),
-        (lambda: Backbone(functional(), pixel_range=(1, 0)), "low < high"),
-        (lambda: Backbone(functional(), pixel_range=(0, 1), pixel_mean=0.5), "not both"),
-        (lambda: Backbone(functional(), pixel_range=(0, 1), channel_order="gbr"), "one of"),
-        (lambda: Backbone(functional(sequence), pixel_range=(0, 1)), "set pooling='class'"),
-        (lambda: Backbone(functional(), pixel_range=(0, 1), pooling="class"), "it is one of"),
-        (lambda: Backbone(functional(lambda m: {"a": m, "b": 2 * m}), pixel_range=(0, 1)), "set output_name to one of"),
-        (lambda: Backbone(functional(lambda m: [m, 2 * m]), pixel_range=(0, 1)), "has 2 outputs"),
-        (lambda: Backbone(functional(), pixel_range=(0, 1), output_name="c"), "has one output"),
-        (lambda: Backbone(SubclassedBackbone(), pixel_range=(0, 1)), "call 'subclassed"),
-        (
-            lambda: Backbone(keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)]), pixel_range=(0, 1)),
-            "of images",
-        ),
-        (lambda: Backbone(functional(), pixel_range=(0, 1)).build((None, 8, 8, 2)), "3 channels, got 2"),
-        (
-            lambda: Backbone(application="MobileNetV2", resize_to=32).build((None, 8, 8, 2)),
-            "3 channels",
-        ),
-        (lambda: Backbone(application="MobileNetV2", resize_to=16), "at least 32"),
-        (lambda: Backbone(application="MobileNetV2").build((None, 4, 4, 3)), "set resize_to"),
-    ],
-)
-def test_refused_in_one_line(make, message):
-    with pytest.raises(InputError, match=message) as caught:
-        make()
-    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
-
-
 def test_a_fixed_size_is_asked_for():
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)])
     with pytest.raises(InputError, match="set resize_to=8"):

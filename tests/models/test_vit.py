@@ -226,23 +226,3 @@ def test_kernels_start_as_in_moco_v3():
         (block.mlp[0].kernel, math.sqrt(6 / (48 + 192))),
     ):
         assert 0.97 * limit < np.abs(kernel.numpy()).max() <= limit
-
-
-# -------------------------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"heads": 3}, "ViT.width is 8; it must be a multiple of its 3 heads"),
-        ({"width": 6, "positions": "sinusoidal"}, "need a multiple of 4"),
-        ({"drop_path": 1.0}, "ViT.drop_path is 1.0"),
-        ({"pooling": "last_four_classes", "depth": 3}, "ViT.depth is 3"),
-        ({"pooling": "average"}, "ViT.pooling"),
-        ({"shape": (None, None, 3)}, "ViT.grid is None"),
-        ({"shape": (4, 5, 3)}, r"patches of 2x2 pixels, which do not fill 4x5: set ViT.resize_to"),
-    ],
-)
-def test_what_does_not_fit_is_refused(keywords, message):
-    with pytest.raises(InputError, match=message):
-        make(**keywords)
