@@ -12,7 +12,6 @@ from oracles import projections
 from tfrobust.attacks.shared.threat import ThreatModel
 
 KINDS = ["linf", "l2", "l1"]
-DUAL = {"linf": 1, "l2": 2, "l1": np.inf}
 SHAPE = (4, 1, 3, 1)
 EPSILONS = {"linf": 0.2, "l2": 0.3, "l1": 0.5}
 
@@ -157,17 +156,3 @@ def test_ids_and_settings_name_the_variant():
     both = ThreatModel(norm="l2", epsilon=1.5, per_frame=True, max_frames=2)
     assert both.variant == "_per_frame_max_frames_2" and both.budget == "l2 1.5 per frame max frames 2"
     assert both.frame_settings == {"per_frame": True, "max_frames": 2}
-
-
-@pytest.mark.parametrize(
-    "arguments,shape,message",
-    [
-        ({"per_frame": True}, (8, 8, 1), r"needs clips \[b, t, h, w, c\]"),
-        ({"max_frames": 2}, (8, 8, 1), r"needs clips \[b, t, h, w, c\]"),
-        ({"max_frames": 5}, (4, 8, 8, 1), "max_frames is 5, but each example has 4 frames"),
-        ({"per_frame": True, "norm": "l2", "epsilon": 9.0}, (4, 8, 8, 1), "64 values.*at most 8 apart"),
-    ],
-)
-def test_examples_that_do_not_suit(arguments, shape, message):
-    with pytest.raises(ValueError, match=message):
-        ThreatModel(**{"epsilon": 0.2} | arguments).check_examples(shape)

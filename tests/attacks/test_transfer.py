@@ -10,7 +10,6 @@ from tfrobust.attacks.shared.engine import onto_grid
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.transfer import Transfer
-from tfrobust.errors import InputError
 
 THREAT = ThreatModel(epsilon=0.1)
 IMAGES = np.random.default_rng(0).uniform(0.3, 0.7, size=(30, 4, 4, 1)).astype(np.float32)
@@ -72,17 +71,6 @@ def test_an_ensemble_joins_transferred_and_own_gradients():
     result = run_attack(attack, _linear, IMAGES, LABELS, surrogate=lambda x: _linear(x, 1))
     np.testing.assert_array_equal(result.success, WITHIN_REACH)
     assert set(result.member[result.success]) == {0, 1}
-
-
-def test_what_cannot_be_transferred_is_refused():
-    for search in (
-        Transfer(gradient.PGD(ThreatModel(epsilon=0.2))),
-        Ensemble((gradient.PGD(ThreatModel(epsilon=0.2)), gradient.FGSM(ThreatModel(epsilon=0.2)))),
-    ):
-        with pytest.raises(InputError, match="it must be a single attack, such as PGD"):
-            Transfer(search)
-    with pytest.raises(NotImplementedError, match="train with the attack itself"):
-        Transfer(gradient.PGD(ThreatModel(epsilon=0.2))).perturb(None, None, None)
 
 
 # ----------------------------------------------------------------------------------------------- integer inputs
