@@ -99,12 +99,3 @@ def test_short_videos_have_independent_starts():
     table = np.zeros((4, 4))
     np.add.at(table, (first, second), 1 / 4000)
     np.testing.assert_allclose(table, 1 / 16, atol=0.02)
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="ContrastiveViews changes clips by itself"):
-        EveryFrame(augmentation=ContrastiveViews())
-    with pytest.raises(ValueError, match="EveryFrame changes images|not images"):
-        EveryFrame(augmentation=RandomFlip())(IMAGES, KEY)
-    with pytest.raises(ValueError, match="gap is 'none'"):
-        two_starts(tf.zeros([2, 3]), 8, 2, 1, "none")
