@@ -173,20 +173,6 @@ def _ema(value: float, weights: list[float]) -> float:
     return value
 
 
-@pytest.mark.parametrize(
-    ("keywords", "part"),
-    [
-        ({"kind": "mean"}, "'mean'"),
-        ({"decay": 1.0}, "decay is 1.0"),
-        ({"kind": "swa", "ramp": True}, "ramp is a schedule"),
-        ({"statistics": "none"}, "statistics is 'none'"),
-    ],
-)
-def test_wrong_averages_are_named(keywords, part):
-    with pytest.raises(ValueError, match=part):
-        AveragedWeights(**keywords)
-
-
 def test_averages_count_updates_and_refuse_steps_that_they_do_not_see():
     images, labels = np.linspace(0, 1, 8, dtype="float32")[:, None], np.arange(8) % 2
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])

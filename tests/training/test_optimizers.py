@@ -264,26 +264,6 @@ def test_foreign_encoders_keep_their_norms_and_biases_out():
     assert sorted(plain) == sorted(variable.path for variable in variables if variable.path not in kernels)
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: LARS(momentum=1.0), "momentum 1.0"),
-        (lambda: LARS(trust=0.0), "trust 0.0"),
-        (lambda: LARS(velocity="popular"), "LARS.velocity is 'popular'"),
-        (lambda: LARS(denominator="both"), "denominator is 'both'"),
-        (lambda: LARS(velocity="late", denominator="sum"), "'late' compares"),
-        (lambda: LARS(weight_decay=-1.0), "LARS.weight_decay is -1.0"),
-        (lambda: LAMB(weight_decay=-1.0), "LAMB.weight_decay is -1.0"),
-        (lambda: ScheduledAdamW(weight_decay=-1.0), "ScheduledAdamW.weight_decay is -1.0"),
-        (lambda: ScheduledAdamW(beta_2=1.0), r"ScheduledAdamW.beta_2 is 1.0; it lies in \[0, 1\)"),
-        (lambda: LAMB(exclude=("bias", "(")), r"LAMB.exclude has '\(', which is no regular expression"),
-    ],
-)
-def test_arguments_are_checked(make, named):
-    with pytest.raises(ValueError, match=named):
-        make()
-
-
 def test_one_pattern_is_not_taken_for_its_letters():
     assert LARS(exclude="bias").exclude == ("bias",)
 
