@@ -35,13 +35,6 @@ def test_what_is_no_class_is_refused_eagerly_and_in_a_graph(labels, message):
         tf.function(batch_checks.class_ids, autograph=False)(tf.constant(labels), "it", "; mix later")
 
 
-def test_classes_that_a_model_lacks_are_refused():
-    ids = tf.constant(LABELS, tf.int32)
-    np.testing.assert_array_equal(batch_checks.known_classes(ids, 3, "it"), LABELS)
-    with pytest.raises(ValueError, match="with 2 classes 0 to 1"):
-        batch_checks.known_classes(ids, 2, "it")
-
-
 def test_pixels_lie_in_their_bounds_up_to_rounding():
     inside = tf.constant([[0.0, 1.000001]])
     batch_checks.check_pixels(inside, "it")
@@ -66,19 +59,3 @@ def test_token_ids_outside_the_vocabulary_are_named(bad):
             with batch_checks.plain_refusals():
                 function(tokens, 7, "it")
         np.testing.assert_array_equal(function(tokens[:1], 7, "it"), tokens[:1])
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"image": ROWS, "meta": ROWS}, r"or a dict with the key 'images'; got the keys \['image', 'meta'\]"),
-        ([ROWS, ROWS], "one input, got 2"),
-        ({"images": (tf.constant(ROWS), ROWS, ROWS)}, "one input, got 3"),
-        (tf.RaggedTensor.from_tensor(ROWS), "pad tokens by 0"),
-    ],
-)
-def test_other_structures_than_one_input_are_refused(inputs, message):
-    with pytest.raises(ValueError, match=f"^it takes .*{message}"):
-        batch_checks.examples_of(inputs, "it")
-    for inputs_with_images in (ROWS, {"images": ROWS, "weight": LABELS}):
-        assert batch_checks.examples_of(inputs_with_images, "it") is ROWS

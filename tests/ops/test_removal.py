@@ -91,12 +91,3 @@ def test_no_pass_is_larger_than_its_block():
     seen.clear()
     removal.sensitivity(counted, tokens)
     assert [tuple(shape) for shape in seen] == [(4, LENGTH), (4 * LENGTH, LENGTH)], "all removals in one pass"
-
-
-@pytest.mark.parametrize(
-    ("tokens", "block_size", "message"),
-    [(tf.zeros([2, 3, 4], tf.int32), None, "known length"), (tf.zeros([2, 3], tf.int32), 0, "at least 1 removal")],
-)
-def test_what_does_not_fit_is_refused(tokens, block_size, message):
-    with pytest.raises(ValueError, match=message):
-        removal.sensitivity(lambda x: tf.zeros([2, FEATURES]), tokens, block_size=block_size)
