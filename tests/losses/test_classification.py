@@ -53,24 +53,3 @@ def test_margin_is_positive_exactly_where_wrong():
 
 def test_margin_of_huge_logits_is_not_masked_away():
     np.testing.assert_array_equal(classification.margin([[-1e12, -2e12]], [1]), np.float32([1e12]))
-
-
-@pytest.mark.parametrize(
-    ("logits", "labels", "error"),
-    [
-        (LOGITS, np.zeros(3, np.float32), TypeError),
-        (LOGITS, np.zeros([3, 3, 1], np.int32), ValueError),
-        (LOGITS[0], np.zeros(1, np.int32), ValueError),
-    ],
-)
-def test_bad_labels_are_refused(logits, labels, error):
-    for loss in (classification.cross_entropy, classification.margin):
-        with pytest.raises(error):
-            loss(logits, labels)
-
-
-def test_margin_needs_ids_and_two_classes():
-    with pytest.raises(ValueError, match="2 classes"):
-        classification.margin(LOGITS[:, :1], [0, 0, 0])
-    with pytest.raises(ValueError, match=r"\[b\]"):
-        classification.margin(LOGITS, np.eye(3, dtype=np.int32))

@@ -39,17 +39,3 @@ def test_every_view_has_the_gradient_of_the_literal_formula(clip):
                 moved[(number, *entry)] += sign * 1e-5
                 ends.append(jensen_shannon(moved, clip).sum())
             assert gradient.numpy()[entry] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("logits", "clip", "message"),
-    [
-        ([np.zeros((2, 3))], 1e-7, r"two or more views .* not \[\(2, 3\)\]"),
-        ([np.zeros((2, 3)), np.zeros((2, 4))], 1e-7, "of one shape"),
-        ([np.zeros(3), np.zeros(3)], 1e-7, "of one shape"),
-        ([np.zeros((2, 3))] * 2, 0.0, r"clip 0.0; it lies in \(0, 1\)"),
-    ],
-)
-def test_what_cannot_be_compared_is_named(logits, clip, message):
-    with pytest.raises(ValueError, match=message):
-        consistency.jensen_shannon(logits, clip=clip)

@@ -242,23 +242,3 @@ def test_unknown_batch_size_is_traced():
         input_signature=[tf.TensorSpec([None, 3])],
     )
     np.testing.assert_allclose(compute(tf.ones([5, 3])), np.log(4) * np.ones(5), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("keys", "width", "options", "message"),
-    [
-        (3, 3, {"temperature": 0.0}, "temperature"),
-        (3, 3, {"temperature": -1}, "temperature"),
-        (3, 3, {"temperature": float("nan")}, "temperature"),
-        (3, 3, {"similarity": "euclid"}, "'cosine', 'dot'"),
-        (3, 3, {"block_size": 0}, "block_size"),
-        (3, 4, {}, "masks.positive"),
-        (4, 4, {}, "one d"),
-    ],
-)
-def test_what_does_not_fit_is_refused(keys, width, options, message):
-    none = tf.zeros([3, width], tf.bool)
-    with pytest.raises(ValueError, match=message):
-        masked_contrastive(
-            tf.ones([3, 2]), tf.ones([keys, keys - 1]), PairMasks(none, none), **{"temperature": 1.0, **options}
-        )

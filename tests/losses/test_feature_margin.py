@@ -32,9 +32,3 @@ def test_coinciding_embeddings_have_a_finite_gradient():
         values = feature_margin(z, tf.ones([2, 3]), tf.ones([2, 3]), margin=0.7)
     np.testing.assert_allclose(values, 0.49, rtol=1e-6)
     assert np.all(np.isfinite(tape.gradient(values, z)))
-
-
-@pytest.mark.parametrize("wrong", [{"margin": 0.0}, {"form": "printed"}])
-def test_wrong_arguments_are_refused(wrong):
-    with pytest.raises(ValueError, match="feature_margin takes"):
-        feature_margin(tf.ones([1, 2]), tf.ones([1, 2]), tf.ones([1, 2]), **wrong)

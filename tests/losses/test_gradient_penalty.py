@@ -254,23 +254,6 @@ def test_a_method_s_modes_agree(form):
     assert logs["exact"]["contrastive"] == pytest.approx(logs["finite_difference"]["contrastive"], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Tikhonov(form="eq2"), "form is 'eq2'"),
-        (lambda: Tikhonov(mode="numeric"), "mode is 'numeric'"),
-        (lambda: Tikhonov(step=0.0), "step is 0.0"),
-        (lambda: Tikhonov(weight=-1.0), "Tikhonov.weight is -1.0"),
-        (lambda: LayerWiseTikhonov(betas={}), "betas is empty"),
-        (lambda: LayerWiseTikhonov(betas={"ce": -1.0}), r"LayerWiseTikhonov.betas\['ce'\] is -1.0"),
-        (lambda: tiny_network.build(Supervised, penalty=Tikhonov(of=("kl",))), r"penalizes \['kl'\].*\['ce'\]"),
-    ],
-)
-def test_what_cannot_work_is_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 def test_a_view_that_does_not_exist_is_named():
     method = tiny_network.build(Supervised, penalty=Tikhonov(on=("view_1",)))
     method.compile("sgd", jit_compile=False)

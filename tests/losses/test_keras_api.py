@@ -50,25 +50,6 @@ def test_one_hot_labels_are_their_ids():
     np.testing.assert_array_equal(loss(np.eye(3)[LABELS], EMBEDDING), loss(LABELS, EMBEDDING))
 
 
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"dtype": "bfloat16"}, "rounds labels"),
-        ({"similarity": "cos"}, "similarity is 'cos'"),
-        ({"temperature": 0}, "temperature"),
-        ({"temperature": float("nan")}, "temperature"),
-    ],
-)
-def test_what_a_contrastive_loss_cannot_do_is_refused_when_it_is_made(keywords, message):
-    with pytest.raises(ValueError, match=message):
-        keras_api.SupervisedContrastiveLoss(**keywords)
-
-
-def test_class_ids_are_no_logits():
-    with pytest.raises(ValueError, match="SparseCategoricalCrossentropy"):
-        keras_api.LogitsKLDivergence()(LABELS[:, None], EMBEDDING)
-
-
 REPLICAS = """
 import keras, numpy as np, tensorflow as tf
 tf.config.set_logical_device_configuration(

@@ -59,10 +59,3 @@ def test_gradients_are_finite_for_equal_and_zero_vectors():
             total += tf.reduce_sum(local_local(vectors, vectors, temperature=0.1))
             total += tf.reduce_sum(global_local(vectors, vectors, temperature=0.1))
         assert np.isfinite(total) and np.isfinite(tape.gradient(total, vectors)).all()
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="has 1, it needs at least two"):
-        paired_instances(VECTORS[:, :1], VECTORS[:, :1], IDENTITY, temperature=0.1)
-    with pytest.raises(ValueError, match="temperature is 0"):
-        local_local(VECTORS, VECTORS, temperature=0)
