@@ -145,20 +145,3 @@ def test_names_and_groups():
     assert corruptions.SEVERITIES == (1, 2, 3, 4, 5)
     assert list(map(len, corruptions.GROUPS.values())) == [3, 4, 4, 4]
     assert not set(corruptions.NAMES) & set(corruptions.EXTRA_NAMES)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"name": "fogg"}, "no corruption 'fogg'"),
-        ({"severity": 0}, "from 1 to 5"),
-        ({"severity": 6}, "from 1 to 5"),
-        ({"images": tf.zeros([1, 8, 8, 2])}, "c = 1 or 3"),
-        ({"images": tf.zeros([8, 8, 3])}, "c = 1 or 3"),
-        ({"images": tf.zeros([1, 8, 8, 3], tf.uint8)}, "divide bytes by 255"),
-    ],
-)
-def test_wrong_input_is_named(change, message):
-    arguments = {"images": tf.zeros([1, 8, 8, 3]), "name": "fog", "severity": 1, "keys": KEYS[:1]} | change
-    with pytest.raises(ValueError, match=message):
-        corruptions.corrupt(**arguments)

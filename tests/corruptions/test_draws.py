@@ -16,12 +16,6 @@ def likely(p_value):
     return p_value > 1e-3
 
 
-def test_keys_of_another_form_are_refused():
-    for keys in (tf.constant([0, 1]), tf.zeros([4, 3], tf.int32), tf.zeros([4, 2])):
-        with pytest.raises(ValueError, match=r"they are int32 \[b, 2\], one per image"):
-            draws.fold(keys, "test", 1)
-
-
 def test_uniform():
     values = draws.uniform(KEYS, [50, 11], "a", -2.0, 3.0).numpy()
     assert values.shape == (40, 50, 11) and values.min() >= -2 and values.max() < 3

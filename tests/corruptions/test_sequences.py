@@ -162,18 +162,3 @@ def test_the_rule_of_constants():
 def test_names():
     assert len(set(corruptions.SEQUENCES)) == 10 and len(set(corruptions.EXTRA_SEQUENCES)) == 4
     assert [name for name in ALL if sequences.is_noise(name)] == NOISE and len(NOISE) == 3
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"name": "fog"}, "no perturbation sequence 'fog'"),
-        ({"name": "rotate", "level": 2}, "rotate has no level 2; it has 1"),
-        ({"level": 4}, "no level 4; it has 1, 2, 3"),
-        ({"images": tf.zeros([1, 8, 8, 2])}, "c = 1 or 3"),
-    ],
-)
-def test_wrong_input_is_named(change, message):
-    arguments = {"images": tf.zeros([1, 8, 8, 3]), "name": "gaussian_noise", "keys": KEYS[:1]} | change
-    with pytest.raises(ValueError, match=message):
-        corruptions.sequence(**arguments)

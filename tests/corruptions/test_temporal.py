@@ -100,18 +100,3 @@ def test_compression_loses_more_with_a_larger_scale(channels):
     assert lost[1] < (0.012 if channels == 1 else 0.08) and lost[1] < lost[4] < lost[31] < 0.12
     inside = tf.function(lambda clips: corruptions.corrupt_clips(clips, "video_compression", 5, KEYS[:2]))
     np.testing.assert_array_equal(inside(tf.constant(clips)), decoded[31])
-
-
-@pytest.mark.parametrize(
-    ("clips", "name", "severity", "message"),
-    [
-        (CLIPS, "drop", 1, "no corruption 'drop' of clips; there are gaussian_noise"),
-        (CLIPS, "frame_drop", 6, "The severity is 6"),
-        (CLIPS[0], "frame_drop", 1, r"needs clips .* have shape \[10, 2, 2, 1\]"),
-        (CLIPS + 1.0, "frame_drop", 1, "pixel"),
-        (CLIPS[..., :0], "video_compression", 1, "1 or 3 channels; these have 0"),
-    ],
-)
-def test_what_is_refused(clips, name, severity, message):
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
-        corruptions.corrupt_clips(clips, name, severity, KEYS)
