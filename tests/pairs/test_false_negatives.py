@@ -260,27 +260,3 @@ def test_the_most_confident_share_is_accepted(share):
 def test_pseudo_labels_follow_from_the_seed():
     first, again = (IFND(clusters=6).pseudo_labels(clusters(2), step=0, seed=5) for _ in range(2))
     np.testing.assert_array_equal(first, again)
-
-
-# ---------------------------------------------------------------------------------------------------- the objects
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: FNC(combine="both"), "'intersection', 'union'"),
-        (lambda: FNC(top_k=-1), "top_k >= 0"),
-        (lambda: FNC(action="remove"), "'cancel', 'attract'"),
-        (lambda: FNC(threshold=-1.1), "FNC.threshold is -1.1"),
-        (lambda: AdaptiveFNC(threshold=float("nan")), "AdaptiveFNC.threshold is nan"),
-        (lambda: IFND(acceptance=3.0), "IFND.acceptance is 3.0"),
-        (lambda: AdaptiveFNC(key_views="own"), "'each', 'any', 'all'"),
-        (lambda: AdaptiveFNC(features="logits"), "'projection', 'embedding'"),
-        (lambda: IFND(clusters=1), "clusters >= 2"),
-        (lambda: IFND(temperature=0.0), "temperature > 0"),
-        (lambda: IFND(clusters=9).pseudo_labels(np.eye(3), step=0, seed=0), "9 clusters for 3 images"),
-    ],
-)
-def test_bad_arguments_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -122,8 +122,3 @@ def test_clean_views_says_which_views_are_clean():
     _, _, tags = drawn(5)
     everything = selection.count_pairs(RULES["global"](tags, tags), tags.view, clean_views=2)
     assert not everything["positives_adversarial"].numpy().any()
-
-
-def test_bad_counterpart_is_refused():
-    with pytest.raises(ValueError, match="'paper' or 'code'"):
-        selection.LeakedSelection(counterpart="released")
