@@ -17,11 +17,11 @@ def tool(load):
     return load("_recipes", "_result_tables", "digits_table").digits_table
 
 
-def result(method, fold, clean, attacked, **others):
+def result(method, fold, clean, attacked, **changes):
     outcomes = {"clean": clean, "PGD-100 linf 0.2": attacked}
-    known = {"folds": 2, "seed": fold, "epochs": 40, "source_sha256": "a", "data_fingerprint": f"fold{fold}"}
-    known["seconds"] = {"training": 10.0 + 6 * fold, "attacks": 1.0}
-    return {"method": method, "fold": fold, "outcomes": outcomes, **known, **others}
+    settings = {"folds": 2, "seed": fold, "epochs": 40, "source_sha256": "a", "data_fingerprint": f"fold{fold}"}
+    settings["seconds"] = {"training": 10.0 + 6 * fold, "attacks": 1.0}
+    return {"method": method, "fold": fold, "outcomes": outcomes, **settings, **changes}
 
 
 def rows_of(text):
@@ -42,33 +42,33 @@ def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
         ],
         "other",
     )
-    found = rows(text)
+    cells = rows(text)
     # 7 of 8 and 5 of 8; Wilson's interval of 5/8 is [0.306, 0.863] (Brown, Cai, DasGupta, eq. 4, by hand).
-    assert found["mine", 2] == ["8", "87.5 [52.9, 97.8]", "62.5 [30.6, 86.3]", "13"]
-    assert found["other", 3] == ["8", "87.5 [52.9, 97.8]", "25.0 [7.1, 59.1]", "13"]
+    assert cells["mine", 2] == ["8", "87.5 [52.9, 97.8]", "62.5 [30.6, 86.3]", "13"]
+    assert cells["other", 3] == ["8", "87.5 [52.9, 97.8]", "25.0 [7.1, 59.1]", "13"]
     # Clean: differences +1 and -1, six zeros: sd = sqrt(2/7), half width 1.96 sqrt(2/7) / sqrt(8) = 0.370.
     # PGD: 1 1 0 0 1 0 0 0: mean 3/8, sd = sqrt((8 x 3/8 x 5/8) / 7), half width 0.3586.
-    assert found["mine", 6] == ["8", "+0.0 [-37.0, +37.0]", "**+37.5 [+1.6, +73.4]**"]
-    assert ("other", 7) not in found and "seeds 0, 1" in text and "states" not in text
+    assert cells["mine", 6] == ["8", "+0.0 [-37.0, +37.0]", "**+37.5 [+1.6, +73.4]**"]
+    assert ("other", 7) not in cells and "seeds 0, 1" in text and "states" not in text
 
 
 def test_other_measurements_are_means_over_folds(tool):
     values = {"mine": (0.50, 0.54, 0.58), "other": (0.40, 0.46, 0.46)}
     results = [
         result(name, fold, "1", "1", values={"corruption.mean.accuracy": value})
-        for name, each in values.items()
-        for fold, value in enumerate(each)
+        for name, accuracies in values.items()
+        for fold, value in enumerate(accuracies)
     ]
-    found = {cells[0]: cells[1:] for cells in rows_of(tool.tables(results, "other")) if len(cells) == 3}
+    cells = {line[0]: line[1:] for line in rows_of(tool.tables(results, "other")) if len(line) == 3}
     # sd 0.04 and 0.02 sqrt(3), t(0.975, 2) = 4.3027: half widths 0.0994 and 0.0861; differences 10, 8, 12: 0.0497.
-    assert found["mine"] == ["3", "54.0 [44.1, 63.9]"] and found["other"] == ["3", "44.0 [35.4, 52.6]"]
-    assert found["mine - other"] == ["3", "**+10.0 [+5.0, +15.0]**"]
+    assert cells["mine"] == ["3", "54.0 [44.1, 63.9]"] and cells["other"] == ["3", "44.0 [35.4, 52.6]"]
+    assert cells["mine - other"] == ["3", "**+10.0 [+5.0, +15.0]**"]
 
 
 def test_differences_rest_on_the_folds_that_both_have(tool):
     results = [result("mine", 0, "10", "00"), result("mine", 1, "11", "11"), result("other", 1, "10", "01")]
-    found = rows(tool.tables(results, "other"))
-    assert found["mine", 2][0] == "4" and found["mine", 6][:2] == ["2", "+50.0 [-48.0, +148.0]"]
+    cells = rows(tool.tables(results, "other"))
+    assert cells["mine", 2][0] == "4" and cells["mine", 6][:2] == ["2", "+50.0 [-48.0, +148.0]"]
     results[2]["data_fingerprint"] = "another split"
     assert "+50.0" not in tool.tables(results, "other")
     results[2]["source_sha256"] = "b"
@@ -79,9 +79,9 @@ def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
     flags = argparse.Namespace(output=tmp_path, folds=5, seed=0, epochs=None, gin_file=[], gin_param=[], values=[])
     assert tool.load(flags, "ascl", 3) is None
     path = tool.path_of(flags, "ascl", 3)
-    kept = {"schema": tool.SCHEMA, "recipe_sha256": tool.fingerprint(flags, "ascl", 3)}
-    path.write_text(json.dumps(kept))
-    assert tool.load(flags, "ascl", 3) == kept
+    stored = {"schema": tool.SCHEMA, "recipe_sha256": tool.fingerprint(flags, "ascl", 3)}
+    path.write_text(json.dumps(stored))
+    assert tool.load(flags, "ascl", 3) == stored
     for change in ({"epochs": 1}, {"seed": 1}, {"gin_param": ["EPSILON=0.1"]}, {"gin_file": ["gin/eval/pgd.gin"]}):
         with pytest.raises(InputError, match="another configuration"):
             tool.load(argparse.Namespace(**{**vars(flags), **change}), "ascl", 3)
@@ -93,20 +93,20 @@ def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
 # ------------------------------------------------------------------------------------ what the documents say
 
 
-def said(tool, text, read=printed.commands):
+def commands_of(tool, text, read=printed.commands):
     """The flags of every command of this tool in a text."""
-    found = []
+    commands = []
     for command in read(text):
         if command.program == "tools/benchmarks/digits_table.py":
             flags = tool.parser().parse_args(command.arguments)
             tool.take_apart(flags)
-            found.append(flags)
-    return found
+            commands.append(flags)
+    return commands
 
 
-def said_anywhere(tool):
-    pages = [flags for path in READ for flags in said(tool, path.read_text("utf-8"))]
-    return [*pages, *said(tool, tool.__doc__, printed.usages)]
+def all_commands(tool):
+    pages = [flags for path in READ for flags in commands_of(tool, path.read_text("utf-8"))]
+    return [*pages, *commands_of(tool, tool.__doc__, printed.usages)]
 
 
 def parts(text):
@@ -137,7 +137,7 @@ def methods_of_columns(text):
 
 def test_the_commands_of_the_documents_can_be_configured(tool):
     seen = set()
-    for flags in said_anywhere(tool):
+    for flags in all_commands(tool):
         for method in flags.methods:
             settings = (method, *flags.gin_file, *flags.gin_param, *flags.values)
             if settings not in seen:
@@ -149,13 +149,13 @@ def test_a_table_s_rows_are_the_methods_of_the_commands_beside_it(tool):
     seen = 0
     for path in READ:
         for part in parts(path.read_text("utf-8")):
-            given, columns = said(tool, part), methods_of_columns(part)
-            if given and any(columns):
-                assert {name for flags in given for name in flags.methods} == set().union(*columns), part
-                seen += len(given)
-                for flags in given:  # one with parameters makes a variant of a row
-                    found = any({*flags.methods} <= column for column in columns)
-                    assert flags.gin_param or found, (flags.methods, columns)
+            commands, columns = commands_of(tool, part), methods_of_columns(part)
+            if commands and any(columns):
+                assert {name for flags in commands for name in flags.methods} == set().union(*columns), part
+                seen += len(commands)
+                for flags in commands:  # one with parameters makes a variant of a row
+                    is_variant = any({*flags.methods} <= column for column in columns)
+                    assert flags.gin_param or is_variant, (flags.methods, columns)
     assert seen >= 5
 
 
@@ -170,17 +170,17 @@ def test_two_methods_on_two_folds_and_again(run_tool, tmp_path):
         (method, fold, fold) for method in ("adversarial_training", "ascl_leaked") for fold in (0, 1)
     ]
     names = ["clean", "FGSM linf 0.2", "PGD-5 linf 0.2"]
-    for one in results:
-        assert list(one["outcomes"]) == names and {len(row) for row in one["outcomes"].values()} <= {898, 899}
+    for run in results:
+        assert list(run["outcomes"]) == names and {len(row) for row in run["outcomes"].values()} <= {898, 899}
         # An attack begins with the clean prediction: it never puts one right.
-        assert all(a <= c for a, c in zip(one["outcomes"][names[2]], one["outcomes"]["clean"], strict=True))
+        assert all(a <= c for a, c in zip(run["outcomes"][names[2]], run["outcomes"]["clean"], strict=True))
     assert rows(done.out)["ascl_leaked", 3][0] == "1797" and rows(done.out)["ascl_leaked", 6][0] == "1797"
 
     files[2].unlink()
     times = {file: file.stat().st_mtime_ns for file in files if file.exists()}
     again = run_tool("digits_table", *flags)
     assert again.code == 0 and "3 of 4 runs" in again.err
-    first, second = (re.sub(r" \d+ \|$", "", each.out, flags=re.MULTILINE) for each in (done, again))  # no seconds
+    first, second = (re.sub(r" \d+ \|$", "", stream.out, flags=re.MULTILINE) for stream in (done, again))  # no seconds
     assert first == second and first != done.out
     assert json.loads(files[2].read_text())["outcomes"] == results[2]["outcomes"]
     assert all(file.stat().st_mtime_ns == time for file, time in times.items())
