@@ -29,6 +29,7 @@ from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.report import catalog
 
 ATTACK = FGSM(threat=ThreatModel(epsilon=0.03))
 EVALUATORS = (
@@ -36,7 +37,7 @@ EVALUATORS = (
     AttackAccuracy(attack=ATTACK, label="x"),
     AccuracyCurve(attack=ATTACK, epsilons=(0.0, 0.03)),
     AdversarialExamples(attack=ATTACK, misclassified=1),
-    Calibration(attack=ATTACK, bins=7, rms_bin_size=5),
+    Calibration(attack=ATTACK, bins=7, rms_bin_size=5, label="x"),
     CorruptionAccuracy(names=("gaussian_noise", "fog"), severities=(1,)),
     Stability(names=("gaussian_noise",)),
     ReplacedPixels(share=0.3),
@@ -71,6 +72,10 @@ def test_configuration_ids_and_outcome_survive(evaluator, setting, tmp_path, mon
     assert len(produced) == len(set(produced))
     missing = {"noise.non_uniform.accuracy", "noise.replacement"}  # wants training images
     assert set(evaluator.ids()) - set(produced) <= missing
+    # The catalogue has a record of each number, and the settings say which.
+    names = {m.id: m.id.removeprefix(catalog.REFERENCE) for m in first.measurements}
+    read = [m.id for m in first.measurements if any(r.read(names[m.id], m.settings) for r in catalog.records())]
+    assert read == list(names)
     monkeypatch.delattr(type(evaluator), "run")
     assert run_evaluation([again], identified, cache_directory=tmp_path) == first
 

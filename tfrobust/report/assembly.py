@@ -10,6 +10,7 @@ import platform
 from tfrobust.common.environment import versions
 from tfrobust.errors import InputError
 from tfrobust.report import catalog, missing, reading, threat
+from tfrobust.report.catalog.outputs import ATTACKED_RELIABILITY, ATTACKED_RESPONSE_RATE
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
@@ -82,7 +83,7 @@ def extended(earlier: Report, later: Report) -> Report | None:
             continue
         elif "reason" in before.settings:
             by_id[measured.id] = measured
-        elif _numbers(before) != _numbers(measured):
+        elif _without_id(before) != _without_id(measured):
             raise _held(measured.id)
     findings = [*earlier.doctor]
     for finding in later.doctor:
@@ -113,16 +114,19 @@ def extended(earlier: Report, later: Report) -> Report | None:
     return report
 
 
-def _numbers(measured: Measurement) -> Measurement:
-    """Return a measurement without the settings that its id has, too: earlier versions did not write them."""
-    settings = {name: value for name, value in measured.settings.items() if name not in catalog.IN_ID}
-    return dataclasses.replace(measured, settings=settings)
+def _without_id(item: Measurement | Series) -> Measurement | Series:
+    """Return it without the settings that its id has, too: earlier versions did not write them."""
+    settings = {name: value for name, value in item.settings.items() if name not in catalog.IN_ID}
+    return dataclasses.replace(item, settings=settings)
 
 
 def _points(series: Series) -> tuple:
     """Return what was asked of a series: its settings, and the radii and the number of images of a curve."""
     radii = [f"{radius:.6g}" for radius in series.columns.get("epsilon", ())]
-    return series.settings, radii, series.columns.get("n") if radii else None
+    settings = _without_id(series).settings
+    if catalog.read(series).record in (ATTACKED_RELIABILITY, ATTACKED_RESPONSE_RATE):
+        settings = {"interval": settings.get("interval")}  # the only one in earlier versions
+    return settings, radii, series.columns.get("n") if radii else None
 
 
 def _held(identity: str) -> InputError:

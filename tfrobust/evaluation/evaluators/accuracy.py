@@ -10,6 +10,7 @@ import numpy as np
 from tfrobust.common.kinds import ANY
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.report.catalog.under_attack import ATTACK_CLASS, CLEAN, CLEAN_CLASS
 from tfrobust.structs import Measurement, Series
 
 
@@ -93,12 +94,13 @@ def class_measurements(classes: Series, settings: dict) -> list[Measurement]:
     Returns:
         One measurement per class.
     """
-    prefix, settings = classes.id.removesuffix("es"), {**settings, **classes.settings}
+    record = ATTACK_CLASS if "attack" in settings else CLEAN_CLASS
     rows = zip(*(classes.columns[name] for name in ("label", "accuracy", "n", "low", "high")), strict=True)
-    return [
-        Measurement(f"{prefix}.{label}", value, "fraction", n, low, high, settings)
-        for label, value, n, low, high in rows
-    ]
+    measurements = []
+    for label, value, n, low, high in rows:
+        of_class = {**settings, **classes.settings, "class": label}
+        measurements.append(Measurement(record.id("", of_class), value, "fraction", n, low, high, of_class))
+    return measurements
 
 
 def outcomes(identifier: str, correct: np.ndarray) -> Series:
@@ -136,11 +138,10 @@ class CleanAccuracy(Evaluator):
         classes = by_class("accuracy", setting.clean_correct, setting.labels, setting.examples)
         class_accuracies = class_measurements(classes, {}) if self.per_class else []
         groups = by_group("accuracy", setting.clean_correct, setting.group_names, setting.examples)
-        series = [classes, *groups, outcomes("accuracy.clean", setting.clean_correct)]
-        return Outcome(
-            [accuracy("accuracy.clean", setting.clean_correct, {}, setting.examples), *class_accuracies], series
-        )
+        identity = CLEAN.id("clean")
+        series = [classes, *groups, outcomes(identity, setting.clean_correct)]
+        return Outcome([accuracy(identity, setting.clean_correct, {}, setting.examples), *class_accuracies], series)
 
     def ids(self) -> tuple[str, ...]:
         """Return ("accuracy.clean",)."""
-        return ("accuracy.clean",)
+        return (CLEAN.id("clean"),)

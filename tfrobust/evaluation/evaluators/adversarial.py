@@ -16,6 +16,7 @@ from tfrobust.evaluation.engine import chunks, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import search
 from tfrobust.evaluation.evaluators import accuracy
+from tfrobust.report.catalog.under_attack import ATTACK, CURVE, MEMBER
 from tfrobust.structs import Finding, Measurement, Series
 
 # Values of epsilon in a curve, as multiples of the attack's own epsilon.
@@ -32,10 +33,11 @@ def attack_label(attack: Attack, label: str | None = None) -> str:
     return label.replace("{steps}", str(attack.steps)) if "{steps}" in label else label
 
 
-def attack_id(attack: Attack, label: str | None = None) -> str:
-    """Return `attack.<label>_<norm>_<epsilon>`, with epsilon to six digits, then the threat model's `variant`."""
-    threat = attack.threat
-    return f"attack.{attack_label(attack, label)}_{threat.norm}_{threat.epsilon:.6g}{threat.variant}"
+def id_settings(attack: Attack, label: str | None = None) -> dict:
+    """Return the settings that are in the ids of an attack's numbers; the label only if it is not the attack's name."""
+    threat, written = attack.threat, attack_label(attack, label)
+    settings = {"attack": attack.name, "norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
+    return settings if written == attack.name else settings | {"label": written}
 
 
 def curve_epsilons(attack: Attack, epsilons: tuple[float, ...] | None) -> tuple[float, ...]:
@@ -51,10 +53,9 @@ def check_epsilons(owner: str, epsilons: tuple[float, ...] | None) -> None:
         raise InputError(f"{owner}.epsilons is {tuple(epsilons)}; it must hold distinct numbers >= 0.")
 
 
-def attack_settings(attack: Attack, setting: Setting, complete: bool = True) -> dict:
+def attack_settings(attack: Attack, setting: Setting, complete: bool = True, label: str | None = None) -> dict:
     """Return an attack's settings for a report: threat, effort, objective, seed; `bound` if it did not finish."""
-    threat = attack.threat
-    settings = {"attack": attack.name, "norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
+    settings = id_settings(attack, label)
     if attack.members:
         settings["members"] = [member.name for member in attack.members]
         settings |= _efforts(attack, len(attack.members))
@@ -141,31 +142,36 @@ class AttackAccuracy(Evaluator):
         ((attack, positions),) = self.attacks(setting)
         result = search(setting, attack, positions, seconds=self.seconds)
         robust = ~succeeded(attack, result)
-        settings = attack_settings(attack, setting, result.complete)
+        settings = attack_settings(attack, setting, result.complete, self.label)
         if not result.complete:
             settings["seconds"] = self.seconds
         if len(positions) < len(setting.images) and self.first is not None:
             settings["sample"] = f"first {self.first}"
-        name = attack_id(attack, self.label)
+        name = ATTACK.id("", settings)
         measurements = [
-            accuracy.accuracy(f"{name}.accuracy", robust, settings),
+            accuracy.accuracy(ATTACK.id("accuracy", settings), robust, settings),
             self._drop(setting.clean_correct[positions], robust, settings),
         ]
         for number, member in enumerate(attack.members):
             correct = ~(result.success & (result.member <= number))
-            after = {**attack_settings(member, setting, result.complete), "ensemble": attack.name, "cumulative": True}
-            after |= _efforts(attack, number + 1)
-            measurements.append(accuracy.accuracy(f"{name}.{member.name}.accuracy", correct, after))
+            after = attack_settings(member, setting, result.complete) | self._in_ensemble(member)
+            after |= {"cumulative": True} | _efforts(attack, number + 1)
+            measurements.append(accuracy.accuracy(MEMBER.id("accuracy", after), correct, after))
         if attack.minimal:
-            measurements.append(self._median(name, result, settings))
+            measurements.append(self._median(result, settings))
         classes = accuracy.by_class(name, robust, setting.labels[positions])
         if self.per_class:
             measurements += accuracy.class_measurements(classes, settings)
         names = setting.group_names
         series = [classes, *accuracy.by_group(name, robust, None if names is None else names[positions])]
         if self.limit is None or len(positions) == len(setting.images):
-            series.append(accuracy.outcomes(f"{name}.accuracy", robust))
+            series.append(accuracy.outcomes(ATTACK.id("accuracy", settings), robust))
         return Outcome(measurements, series, [] if result.complete else [self._cut_short(name, result)])
+
+    def _in_ensemble(self, member: Attack) -> dict:
+        """Return the settings that are in the ids of a member's numbers."""
+        label = {name: text for name, text in id_settings(self.attack, self.label).items() if name == "label"}
+        return id_settings(member) | label | {"ensemble": self.attack.name}
 
     def _cut_short(self, name: str, result: chunks.SearchResult) -> Finding:
         count = f"{result.success.sum()} of {len(result.success)} images"
@@ -179,17 +185,16 @@ class AttackAccuracy(Evaluator):
         settings = {**settings, "interval": "95 % over images, Wilson among the correctly classified"}
         if "bound" in settings:
             settings["bound"] = "lower"
-        identifier = f"{attack_id(self.attack, self.label)}.drop"
-        return Measurement(identifier, drop, "fraction of clean", len(robust), low, high, settings)
+        return Measurement(ATTACK.id("drop", settings), drop, "fraction of clean", len(robust), low, high, settings)
 
-    def _median(self, name: str, result: chunks.SearchResult, settings: dict) -> Measurement:
+    def _median(self, result: chunks.SearchResult, settings: dict) -> Measurement:
         # Images without a misclassified point count as farther than all others; if they are the majority, there is no
         # median.
         distances = np.where(result.success, result.distance, np.inf)
         value, low, high = statistics.median(distances)
         unit = "changed values" if self.attack.threat.norm == "l0" else "pixel units"
         settings = {**settings, "interval": "95 % over images, order statistics", "found": float(result.success.mean())}
-        return Measurement(f"{name}.median_distance", value, unit, len(distances), low, high, settings)
+        return Measurement(ATTACK.id("median_distance", settings), value, unit, len(distances), low, high, settings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
         """Return the attack, on all images, on the first or on those drawn by the seed."""
@@ -208,11 +213,11 @@ class AttackAccuracy(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies, the drop and the median distance."""
-        name = attack_id(self.attack, self.label)
-        extra = [f"{name}.{member.name}.accuracy" for member in self.attack.members]
-        if self.attack.minimal:
-            extra.append(f"{name}.median_distance")
-        return (f"{name}.accuracy", f"{name}.drop", *extra)
+        settings = id_settings(self.attack, self.label)
+        quantities = ("accuracy", "drop", *(["median_distance"] if self.attack.minimal else []))
+        first, second, *rest = (ATTACK.id(quantity, settings) for quantity in quantities)
+        members = (MEMBER.id("accuracy", self._in_ensemble(member)) for member in self.attack.members)
+        return (first, second, *members, *rest)
 
 
 def succeeded(attack: Attack, result, epsilon: float | None = None) -> np.ndarray:
@@ -262,7 +267,7 @@ class AccuracyCurve(Evaluator):
             point = (epsilon, float(robust.mean()), low, high, len(robust))
             for name, value in zip(columns, point, strict=True):
                 columns[name].append(value)
-        settings = attack_settings(self.attack, setting) | {"interval": "95 % over images, Wilson"}
+        settings = attack_settings(self.attack, setting, label=self.label) | {"interval": "95 % over images, Wilson"}
         # Epsilon, and with it the step size, differs from point to point.
         settings = {name: value for name, value in settings.items() if name not in ("epsilon", "step_size")}
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])
@@ -288,5 +293,4 @@ class AccuracyCurve(Evaluator):
         return (self._id(),)
 
     def _id(self) -> str:
-        threat = self.attack.threat
-        return f"attack.{attack_label(self.attack, self.label)}_{threat.norm}{threat.variant}.curve"
+        return CURVE.id("curve", id_settings(self.attack, self.label))

@@ -14,7 +14,14 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import check_last_points, last_points
-from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_settings
+from tfrobust.evaluation.evaluators.adversarial import attack_settings, id_settings
+from tfrobust.report.catalog.outputs import (
+    ATTACKED_CALIBRATION,
+    ATTACKED_RELIABILITY,
+    ATTACKED_RESPONSE_RATE,
+    CALIBRATION,
+)
+from tfrobust.report.catalog.spelling import attack_key
 from tfrobust.structs import Measurement, Series
 
 # The bins that the RMS calibration error sums over: all, or all but the last.
@@ -254,39 +261,35 @@ class Calibration(Evaluator):
             "aurra": (float(curve.mean()), "fraction", {}),
         }
         measurements = [
-            Measurement(
-                f"{self._prefix}.{name}", none_if_nan(value), unit, count, settings={**settings, **bin_settings}
-            )
+            Measurement(self._id(name), none_if_nan(value), unit, count, settings={**settings, **bin_settings})
             for name, (value, unit, bin_settings) in numbers.items()
         ]
         settings = {**settings, "interval": f"95 % over {setting.examples}, normal"}
         brier = brier_scores(logits, labels, one_per_class)
         nll = negative_log_likelihoods(logits, labels, one_per_class)
         measurements += [
-            _mean(f"{self._prefix}.brier", brier, "squared probability", settings),
-            _mean(f"{self._prefix}.nll", nll, "nats", settings),
+            _mean(self._id("brier"), brier, "squared probability", settings),
+            _mean(self._id("nll"), nll, "nats", settings),
         ]
         return Outcome(measurements, self._curves(setting, confidence, correct, curve))
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the five measurements."""
-        return tuple(f"{self._prefix}.{name}" for name in ("ece", "rms", "aurra", "brier", "nll"))
+        return tuple(map(self._id, ("ece", "rms", "aurra", "brier", "nll")))
 
-    @property
-    def _prefix(self) -> str:
-        return f"calibration{self._suffix}"
-
-    @property
-    def _suffix(self) -> str:
-        """The attack's part of the ids: ".pgd_linf_0.2"."""
-        return "" if self.attack is None else attack_id(self.attack, self.label).removeprefix("attack")
+    def _id(self, name: str) -> str:
+        if self.attack is None:
+            return CALIBRATION.id(name)
+        return ATTACKED_CALIBRATION.id(name, id_settings(self.attack, self.label))
 
     def _answers(self, setting: Setting) -> tuple[np.ndarray, np.ndarray, dict]:
         """Return logits, labels, and the settings that describe their origin."""
         if self.attack is None:
             return setting.clean_logits, setting.labels, {}
         result = last_points(setting, self.attack, self.limit)
-        settings = attack_settings(self.attack, setting) | {"answers": "to the last points of all images"}
+        settings = attack_settings(self.attack, setting, label=self.label) | {
+            "answers": "to the last points of all images"
+        }
         return result.logits, setting.labels[result.positions], settings
 
     def _curves(self, setting: Setting, confidence, correct, curve) -> list[Series]:
@@ -299,11 +302,15 @@ class Calibration(Evaluator):
         table |= dict(zip(("low", "high"), np.transpose(ends), strict=True))
         shown = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS)).round().astype(int))
         rates = {"response_rate": (shown + 1) / count, "accuracy": curve[shown]}
-        who = f"clean {setting.examples}" if self.attack is None else f"under {self._suffix.removeprefix('.')}"
+        settings = {} if self.attack is None else id_settings(self.attack, self.label)
+        images = f"under {attack_key(settings)}" if settings else f"clean {setting.examples}"
+        identities = [CALIBRATION.id(name) for name in ("reliability", "response_rate")]
+        if settings:
+            identities = [record.id("", settings) for record in (ATTACKED_RELIABILITY, ATTACKED_RESPONSE_RATE)]
         interval = {"interval": f"95 % over {setting.examples} of the bin, Wilson"}
         return [
-            Series(f"calibration.reliability{self._suffix}", f"Reliability, {who}", _column_lists(table), interval),
-            Series(f"calibration.response_rate{self._suffix}", f"Response rate, {who}", _column_lists(rates)),
+            Series(identities[0], f"Reliability, {images}", _column_lists(table), settings | interval),
+            Series(identities[1], f"Response rate, {images}", _column_lists(rates), settings),
         ]
 
 

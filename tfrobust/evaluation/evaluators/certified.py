@@ -11,6 +11,7 @@ from tfrobust.certification import certify
 from tfrobust.common.settings import require_choice
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators import accuracy
+from tfrobust.report.catalog.under_attack import CERTIFIED
 from tfrobust.structs import Measurement
 
 # Images on which the layers must reproduce the model's outputs.
@@ -59,7 +60,8 @@ class CertifiedAccuracy(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the id of the certified accuracy."""
-        return (f"certified.{self.threat.norm}_{self.threat.epsilon:.6g}{self.threat.variant}.accuracy",)
+        ball = {"norm": self.threat.norm, "epsilon": self.threat.epsilon, **self.threat.frame_settings}
+        return (CERTIFIED.id("accuracy", ball),)
 
     def _reason(self, setting: Setting) -> str:
         """Return why there is no bound, or ""."""

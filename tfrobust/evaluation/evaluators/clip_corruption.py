@@ -15,6 +15,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.evaluation.evaluators.corruption import Generated
+from tfrobust.report.catalog.natural import CLIP_CORRUPTION, CLIP_CORRUPTION_MEAN
 from tfrobust.structs import Measurement
 
 _MEANS = {"temporal": temporal.NAMES, "frames": corruptions.NAMES}
@@ -65,11 +66,12 @@ class ClipCorruptionAccuracy(Evaluator):
             for severity in self.severities:
                 correct[name, severity] = hits = clips.correct(name, severity)
                 settings = {**clips.settings, "source": temporal.SET, "corruption": name, "severity": severity}
-                prefix = f"clip_corruption.{name}.{severity}"
-                measurements.append(accuracy(f"{prefix}.accuracy", hits, settings, setting.examples))
+                identity = CLIP_CORRUPTION.id("accuracy", settings)
+                measurements.append(accuracy(identity, hits, settings, setting.examples))
                 drop, low, high = clips.drop(hits)
                 settings = settings | {"interval": clips.drop_interval.replace("images", setting.examples)}
-                measurements.append(Measurement(f"{prefix}.drop", drop, "fraction", len(hits), low, high, settings))
+                identity = CLIP_CORRUPTION.id("drop", settings)
+                measurements.append(Measurement(identity, drop, "fraction", len(hits), low, high, settings))
                 if setting.progress is not None:
                     setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
         return Outcome([*measurements, *(self._mean(kind, correct) for kind in self._kinds())])
@@ -83,14 +85,14 @@ class ClipCorruptionAccuracy(Evaluator):
         settings |= {"names": [name for name in self.names if name in _MEANS[kind]]}
         settings |= {"severities": list(self.severities)}
         bounds = statistics.share_interval(rates)
-        identity = f"clip_corruption.mean_{kind}.accuracy"
+        identity = CLIP_CORRUPTION_MEAN.id(f"mean_{kind}.accuracy")
         return Measurement(identity, float(rates.mean()), "fraction", len(rates), *bounds, settings)
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies, drops and means."""
-        pairs = [f"clip_corruption.{name}.{severity}" for name in self.names for severity in self.severities]
-        identities = [f"{pair}.{quantity}" for pair in pairs for quantity in ("accuracy", "drop")]
-        return (*identities, *(f"clip_corruption.mean_{kind}.accuracy" for kind in self._kinds()))
+        cells = [{"corruption": name, "severity": severity} for name in self.names for severity in self.severities]
+        identities = [CLIP_CORRUPTION.id(quantity, cell) for cell in cells for quantity in ("accuracy", "drop")]
+        return (*identities, *(CLIP_CORRUPTION_MEAN.id(f"mean_{kind}.accuracy") for kind in self._kinds()))
 
     def _kinds(self) -> list[str]:
         return [kind for kind, names in _MEANS.items() if set(names) & set(self.names)]

@@ -19,6 +19,7 @@ from tfrobust.evaluation.engine import baseline, published, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.ops import randomness
+from tfrobust.report.catalog.natural import CORRUPTION, CORRUPTION_MEAN
 from tfrobust.structs import Measurement
 
 # AlexNet's mean errors over five severities of ImageNet-C, and its clean error.
@@ -47,7 +48,7 @@ ALEXNET = {
 }
 # Tracing a corruption costs about as much as so many untraced runs.
 _WORTH_TRACING = 8
-_MEAN = "corruption.mean.accuracy"
+_MEAN = CORRUPTION_MEAN.id("mean.accuracy")
 _INTERVAL = f"95 % over images, {statistics.SHARE_INTERVAL}"
 
 
@@ -127,11 +128,12 @@ class CorruptionAccuracy(Evaluator):
             for severity in self.severities:
                 correct[name, severity] = hits = images.correct(name, severity)
                 settings = {**images.settings, "corruption": name, "severity": severity}
-                prefix = f"corruption.{name}.{severity}"
                 drop = images.drop(hits)
-                measurements.append(accuracy(f"{prefix}.accuracy", hits, settings))
+                measurements.append(accuracy(CORRUPTION.id("accuracy", settings), hits, settings))
                 settings = settings | {"interval": images.drop_interval}
-                measurements.append(Measurement(f"{prefix}.drop", drop[0], "fraction", len(hits), *drop[1:], settings))
+                measurements.append(
+                    Measurement(CORRUPTION.id("drop", settings), drop[0], "fraction", len(hits), *drop[1:], settings)
+                )
                 if setting.progress is not None:
                     setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
         measurements += [self._mean(images, *group, correct) for group in self._groups()]
@@ -160,21 +162,22 @@ class CorruptionAccuracy(Evaluator):
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies, drops, means and errors."""
         identities = [
-            f"corruption.{name}.{s}.{quantity}"
+            CORRUPTION.id(quantity, {"corruption": name, "severity": s})
             for name in self.names
             for s in self.severities
             for quantity in _QUANTITIES
         ]
         identities += [identity for identity, _ in self._groups()]
-        return (*identities, *(("corruption.mce", "corruption.relative_mce") if self.baseline else ()))
+        return (*identities, *(map(CORRUPTION_MEAN.id, _ERRORS) if self.baseline else ()))
 
     def _groups(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return id and corruptions of each mean; in two of the means, some corruptions may be missing."""
         noise = corruptions.GROUPS["noise"]
         quiet = tuple(name for name in corruptions.NAMES if name not in noise)
-        groups = [(_MEAN, corruptions.NAMES), ("corruption.mean_without_noise.accuracy", quiet)]
+        groups = [(_MEAN, corruptions.NAMES), (CORRUPTION_MEAN.id("mean_without_noise.accuracy"), quiet)]
         for group, names in corruptions.GROUPS.items():
-            groups.append((f"corruption.mean_{group}.accuracy", names if set(names) <= set(self.names) else ()))
+            identity = CORRUPTION_MEAN.id(f"mean_{group}.accuracy")
+            groups.append((identity, names if set(names) <= set(self.names) else ()))
         return [(identity, names) for identity, names in groups if set(names) & set(self.names)]
 
     def _mean(self, images: Generated | published.Corrupted, identity: str, group, correct: dict) -> Measurement:
@@ -199,12 +202,12 @@ class CorruptionAccuracy(Evaluator):
             settings |= baseline.numbers_of({"clean": self.baseline["clean"], **used})
         unit, count = "fraction of the baseline's error", len(next(iter(correct.values())))
         return [
-            Measurement("corruption.mce", mce, unit, count, settings=settings),
-            Measurement("corruption.relative_mce", relative, unit, count, settings=settings),
+            Measurement(CORRUPTION_MEAN.id(name), value, unit, count, settings=settings)
+            for name, value in zip(_ERRORS, (mce, relative), strict=True)
         ]
 
 
-_QUANTITIES = ("accuracy", "drop")
+_QUANTITIES, _ERRORS = ("accuracy", "drop"), ("mce", "relative_mce")
 
 
 class Generated:
@@ -277,7 +280,8 @@ def _of_report(values: dict) -> dict:
     """Return the mean errors by corruption, and the clean error, that a report has."""
     errors = {}
     for corruption in corruptions.NAMES:
-        accuracies = [values.get(f"corruption.{corruption}.{severity}.accuracy") for severity in corruptions.SEVERITIES]
+        cells = [{"corruption": corruption, "severity": severity} for severity in corruptions.SEVERITIES]
+        accuracies = [values.get(CORRUPTION.id("accuracy", cell)) for cell in cells]
         if None not in accuracies:
             errors[corruption] = 1 - float(np.mean(accuracies))
     clean = values.get("accuracy.clean")

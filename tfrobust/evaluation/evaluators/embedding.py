@@ -16,6 +16,7 @@ from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import in_batches
 from tfrobust.evaluation.evaluators.geometry import finite, no_embedding
 from tfrobust.ops import randomness
+from tfrobust.report.catalog.features import GEOMETRY
 from tfrobust.structs import Measurement
 
 DISTANCES = ("euclidean", "cosine")
@@ -182,13 +183,13 @@ class EmbeddingGeometry(Evaluator):
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements."""
         names = ["inter_intra_ratio", "inter_class_distance", "intra_class_distance", "uniformity"]
-        return tuple(f"geometry.{name}" for name in names + ["alignment"] * (self.views is not None))
+        return tuple(GEOMETRY.id(name) for name in names + ["alignment"] * (self.views is not None))
 
 
 def _measurement(name: str, unit: str, interval, settings: dict, count: int) -> Measurement:
     value, low, high = map(finite, interval)
     settings = {"interval": "95 % over images, jackknife", **settings}
-    return Measurement(f"geometry.{name}", value, unit, count, low, high, settings)
+    return Measurement(GEOMETRY.id(name), value, unit, count, low, high, settings)
 
 
 def _row_sums(embeddings, labels, sums) -> np.ndarray:

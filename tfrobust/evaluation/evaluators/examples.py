@@ -15,8 +15,9 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.engine.searching import LastPoints, check_last_points, last_points
-from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_settings
+from tfrobust.evaluation.evaluators.adversarial import attack_settings, id_settings
 from tfrobust.evaluation.evaluators.calibration import log_probabilities, none_if_nan
+from tfrobust.report.catalog.under_attack import PICTURES
 from tfrobust.structs import Series
 
 _DRAWN = "at random, from as many classes as possible"
@@ -67,17 +68,20 @@ class AdversarialExamples(Evaluator):
             return Outcome()
         differences = points.images[rows] - setting.images[points.positions[rows]]
         factor = _factor(float(np.abs(differences).max()))
-        settings = attack_settings(self.attack, setting) | {"difference_factor": factor, "drawn": _DRAWN}
+        settings = attack_settings(self.attack, setting, label=self.label) | {
+            "difference_factor": factor,
+            "drawn": _DRAWN,
+        }
         shown = [_row(setting, points, row, factor) for row in rows]
         columns = {name: [picture[name] for picture in shown] for name in shown[0]}
         series = [Series(self.ids()[0], "Images clean and attacked", columns, settings)]
         if setting.predictor.kind is CLIPS:
-            series.append(_by_frame(f"{attack_id(self.attack, self.label)}.frames", setting, points, settings))
+            series.append(_by_frame(PICTURES.id("frames", settings), setting, points, settings))
         return Outcome(series=series)
 
     def ids(self) -> tuple[str, ...]:
         """Return the id of the series."""
-        return (f"{attack_id(self.attack, self.label)}.examples",)
+        return (PICTURES.id("examples", id_settings(self.attack, self.label)),)
 
     def _chosen(self, setting: Setting, points: LastPoints) -> np.ndarray:
         """Return rows of `points`, those on which the attack succeeded first."""

@@ -14,6 +14,7 @@ from tfrobust.evaluation.engine.searching import last_points, perturbed
 from tfrobust.evaluation.evaluators.adversarial import attack_settings, check_epsilons, curve_epsilons
 from tfrobust.ops.divergences import Divergences, batched_divergences
 from tfrobust.ops.probabilities import entropy_from_logits
+from tfrobust.report.catalog.features import DIVERGENCES, GEOMETRY
 from tfrobust.structs import Finding, Measurement, Series
 
 # Features of this size are scaled before t-SNE, which squares them in float32.
@@ -63,10 +64,9 @@ class Divergence(Evaluator):
             "distance": "cosine",
         }
         units = ("ratio", "cosine distance", "cosine distance")
-        names = ("r_div", "intra_class_divergence", "inter_class_divergence")
         measurements = [
-            Measurement(f"geometry.{name}", finite(value), unit, results[trained][0].anchors, settings=settings)
-            for name, value, unit in zip(names, results[trained][0], units, strict=False)
+            Measurement(GEOMETRY.id(name), finite(value), unit, results[trained][0].anchors, settings=settings)
+            for name, value, unit in zip(DIVERGENCES, results[trained][0], units, strict=False)
         ]
         columns = {"epsilon": list(sizes)}
         for column, name in (("r_div", "r_div"), ("intra", "intra"), ("inter", "inter")):
@@ -76,7 +76,7 @@ class Divergence(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements."""
-        return ("geometry.r_div", "geometry.intra_class_divergence", "geometry.inter_class_divergence")
+        return tuple(map(GEOMETRY.id, DIVERGENCES))
 
     def _at(self, setting: Setting, epsilon: float, positions, clean) -> tuple[Divergences, float]:
         if epsilon == 0:

@@ -20,6 +20,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.calibration import log_confidence
 from tfrobust.evaluation.evaluators.corruption import Generated
+from tfrobust.report.catalog.outputs import DETECTION, DETECTION_BY_SET
 from tfrobust.structs import Finding, Measurement, Series
 
 SCORES = ("max_softmax", "energy")
@@ -172,7 +173,7 @@ class OutOfDistribution(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements of both scores."""
-        return tuple(f"{self._id}.{score}.{quantity}" for score in SCORES for quantity in _NUMBERS)
+        return tuple(DETECTION.id(quantity, self._set | {"score": score}) for score in SCORES for quantity in _NUMBERS)
 
     def run(self, setting: Setting) -> Outcome:
         """Measure both scores."""
@@ -188,14 +189,16 @@ class OutOfDistribution(Evaluator):
             score_measurements, areas = self._numbers(name, inside_scores, outside_scores, settings)
             measurements += score_measurements
             columns[f"{name}_auroc"] = areas
-        series = [] if self.source else [Series(self._id, "AUROC against each corruption", columns)]
+        identity = DETECTION_BY_SET.id("", self._set)
+        series = [] if self.source else [Series(identity, "AUROC against each corruption", columns, self._set)]
         return Outcome(measurements, series, [_NO_ENERGY] if lost else [])
 
     @property
-    def _id(self) -> str:
+    def _set(self) -> dict:
+        """The name of the set as a setting: the label, or what the images are."""
         if self.label is None and self.source is None:
-            return f"ood.corruptions_{self.severity}"
-        return f"ood.{self.label or re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', type(self.source).__name__).lower()}"
+            return {"set": f"corruptions_{self.severity}"}
+        return {"set": self.label or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self.source).__name__).lower()}
 
     @functools.cached_property
     def _other_examples(self) -> Examples:
@@ -208,7 +211,7 @@ class OutOfDistribution(Evaluator):
             images, _ = self._other_examples.arrays()
             rows = setting.subset(self.limit, len(images))
             logits = setting.predict(images[rows], "images of the other data set")
-            return {self._id: logits}, {"other_data": self._other_examples.fingerprint}
+            return {self._set["set"]: logits}, {"other_data": self._other_examples.fingerprint}
         outputs, images = {}, Generated(setting, positions, frost="frost" in self.names)
         for name in self.names:
             outputs[name] = images.logits(name, self.severity)
@@ -220,13 +223,12 @@ class OutOfDistribution(Evaluator):
     def _numbers(self, score: str, inside, outside: dict, settings: dict) -> tuple[list[Measurement], list]:
         """Return both measurements of a score, and the AUROC of each set."""
         count = len(next(iter(outside.values())))
-        settings = settings | {"score": score, "test_images": len(inside)}
+        settings = settings | self._set | {"score": score, "test_images": len(inside)}
         settings |= {} if score == "max_softmax" else {"temperature": self.temperature}
         if any(np.isnan(values).any() for values in (inside, *outside.values())):
-            why = {"reason": "the logits of some images are not finite"}
+            why = {**self._set, "score": score, "reason": "the logits of some images are not finite"}
             unknown = [
-                Measurement(f"{self._id}.{score}.{quantity}", None, "fraction", count, settings=why)
-                for quantity in _NUMBERS
+                Measurement(DETECTION.id(quantity, why), None, "fraction", count, settings=why) for quantity in _NUMBERS
             ]
             return unknown, [None] * len(outside)
         placed = [placements(inside, values) for values in outside.values()]
@@ -239,7 +241,7 @@ class OutOfDistribution(Evaluator):
         }
         return [
             Measurement(
-                f"{self._id}.{score}.{quantity}",
+                DETECTION.id(quantity, settings),
                 value,
                 "fraction",
                 count,

@@ -18,9 +18,10 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import check_last_points, last_points
 from tfrobust.evaluation.evaluators.accuracy import accuracy
-from tfrobust.evaluation.evaluators.adversarial import attack_id, attack_settings
+from tfrobust.evaluation.evaluators.adversarial import attack_settings, id_settings
 from tfrobust.evaluation.evaluators.calibration import log_confidence, log_probabilities
 from tfrobust.ops import randomness
+from tfrobust.report.catalog.outputs import PREDICTION_SETS
 from tfrobust.structs import Finding, Measurement
 
 SCORES = ("lac", "aps")
@@ -165,23 +166,26 @@ class PredictionSets(Evaluator):
             score, threshold = _FUNCTIONS[name], self._threshold(setting, name)
             score_settings = settings | {"score": name, "threshold": threshold if math.isfinite(threshold) else None}
             sets = np.nan_to_num(score(logits, uniforms), nan=math.inf, posinf=math.inf) <= threshold
-            measurements += self._numbers(name, sets, setting.labels[positions], score_settings, setting.examples)
+            measurements += self._numbers(sets, setting.labels[positions], score_settings, setting.examples)
         return Outcome(measurements, findings=_selected(setting))
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements of each score."""
-        return tuple(f"{self._prefix(score)}.{quantity}" for score in self.scores for quantity in _NUMBERS)
-
-    def _prefix(self, score: str) -> str:
-        attack = "" if self.attack is None else attack_id(self.attack, self.label).removeprefix("attack")
-        return f"conformal{attack}.{score}_{self.level:g}"
+        attack = {} if self.attack is None else id_settings(self.attack, self.label)
+        return tuple(
+            PREDICTION_SETS.id(quantity, attack | {"score": score, "level": self.level})
+            for score in self.scores
+            for quantity in _NUMBERS
+        )
 
     def _outputs(self, setting: Setting) -> tuple[np.ndarray, np.ndarray, dict]:
         """Return logits, positions of their images, and the settings that describe their origin."""
         if self.attack is None:
             return setting.clean_logits, np.arange(len(setting.images)), {}
         points = last_points(setting, self.attack, self.limit)
-        settings = attack_settings(self.attack, setting) | {"answers": "to the last points of all images"}
+        settings = attack_settings(self.attack, setting, label=self.label) | {
+            "answers": "to the last points of all images"
+        }
         return points.logits, points.positions, settings
 
     def _threshold(self, setting: Setting, score: str) -> float:
@@ -189,15 +193,16 @@ class PredictionSets(Evaluator):
         scores = _FUNCTIONS[score](setting.validation_logits, _uniforms(setting, "validation", len(labels)))
         return conformal_threshold(scores[np.arange(len(labels)), labels], self.level)
 
-    def _numbers(self, score: str, sets: np.ndarray, labels: np.ndarray, settings: dict, examples: str) -> list:
+    def _numbers(self, sets: np.ndarray, labels: np.ndarray, settings: dict, examples: str) -> list:
         """Return coverage, mean size and share of empty sets, bool [n, k]."""
-        sizes, prefix = sets.sum(axis=-1), self._prefix(score)
+        sizes = sets.sum(axis=-1)
+        coverage, mean_size, empty = (PREDICTION_SETS.id(quantity, settings) for quantity in _NUMBERS)
         low, high = statistics.mean_interval(sizes)
         size_settings = settings | {"interval": f"95 % over {examples}, normal"}
         return [
-            accuracy(f"{prefix}.coverage", sets[np.arange(len(labels)), labels], settings, examples),
+            accuracy(coverage, sets[np.arange(len(labels)), labels], settings, examples),
             Measurement(
-                f"{prefix}.size",
+                mean_size,
                 float(sizes.mean()),
                 "classes",
                 len(sizes),
@@ -205,7 +210,7 @@ class PredictionSets(Evaluator):
                 min(high, sets.shape[1]),
                 size_settings,
             ),
-            accuracy(f"{prefix}.empty", sizes == 0, settings, examples),
+            accuracy(empty, sizes == 0, settings, examples),
         ]
 
 

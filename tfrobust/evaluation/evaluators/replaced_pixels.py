@@ -15,6 +15,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.ops.randomness import make_key
+from tfrobust.report.catalog.natural import NOISE
 from tfrobust.structs import Finding, Measurement, Series
 
 LEVELS = ("grey", "channel")
@@ -176,7 +177,7 @@ class ReplacedPixels(Evaluator):
     def _accuracy(self, setting: Setting, name: str, images: np.ndarray) -> Measurement:
         logits = setting.predict(images, f"{name} noise")
         correct = are_correct(logits, setting.labels)
-        return accuracy(f"noise.{name}.accuracy", correct, {**self._choices, "seed": setting.seed})
+        return accuracy(NOISE.id(f"{name}.accuracy"), correct, {**self._choices, "seed": setting.seed})
 
     @property
     def _choices(self) -> dict:
@@ -184,9 +185,7 @@ class ReplacedPixels(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the accuracies and series."""
-        return tuple(
-            f"noise.{name}" for name in ("uniform.accuracy", "non_uniform.accuracy", "examples", "replacement")
-        )
+        return tuple(NOISE.id(name) for name in ("uniform.accuracy", "non_uniform.accuracy", "examples", "replacement"))
 
 
 def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:

@@ -18,6 +18,7 @@ from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.geometry import no_embedding
 from tfrobust.ops import randomness
 from tfrobust.ops import sensitivity_maps as maps
+from tfrobust.report.catalog.features import SENSITIVITY
 from tfrobust.structs import Measurement, Series
 
 # Half of the 5 s within which progress is shown and signals are handled: a call may be slower than the last.
@@ -101,7 +102,7 @@ class Sensitivity(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements and series."""
-        return tuple(f"sensitivity.{name}" for name in (*_NAMES, "classes", "maps"))
+        return tuple(SENSITIVITY.id(name) for name in (*_NAMES, "classes", "maps"))
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
         """Return (): the maps are gradients."""
@@ -239,8 +240,8 @@ def _mean(name: str, values: list[float], settings: dict) -> Measurement:
         settings["images_with_constant_maps"] = len(values) - len(finite)
     if not len(finite):
         settings["reason"] = f"the maps of all {len(values)} images are constant"
-        return Measurement(f"sensitivity.{name}", None, "ratio", 0, settings=settings)
+        return Measurement(SENSITIVITY.id(name), None, "ratio", 0, settings=settings)
     low, high = statistics.mean_interval(finite)
     least = -1.0 if name == "agreement" else 0.0
     bounds = (max(least, low), min(1.0, high))
-    return Measurement(f"sensitivity.{name}", float(finite.mean()), "ratio", len(finite), *bounds, settings)
+    return Measurement(SENSITIVITY.id(name), float(finite.mean()), "ratio", len(finite), *bounds, settings)

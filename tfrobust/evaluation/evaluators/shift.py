@@ -13,6 +13,7 @@ from tfrobust.evaluation.engine import published
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators import calibration
 from tfrobust.evaluation.evaluators.accuracy import accuracy
+from tfrobust.report.catalog.natural import SHIFT
 from tfrobust.structs import Measurement
 
 
@@ -71,26 +72,25 @@ class ShiftAccuracy(Evaluator):
         return Outcome(self._measurements(confidence, correct, settings))
 
     def _measurements(self, confidence: np.ndarray, correct: np.ndarray, settings: dict) -> list[Measurement]:
-        prefix, count = f"shift.{self.source.name}", len(correct)
+        count, settings = len(correct), settings | {"set": self.source.name}
+        share, ece_id, rms_id, aurra_id = self.ids()
         adaptive = {"bin_size": self.rms_bin_size, "bins": self.rms_bins}
         ece = calibration.expected_calibration_error(confidence, correct, self.bins)
         rms = calibration.rms_calibration_error(confidence, correct, bin_size=self.rms_bin_size, bins=self.rms_bins)
         aurra = calibration.none_if_nan(float(calibration.response_accuracy(confidence, correct).mean()))
         return [
-            accuracy(f"{prefix}.accuracy", correct, settings),
+            accuracy(share, correct, settings),
             Measurement(
-                f"{prefix}.ece",
+                ece_id,
                 calibration.none_if_nan(ece),
                 "fraction",
                 count,
                 settings={**settings, "bins": self.bins},
             ),
-            Measurement(
-                f"{prefix}.rms", calibration.none_if_nan(rms), "fraction", count, settings={**settings, **adaptive}
-            ),
-            Measurement(f"{prefix}.aurra", aurra, "fraction", count, settings=settings),
+            Measurement(rms_id, calibration.none_if_nan(rms), "fraction", count, settings={**settings, **adaptive}),
+            Measurement(aurra_id, aurra, "fraction", count, settings=settings),
         ]
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements."""
-        return tuple(f"shift.{self.source.name}.{quantity}" for quantity in ("accuracy", "ece", "rms", "aurra"))
+        return tuple(SHIFT.id(name, {"set": self.source.name}) for name in ("accuracy", "ece", "rms", "aurra"))

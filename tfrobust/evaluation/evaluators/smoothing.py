@@ -13,12 +13,12 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators import accuracy
+from tfrobust.report.catalog.under_attack import SMOOTHED, SMOOTHED_RADIUS
 from tfrobust.structs import Measurement, Series
 
 # Images per stored chunk: each costs thousands of passes.
 _CHUNK = 20
 _CURVE_POINTS = 41
-_NAMES = {"gaussian": "sigma", "uniform": "uniform_sigma"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Smoothing(Evaluator):
         """Return the ids of the measurements and of the curve."""
         return (
             *map(self._id, self.radii),
-            *(f"{self._prefix}.{quantity}" for quantity in ("acr", "abstention", "curve")),
+            *(SMOOTHED.id(quantity, self._in_ids) for quantity in ("acr", "abstention", "curve")),
         )
 
     def share(self, setting: Setting, shard: chunks.Shard) -> int:
@@ -111,11 +111,11 @@ class Smoothing(Evaluator):
         return len(self._votes(setting, shard.select(chunks.split(positions, self._chunk_size(setting)))))
 
     @property
-    def _prefix(self) -> str:
-        return f"smoothing.{_NAMES[self.noise]}_{self.sigma:.6g}"
+    def _in_ids(self) -> dict:
+        return {"noise": self.noise, "sigma": self.sigma, "norm": self._noise().norm}
 
     def _id(self, radius: float) -> str:
-        return f"{self._prefix}.{self._noise().norm}_{radius:.6g}.accuracy"
+        return SMOOTHED_RADIUS.id("accuracy", self._in_ids | {"radius": radius})
 
     def _noise(self) -> GridNoise:
         return make_noise(self.noise, self.sigma)
@@ -127,9 +127,7 @@ class Smoothing(Evaluator):
         noise = self._noise()
         return {
             "classifier": "smoothed, not the one behind serving_default",
-            "noise": self.noise,
-            "sigma": self.sigma,
-            "norm": noise.norm,
+            **self._in_ids,
             "n0": self.selection,
             "n": self.draws,
             "alpha": self.alpha,
@@ -168,9 +166,9 @@ class Smoothing(Evaluator):
         low, high = statistics.mean_interval(radii)
         mean_settings = {**settings, "interval": "95 % over images, normal"}
         mean = Measurement(
-            f"{self._prefix}.acr", float(radii.mean()), "1", len(radii), max(0.0, low), high, mean_settings
+            SMOOTHED.id("acr", settings), float(radii.mean()), "1", len(radii), max(0.0, low), high, mean_settings
         )
-        return [mean, accuracy.accuracy(f"{self._prefix}.abstention", abstained, settings)]
+        return [mean, accuracy.accuracy(SMOOTHED.id("abstention", settings), abstained, settings)]
 
     def _largest(self, values: int) -> float:
         """Return the radius of a unanimous vote."""
@@ -187,4 +185,6 @@ class Smoothing(Evaluator):
             for name, value in zip(columns, row, strict=True):
                 columns[name].append(value)
         settings = {**settings, "interval": "95 % over images, Wilson"}
-        return Series(f"{self._prefix}.curve", "Certified accuracy of the smoothed classifier", columns, settings)
+        return Series(
+            SMOOTHED.id("curve", settings), "Certified accuracy of the smoothed classifier", columns, settings
+        )

@@ -19,6 +19,7 @@ from tfrobust.evaluation.engine import baseline, published, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import in_batches
 from tfrobust.ops import randomness
+from tfrobust.report.catalog.natural import STABILITY, STABILITY_MEAN
 from tfrobust.structs import Measurement
 
 # AlexNet's flip probabilities on ImageNet-P, from clovaai/assembled-cnn (mce/eval_robustness.py); the benchmark's
@@ -43,7 +44,7 @@ ALEXNET = {
     },
 }
 _SEQUENCES = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
-_MEAN = "stability.mean.flip_probability"
+_MEAN = STABILITY_MEAN.id("mean.flip_probability")
 _INTERVAL = f"95 % over images, {statistics.SHARE_INTERVAL}"
 
 
@@ -106,9 +107,10 @@ class Stability(Evaluator):
             reference = "first frame" if noise else "previous frame"
             settings = {"sequence": name, "frames": predictions.shape[1], "level": 1, "reference": reference}
             settings = {**source.settings, **settings}
-            measurements.append(_mean(f"stability.{name}.flip_probability", flips[name], [1.0], settings))
+            measurements.append(_mean(STABILITY.id("flip_probability", settings), flips[name], [1.0], settings))
             if self.baseline:
-                measurements.append(_mean(f"stability.{name}.flip_rate", flips[name], *self._rates([name], settings)))
+                identity = STABILITY.id("flip_rate", settings)
+                measurements.append(_mean(identity, flips[name], *self._rates([name], settings)))
         rates = np.mean([flips[name] for name in self.names], axis=0)
         settings = {**source.settings, **source.identity, "sequences": list(self.names)}
         measurements.append(_mean(_MEAN, rates, [1.0], settings))
@@ -116,14 +118,14 @@ class Stability(Evaluator):
         if self._has_mean_rate:
             rates = np.stack([flips[name] for name in corruptions.SEQUENCES], axis=-1)
             settings = {**source.settings, "sequences": list(corruptions.SEQUENCES)}
-            measurements.append(_mean("stability.mfr", rates, *self._rates(corruptions.SEQUENCES, settings)))
+            measurements.append(_mean(STABILITY_MEAN.id("mfr"), rates, *self._rates(corruptions.SEQUENCES, settings)))
         return Outcome(measurements, findings=unlike)
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements."""
         kinds = ("flip_probability", "flip_rate") if self.baseline else ("flip_probability",)
-        identities = [f"stability.{name}.{kind}" for name in self.names for kind in kinds]
-        return (*identities, _MEAN, *(("stability.mfr",) if self._has_mean_rate else ()))
+        identities = [STABILITY.id(kind, {"sequence": name}) for name in self.names for kind in kinds]
+        return (*identities, _MEAN, *((STABILITY_MEAN.id("mfr"),) if self._has_mean_rate else ()))
 
     @property
     def _has_mean_rate(self) -> bool:
@@ -228,5 +230,5 @@ def _mean(
 
 def _of_report(values: dict) -> dict:
     """Return the flip probabilities by sequence that a report has."""
-    probabilities = {name: values.get(f"stability.{name}.flip_probability") for name in _SEQUENCES}
+    probabilities = {name: values.get(STABILITY.id("flip_probability", {"sequence": name})) for name in _SEQUENCES}
     return {"flip_probabilities": {name: value for name, value in probabilities.items() if value is not None}}

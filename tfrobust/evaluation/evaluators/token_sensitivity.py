@@ -14,6 +14,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.geometry import no_embedding
 from tfrobust.ops import randomness, removal
+from tfrobust.report.catalog.features import TOKENS
 from tfrobust.structs import Finding, Measurement, Series
 
 # Two points always lie on a line.
@@ -85,7 +86,7 @@ class TokenSensitivity(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the measurements and the series."""
-        return ("sensitivity.tokens.correlation", "sensitivity.tokens.pooled_correlation", "sensitivity.tokens")
+        return (TOKENS.id("correlation"), TOKENS.id("pooled_correlation"), TOKENS.id())
 
     def _averaged(self, sensitivities: np.ndarray, strengths: np.ndarray, scored: np.ndarray) -> Measurement:
         correlations = [
@@ -99,12 +100,10 @@ class TokenSensitivity(Evaluator):
         }
         if not len(numbers):
             settings["reason"] = f"no sentence has {_LEAST_TOKENS} scored tokens of different sensitivity and strength"
-            return Measurement("sensitivity.tokens.correlation", None, "ratio", 0, settings=settings)
+            return Measurement(TOKENS.id("correlation"), None, "ratio", 0, settings=settings)
         low, high = statistics.mean_interval(numbers)
         bounds = (max(-1.0, low), min(1.0, high))
-        return Measurement(
-            "sensitivity.tokens.correlation", float(numbers.mean()), "ratio", len(numbers), *bounds, settings
-        )
+        return Measurement(TOKENS.id("correlation"), float(numbers.mean()), "ratio", len(numbers), *bounds, settings)
 
     def _pooled(
         self, setting: Setting, sensitivities: np.ndarray, strengths: np.ndarray, scored: np.ndarray
@@ -118,7 +117,7 @@ class TokenSensitivity(Evaluator):
             settings["reason"] = "the scored tokens have one sensitivity or one strength"
         if value is not None and len(pairs) > 1:
             bounds = _bootstrap(pairs, self.resamples, np.random.default_rng(words))
-        identity = "sensitivity.tokens.pooled_correlation"
+        identity = TOKENS.id("pooled_correlation")
         return Measurement(identity, value, "ratio", len(pairs), *bounds, settings)
 
     def _settings(self, scored: np.ndarray) -> dict:
@@ -141,7 +140,7 @@ class TokenSensitivity(Evaluator):
                     columns["strength"].append(_short(strength) if np.isfinite(strength) else None)
                     columns["sensitivity"].append(_short(sensitivities[row, column]))
         title = "Sensitivity and true strength of each token"
-        return [Series("sensitivity.tokens", title, columns)] if columns["token"] else []
+        return [Series(TOKENS.id(), title, columns)] if columns["token"] else []
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float | None:

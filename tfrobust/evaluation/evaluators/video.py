@@ -17,6 +17,7 @@ from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.report.catalog.under_attack import VIDEO
 from tfrobust.structs import Measurement, Series
 
 
@@ -38,14 +39,14 @@ class VideoAccuracy(Evaluator):
         shares = setting.clean_correct.reshape(len(videos.labels), -1).mean(axis=1)
         low, high = statistics.mean_interval(shares)
         of_clips = Measurement(
-            "video.clip_accuracy",
+            VIDEO.id("clip_accuracy"),
             float(shares.mean()),
             n=len(shares),
             low=max(0.0, low),
             high=min(1.0, high),
             settings={**settings, "prediction": "clip", "interval": "95 % over videos, of each video's mean, normal"},
         )
-        return Outcome([accuracy("video.accuracy", videos.clean_correct, settings, "videos"), of_clips])
+        return Outcome([accuracy(VIDEO.id("accuracy"), videos.clean_correct, settings, "videos"), of_clips])
 
     def check(self, setting: Setting) -> None:
         """Raise ValueError if the clips are not those of videos."""
@@ -53,7 +54,7 @@ class VideoAccuracy(Evaluator):
 
     def ids(self) -> tuple[str, ...]:
         """Return ("video.accuracy", "video.clip_accuracy")."""
-        return ("video.accuracy", "video.clip_accuracy")
+        return (VIDEO.id("accuracy"), VIDEO.id("clip_accuracy"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
