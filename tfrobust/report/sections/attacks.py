@@ -9,7 +9,7 @@ from tfrobust.report.blocks import Block, Figure, Grid, Noted, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.catalog.spelling import attack_name, curve_caption, frames
 from tfrobust.report.schema import Report
-from tfrobust.report.sections.base import AccuracyCurve, Section, accuracy_curves, joined
+from tfrobust.report.sections.base import MeasuredCurve, Section, accuracy_curves, joined
 from tfrobust.structs import Measurement
 
 _LONGEST_NAME = 80
@@ -67,7 +67,7 @@ class Curve(Section):
         grid = Grid(["ε", *(line.text for line in lines)], self._rows(measured), texts=0)
         return [Figure("curve-accuracy", "Accuracy under attack", draw), grid]
 
-    def _rows(self, curves: list[AccuracyCurve]) -> list[list]:
+    def _rows(self, curves: list[MeasuredCurve]) -> list[list]:
         """Return the curves' numbers: epsilon, and the accuracy under each attack there."""
         points = [{} for _ in curves]
         for curve_points, (_, settings, columns) in zip(points, curves, strict=True):
@@ -87,7 +87,7 @@ class Curve(Section):
         return epsilon if is_number and norms == {self.report.training.get("norm")} else None
 
 
-def _caption(curve: AccuracyCurve) -> str:
+def _caption(curve: MeasuredCurve) -> str:
     return curve_caption(curve.settings, steps=True)
 
 

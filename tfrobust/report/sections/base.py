@@ -94,7 +94,7 @@ def ends(series: Series) -> list[str]:
     return [name for name in ("low", "high") if name in series.columns]
 
 
-class AccuracyCurve(NamedTuple):
+class MeasuredCurve(NamedTuple):
     """A measured curve of accuracy against epsilon.
 
     Attributes:
@@ -108,13 +108,13 @@ class AccuracyCurve(NamedTuple):
     columns: dict
 
 
-def accuracy_curves(report: Report) -> list[AccuracyCurve]:
+def accuracy_curves(report: Report) -> list[MeasuredCurve]:
     """Return the measured curves of accuracy against epsilon."""
     curves = []
     for series in report.series:
         entry = catalog.read(series)
         if entry.record is CURVE and has_numbers(series, "epsilon", "accuracy", *ends(series)):
-            curves.append(AccuracyCurve(curve_key(entry.settings), entry.settings, series.columns))
+            curves.append(MeasuredCurve(curve_key(entry.settings), entry.settings, series.columns))
     return curves
 
 
