@@ -20,6 +20,7 @@ from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
 from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
 from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
+from tfrobust.evaluation.evaluators.expected_robustness import ExpectedRobustness
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.out_of_distribution import OutOfDistribution
 from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
@@ -36,6 +37,7 @@ EVALUATORS = (
     CleanAccuracy(per_class=True),
     AttackAccuracy(attack=ATTACK, label="x"),
     AccuracyCurve(attack=ATTACK, epsilons=(0.0, 0.03)),
+    ExpectedRobustness(attack=ATTACK, epsilons=(0.01,)),
     AdversarialExamples(attack=ATTACK, misclassified=1),
     Calibration(attack=ATTACK, bins=7, rms_bin_size=5, label="x"),
     CorruptionAccuracy(names=("gaussian_noise", "fog"), severities=(1,)),

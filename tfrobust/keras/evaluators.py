@@ -11,6 +11,7 @@ from tfrobust.evaluation.evaluators.clip_corruption import ClipCorruptionAccurac
 from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
 from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
+from tfrobust.evaluation.evaluators.expected_robustness import ExpectedRobustness
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.out_of_distribution import OutOfDistribution
 from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
@@ -36,6 +37,7 @@ __all__ = [
     "Doctor",
     "EmbeddingGeometry",
     "Evaluator",
+    "ExpectedRobustness",
     "FeatureMap",
     "FullDoctor",
     "OutOfDistribution",
