@@ -28,6 +28,7 @@ _PAGES = {
     "CHANGELOG.md": "changelog.md",
     "tfrobust/keras/__init__.py": "api/index.rst",
     "tfrobust/commands/__main__.py": "commands.rst",
+    "tfrobust/runs/experiment.py": "api/run.rst",
 }
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))|(?<=<img src=\")([^\"]+)(?=\")")
 # Blocks and spans of code, which hold no links. A name of the facade in backticks becomes a link.

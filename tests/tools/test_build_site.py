@@ -36,6 +36,9 @@ def test_every_public_name_has_a_page_and_no_two_differ_by_case_alone(site):
     assert len({text.lower() for text in texts}) == len(texts)
     assert "   ~robust.losses.Tikhonov" in texts["api/methods"] and "api/methods/Tikhonov" not in texts
     assert ".. option:: --gin_file FILE" in texts["commands"]
+    for name in ("experiment.train", "experiment.evaluate", "first_stage.Pretraining"):
+        assert f":: tfrobust.runs.{name}\n" in texts["api/run"]
+    assert "Source" not in texts["api/run"] and ".report.gate.Gate" in texts["api/run"]
 
 
 def test_every_guide_and_notebook_is_in_the_contents():

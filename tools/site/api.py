@@ -5,6 +5,7 @@ import importlib
 import inspect
 import sys
 import types
+import typing
 
 import make_facade
 from docstrings import escaped, public_name
@@ -26,7 +27,7 @@ def _modules(module: types.ModuleType) -> dict[str, types.ModuleType]:
 
 
 def pages() -> dict[str, str]:
-    """Return document name -> text: a page for each area of the facade, each object, and the commands."""
+    """Return document name -> text: the areas of the facade, their objects, what gin files configure, the commands."""
     facade = importlib.import_module(_FACADE)
     areas = _modules(facade)
     top = {name: getattr(facade, name) for name in facade.__all__ if name not in areas}
@@ -34,6 +35,7 @@ def pages() -> dict[str, str]:
     for name, module in areas.items():
         texts |= _area_pages(name, module, areas)
     texts["api/index"] = _index(top, areas)
+    texts["api/run"] = _run_page()
     texts["commands"] = _commands()
     return texts
 
@@ -88,7 +90,7 @@ def _index(top: dict, areas: dict) -> str:
         lines += [f"   * - :doc:`robust.{name} <{name}>`", f"     - {first}"]
     lines += ["", ".. currentmodule:: robust", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [f"   {name}" for name in top]
-    return "\n".join([*lines, "", *_toctree([*top, *areas])])
+    return "\n".join([*lines, "", *_toctree([*top, *areas, "run"])])
 
 
 # -------------------------------------------------------------------------------------------------- objects
@@ -119,6 +121,28 @@ def _members(item: type) -> list[str]:
         for name, function in functions.items()
         if name[0] != "_" and name not in inherited and inspect.isfunction(function) and function.__doc__
     ]
+
+
+def _run_page() -> str:
+    """Return the page of the functions that gin files configure, and of their arguments' classes outside the facade."""
+    from tfrobust.runs import experiment
+
+    functions = (experiment.train, experiment.evaluate)
+    hints = [
+        hint for function in functions for name, hint in typing.get_type_hints(function).items() if name != "return"
+    ]
+    classes = {item for hint in hints for item in (hint, *typing.get_args(hint)) if inspect.isclass(item)}
+    classes = [item for item in classes if item.__module__.startswith("tfrobust.") and not public_name(item)]
+    lines = [
+        *_title("A run, in gin"),
+        "The two functions that the commands call and gin files configure, as in ``train.epochs = 5``, and the classes",
+        "of their arguments, as in ``@Gate()``, that no other page has.",
+        "",
+    ]
+    lines += [f".. autofunction:: {item.__module__}.{item.__name__}\n" for item in functions]
+    for item in sorted(classes, key=lambda item: item.__name__):
+        lines += [f".. autoclass:: {item.__module__}.{item.__name__}", ""]
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------- commands
