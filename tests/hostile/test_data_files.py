@@ -40,6 +40,7 @@ def _refusal_allowed():
         assert len(str(error)) <= 300
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")  # the array is in it twice
 @pytest.mark.parametrize("name", data_files.ARRAYS)
 def test_arrays(tmp_path, not_judged, name):
     """The other readers of array files need not refuse them, but what they read are plain arrays."""

@@ -13,6 +13,7 @@ from tfrobust import saving
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")  # zipfile notices what it writes for `twice.keras`
 @pytest.mark.parametrize("name", keras_files.CASES)
 def test_the_command_refuses(tmp_path, not_judged, name):
     build, part = keras_files.CASES[name]

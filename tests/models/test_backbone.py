@@ -172,6 +172,7 @@ def test_dropout_is_found_and_stopped(tmp_path):
     encoder = Backbone(model, pixel_range=(0, 1))
     assert np.any(encoder(IMAGES, training=True) != encoder(IMAGES))
     still = Backbone(model, pixel_range=(0, 1), dropout=False)
+    still(IMAGES)
     still.save(tmp_path / "encoder.keras")
     for network in (still, keras.saving.load_model(tmp_path / "encoder.keras")):
         assert not foreign.random_layers(network.model)

@@ -500,7 +500,8 @@ def _json_array(name: str, value, dtype) -> np.ndarray:
             raise InputError("not numbers, or lists of different lengths")
         if np.dtype(dtype).kind in "iu" and array.dtype.kind not in "iu":
             raise InputError(f"not of expected type {np.dtype(dtype).name}")
-        return array.astype(dtype)
+        with np.errstate(over="ignore"):  # infinity, which is refused later
+            return array.astype(dtype)
     except (ValueError, TypeError, OverflowError, binascii.Error) as error:
         raise Failure("INVALID_ARGUMENT", f"JSON Value of {name}: {error}") from None
 
