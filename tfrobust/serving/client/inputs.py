@@ -62,11 +62,11 @@ def _array(path: str) -> tuple[np.ndarray, bool]:
             with zipfile.ZipFile(path) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
                     raise InputError(f"{path} unpacks to more than {LARGEST_FILE >> 20} MiB.")
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            array = loaded
-        else:
-            with loaded:
+        with open(path, "rb") as file:  # NumPy leaves a file open that it cannot read
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                array = loaded
+            else:
                 keys = [key for key in ARRAYS if key in loaded.files] or loaded.files
                 if len(keys) != 1:
                     raise InputError(f"{path} holds {loaded.files}; one of {list(ARRAYS)} is needed.")
