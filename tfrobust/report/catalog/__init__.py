@@ -29,6 +29,9 @@ IN_ID = ("label", "set", "class")
 # Prefix of the ids of another model's accuracies.
 REFERENCE = "reference."
 
+_MEMO: dict[int, tuple[Measurement | Series, Entry]] = {}
+_MEMO_SIZE = 10_000
+
 
 @functools.cache
 def records() -> tuple[Record, ...]:
@@ -40,9 +43,13 @@ def records() -> tuple[Record, ...]:
 
 def read(item: Measurement | Series) -> Entry:
     """Return the entry of a measurement or a series; of an unknown kind, one that says what its words allow."""
-    if item.id.startswith(REFERENCE):
-        return _of_reference(item)
-    return _read(item.id, item.settings)
+    if id(item) not in _MEMO:  # a page reads each measurement some fifty times
+        if len(_MEMO) >= _MEMO_SIZE:
+            _MEMO.clear()
+        is_reference = item.id.startswith(REFERENCE)
+        # The item is kept, so that no other object gets its id.
+        _MEMO[id(item)] = item, _of_reference(item) if is_reference else _read(item.id, item.settings)
+    return _MEMO[id(item)][1]
 
 
 def families(measurements: Iterable[Measurement]) -> set[str]:

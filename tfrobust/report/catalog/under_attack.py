@@ -20,10 +20,12 @@ from tfrobust.report.catalog.spelling import (
 _ACCURACY, _DROP, _DISTANCE = "accuracy", "relative drop", "median distance"
 
 
-def _under_attack(settings: dict, quantity: Quantity) -> str:
-    name = attack_name(attack_label(settings), settings)
-    if "ensemble" in settings:
-        name += f" ({attack_name(settings['attack'])})"
+def _under_member(settings: dict, quantity: Quantity) -> str:
+    return _under_attack(settings, quantity, f" ({attack_name(settings['attack'])})")
+
+
+def _under_attack(settings: dict, quantity: Quantity, member: str = "") -> str:
+    name = attack_name(attack_label(settings), settings) + member
     if quantity.label == _DISTANCE:  # does not depend on epsilon
         return f"{name}, {budget(settings['norm'], None)}, {_DISTANCE}"
     return f"{name}, {budget_of(settings)}" + (f", {quantity.label}" if quantity.label != _ACCURACY else "")
@@ -63,7 +65,7 @@ MEMBER = Record(
         "drop": Quantity(label=_DROP, better=-1, signed=True),
         "median_distance": Quantity(label=_DISTANCE, better=1, headline=1),
     },
-    label=_under_attack,
+    label=_under_member,
 )
 ATTACK_CLASS = Record(
     family="attack",
