@@ -6,7 +6,8 @@ Pictures are nested lists: an image is [h][w] of gray values or [h][w][3] of col
 import textwrap
 
 from tfrobust.report.blocks.palette import placeholder
-from tfrobust.report.blocks.plots import Key, Plot, bare, drawing
+from tfrobust.report.blocks.plots import Key, Plot, bare
+from tfrobust.report.blocks.svg import drawing
 
 _CLASSES_A_ROW = 5
 _MARKED_A_ROW = 3

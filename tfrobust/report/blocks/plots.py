@@ -1,16 +1,10 @@
-"""The report's plots. Each function returns inline SVG text that works in light and dark mode, and its legend.
+"""The report's plots. Each function returns inline SVG text that works in light and dark mode, and its legend."""
 
-matplotlib is imported when the first plot is drawn. Nothing is random: the same columns give the same bytes.
-"""
-
-import contextlib
-import io
-import re
 import textwrap
-import warnings
 from typing import NamedTuple
 
-from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, as_variables, meaning, placeholder, series
+from tfrobust.report.blocks.palette import LEVEL_COUNT, SERIES_COUNT, meaning, placeholder, series
+from tfrobust.report.blocks.svg import WIDTH, drawing
 
 _DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 _MARKERS = ("o", "s", "^", "D", "v")
@@ -21,7 +15,6 @@ _NAMED_CLASSES = 20
 _LETTER, _LETTER_HEIGHT, _ROUNDS = 6.4, 13, 100
 _LEGEND_CLASSES = 10
 _LONGEST_NAME = 80
-_WIDTH = 4.6  # inches at 72 points: about the width of a phone, so that text stays readable there
 _MAXIMUM_POINTS = 1500
 
 
@@ -303,7 +296,7 @@ def _kinds_of_points(examples: str, adversarial: list) -> list[Key]:
 def _map_height(x: list[float], y: list[float]) -> float:
     """Return the height in inches of a figure that a map of these points fills."""
     width, height = (max(axis) - min(axis) for axis in (x, y))
-    return _WIDTH * min(1.0, max(0.5, height / width if width > 0 else 1.0))
+    return WIDTH * min(1.0, max(0.5, height / width if width > 0 else 1.0))
 
 
 def entropy_map(identity: str, columns: dict, *, examples: str = "images") -> Plot:
@@ -330,79 +323,6 @@ def entropy_map(identity: str, columns: dict, *, examples: str = "images") -> Pl
         low, high = (highest * end / LEVEL_COUNT for end in (level, level + 1))
         keys.append(Key(f"{low:.2f} to {high:.2f}", f"level-{level}", -1, BAR))
     return Plot(output.text, tuple(keys))
-
-
-class _Output:
-    text = ""
-
-
-@contextlib.contextmanager
-def drawing(identity: str, height: float, width: float = _WIDTH):
-    """Yield a figure in the common style and an object whose `text` becomes its inline SVG on exit."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_style(identity)), warnings.catch_warnings():
-        # matplotlib's own font lacks some glyphs, but the browser that shows the SVG has them.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasSVG(figure)
-        output = _Output()
-        yield figure, output
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-        output.text = _inline(buffer.getvalue(), identity)
-
-
-def _style(identity: str) -> dict:
-    ink, faint = placeholder("ink"), placeholder("faint")
-    return {
-        "svg.fonttype": "none",
-        "svg.hashsalt": identity,
-        "text.parse_math": False,
-        "font.size": 9.5,
-        "axes.labelsize": 9.5,
-        "text.color": ink,
-        "axes.labelcolor": ink,
-        "axes.edgecolor": ink,
-        "axes.linewidth": 0.7,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": faint,
-        "grid.linewidth": 0.6,
-        "xtick.color": ink,
-        "ytick.color": ink,
-        "lines.linewidth": 1.8,
-        "lines.markersize": 4.0,
-    }
-
-
-def prefix(identity: str) -> str:
-    """Return the prefix of all ids in a plot, and of its caption's."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", identity).strip("-")
-
-
-def _inline(svg: str, identity: str) -> str:
-    """Return the SVG for inlining in HTML: no prologue, metadata or page-wide style, and prefixed ids."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
-    svg = svg.replace("base64,\n", "base64,")
-    size = re.search(r'viewBox="([^"]*)"', svg)[1]
-    identity_prefix = prefix(identity)
-    head = f'<svg viewBox="{size}" role="img" aria-labelledby="{identity_prefix}-caption" class="plot">'
-    svg = head + svg[svg.index(">") + 1 :]
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{identity_prefix}-\1"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{identity_prefix}-\1)", svg)
-    svg = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{identity_prefix}-\1"', svg)
-    svg = re.sub(r" font-family: [^;\"]*;", "", svg)  # the page's own font
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"\s+(?=[^<>]*>)", " ", svg)
-    svg = re.sub(r'(?<=[ "(,-])(\d+\.\d\d)\d+(?=[^<>]*>)', r"\1", svg)
-    return as_variables(re.sub(r">\s+<", "><", svg)).strip()
 
 
 def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
@@ -488,7 +408,7 @@ def _name_clusters(axes, x, y, labels, adversarial, names: dict[int, str]) -> No
             centers[label] = [sorted(axis[i] for i in rows)[len(rows) // 2] for axis in (x, y)]
             texts[label] = textwrap.fill(name, 14)
     spans = [max(axis) - min(axis) or 1.0 for axis in (x, y)]
-    unit = max(spans[0], spans[1] / _map_height(x, y) * _WIDTH) / (72 * _WIDTH)  # of one point of the plot
+    unit = max(spans[0], spans[1] / _map_height(x, y) * WIDTH) / (72 * WIDTH)  # of one point of the plot
     sizes = {
         label: (unit * _LETTER * max(map(len, text.split("\n"))), unit * _LETTER_HEIGHT * len(text.split("\n")))
         for label, text in texts.items()

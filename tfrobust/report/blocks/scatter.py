@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from tfrobust.report.blocks.palette import SERIES_COUNT, placeholder, series
-from tfrobust.report.blocks.plots import Key, Plot, drawing
+from tfrobust.report.blocks.plots import Key, Plot
+from tfrobust.report.blocks.svg import drawing
 
 _MARKERS = ("o", "s", "^", "D", "v")  # those that the page's legend draws
 _HEIGHT = 3.4  # inches

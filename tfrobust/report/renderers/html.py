@@ -21,7 +21,8 @@ from tfrobust.report.blocks import (
     Words,
 )
 from tfrobust.report.blocks import plain as plain_cell
-from tfrobust.report.blocks.plots import BAND, BAR, Key, prefix
+from tfrobust.report.blocks.plots import BAND, BAR, Key
+from tfrobust.report.blocks.svg import prefix
 from tfrobust.report.opening import Opening, main_attack, opening, reference_name, reference_of
 from tfrobust.report.renderers.style import NESTED_STYLE, STYLE
 from tfrobust.report.schema import Report

@@ -1,4 +1,11 @@
-"""The sections of a report. Each class in a module of this package is one; `ORDER` puts them in order."""
+"""The sections of a report. Each class in a module of this package is one; `ORDER` puts them in order.
+
+    Report ──> Section ──> blocks ──> HTML, Markdown, console
+               one per     Grid, Figure, Paragraph, ...:
+               subject     no section knows a format, and no format knows a section
+
+A section without blocks does not apply to the report. `Further` shows every measurement that no other section shows.
+"""
 
 import functools
 import importlib
