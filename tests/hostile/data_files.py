@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import lzma
 import os
 import pathlib
 import pickle
@@ -12,6 +11,7 @@ import zipfile
 import zlib
 
 import numpy as np
+import stored
 import tensorflow as tf
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1)).astype(np.uint8)
@@ -84,62 +84,7 @@ def _flipped_middle(content: bytes) -> bytes:
     return content[:60] + bytes(255 - byte for byte in content[60:120]) + content[120:]
 
 
-ARRAYS = {
-    "claims a terabyte": (_zipped(_header("(1099511627776, 8, 8, 1)") + b"x"), "damaged or cut short"),
-    "claims more than a number holds": (_zipped(_header(f"({2**62}, {2**62}, 8, 1)") + b"x"), "damaged or cut short"),
-    "claims less than nothing": (_zipped(_header("(-6, 8, 8, 1)") + IMAGES.tobytes()), "damaged or cut short"),
-    "claims a little more": (_zipped(_header("(7, 8, 8, 1)") + IMAGES.tobytes()), "damaged or cut short"),
-    "claims a little less": (_zipped(_header("(5, 8, 8, 1)") + IMAGES.tobytes()), "damaged or cut short"),
-    "claims truth for a length": (_zipped(_header("(True, 8, 8, 1)") + b"x" * 64), "damaged or cut short"),
-    "claims truth for a width": (_zipped(_header("(6, 8, 8, True)") + IMAGES.tobytes()), "damaged or cut short"),
-    "words of a gigabyte": (_zipped(_header("(1,)", "<U1000000000") + b"x"), "damaged or cut short"),
-    "a header that is code": (_zipped(_header("__import__('os').system('true')")), "damaged or cut short"),
-    "a header that does not end": (_zipped(_header("(6L, 8, 8, 1))")), "damaged or cut short"),
-    "a header that is not indented": (_zipped(_header("\n   6L,\n 8")), "damaged or cut short"),
-    "a header that nests": (_zipped(_header("(" * 5000 + ")" * 5000)), "damaged or cut short"),
-    "a header of megabytes": (_zipped(_header(" " * 2_000_000 + "(1,)", version=b"\2\0")), "damaged or cut short"),
-    "a version of tomorrow": (_zipped(b"\x93NUMPY\x09\x09" + b"x" * 90), "damaged or cut short"),
-    "no header": (_zipped(b"not an array at all"), "damaged or cut short"),
-    "empty array file": (_zipped(b""), "damaged or cut short"),
-    "half a header": (_zipped(_header("(6, 8, 8, 1)")[:20]), "damaged or cut short"),
-    "objects": (_saved(images=np.array([Runs()] * 6, object)), "pickled object, which is never read"),
-    "objects for labels": (_saved(labels=np.array([Runs()] * 6, object)), "pickled object, which is never read"),
-    "objects for names": (_saved(class_names=np.array([Runs()] * 3, object)), "pickled object, which is never read"),
-    "a record": (_saved(images=np.zeros(6, [("a", "u1", (8, 8, 1))])), "not [n, height, width, channels]"),
-    "complex numbers": (_saved(images=IMAGES.astype(complex)), "not floating point in [0, 1]; divide bytes by 255"),
-    "text for pixels": (_saved(images=IMAGES.astype("U3")), "not floating point in [0, 1]; divide bytes by 255"),
-    "dates for pixels": (_saved(images=IMAGES.astype("M8[s]")), "not floating point in [0, 1]; divide bytes by 255"),
-    "not a number": (_saved(images=np.full(IMAGES.shape, np.nan)), "must be finite"),
-    "endless numbers": (_saved(images=np.full(IMAGES.shape, np.inf)), "must be finite"),
-    "negative labels": (_saved(labels=LABELS - 5), "is not a class id"),
-    "labels of 64 bits": (_saved(labels=LABELS + 2**40), "is not a class id"),
-    "a label of two billion": (_saved(labels=LABELS + 2**31 - 3), "ids are 0 to 1048575"),
-    "labels without bytes": (_also(labels=_header("(1000000000000, 0)")), "damaged or cut short"),
-    "names without letters": (_also(class_names=_header("(1000000000000,)", "<U0")), "damaged or cut short"),
-    "names without bytes": (_also(class_names=_header("(1000000000000, 0)", "<U1")), "damaged or cut short"),
-    "a name twice among many": (_saved(class_names=[*map(str, range(60_000)), "59999"]), "'59999' occurs twice"),
-    "more names than classes are read": (_saved(class_names=np.zeros(2**20 + 1, "U1")), "more than 1048576"),
-    "fractions for labels": (_saved(labels=LABELS / 2), "labels are float64; class ids are integers"),
-    "too few labels": (_saved(labels=LABELS[:3]), "3 labels for 6 examples"),
-    "no pixels": (_saved(images=np.zeros((6, 0, 8, 1), np.uint8)), "have no pixels"),
-    "no images": (_saved(images=IMAGES[:0], labels=LABELS[:0]), "holds no images"),
-    "one number": (_saved(images=np.uint8(3)), "not [n, height, width, channels]"),
-    "many axes": (_saved(images=np.zeros((1,) * 32, np.uint8)), "not [n, height, width, channels]"),
-    "images of another size": (_saved(images=np.zeros((6, 9, 9, 1), np.uint8)), ""),
-    "other names": (lambda path: np.savez(path, pictures=IMAGES), "has no array 'images'"),
-    "encrypted": (_spoiled(_field(b"PK\x01\x02", 8, b"\1")), "damaged or cut short"),
-    "unknown packing": (_spoiled(_field(b"PK\x01\x02", 10, b"\x63")), "damaged or cut short"),
-    "spoiled packing": (_spoiled(_flipped_middle), ""),
-    "half a file": (_spoiled(lambda content: content[: len(content) // 2]), "cut short"),
-    "its end alone": (_spoiled(lambda content: content[-60:]), ""),
-    "a name stands twice": (_zipped(_header("(6, 8, 8, 1)") + IMAGES.tobytes(), labels=b"x"), "occurs twice"),
-    "parts above": (_zipped(b"x", **{"../../outside": b"x"}), "leads out of the archive"),
-    "a pipe": (os.mkfifo, "there is no file"),
-    "a device": (lambda path: path.symlink_to("/dev/zero"), "there is no file"),
-    "a pickle": (lambda path: path.write_bytes(pickle.dumps(Runs())), "not an .npz archive"),
-    "a text": (lambda path: path.write_bytes(b"images,labels\n"), "not an .npz archive"),
-    "nothing": (lambda path: path.write_bytes(b""), "not an .npz archive"),
-}
+ARRAYS = stored.cases(__file__, "arrays", globals())
 
 # --------------------------------------------------------------------------------------------- pictures
 
@@ -173,37 +118,7 @@ def _bmp(width: int, height: int) -> bytes:
 
 
 # Content of a file called picture.png.
-PICTURES = {
-    "a picture of 3.6 gigapixels": png(60_000, 60_000, b"\0" * 1000),
-    "a picture of 67 megapixels and one row": png(8192, 8193, b"\0" * 1000),
-    "a row of 4 gigapixels": png(2**32 - 1, 1),
-    "a column of 2 gigapixels": png(1, 2**31),
-    "a whole bomb": png(30_000, 3_000, b"\0" * (3 * 30_000 + 1) * 3_000),
-    "sides whose product wraps round": png(2**31, 2**31),
-    "sides of nothing": png(0, 0),
-    "a JPEG of 4 gigapixels": jpeg(65_500, 65_500),
-    "a JPEG without a frame": b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0\xff\xd9",
-    "a JPEG of no pixels": jpeg(0, 0),
-    "half a JPEG header": b"\xff\xd8\xff",
-    "a PNG without rows": png(8, 8),
-    "a PNG of an odd kind": png(8, 8, b"\0" * 200, kind=5),
-    "a PNG cut short": png(64, 64, bytes(range(256)) * 48)[:90],
-    "a PNG header alone": b"\x89PNG\r\n\x1a\n",
-    "a PNG of noise": b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4,
-    "a GIF": _gif(8, 8),
-    "a GIF of 4 gigapixels": _gif(65_535, 65_535),
-    "a BMP": _bmp(2, 2),
-    "a BMP of 4 exapixels": _bmp(2**31 - 1, 2**31 - 1),
-    "a TIFF": b"II*\0" + bytes(60),
-    "a WebP": b"RIFF\x1a\0\0\0WEBPVP8L" + bytes(20),
-    "a drawing": b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
-    "a script": b"push graphic-context\nfill 'url(https://example.com/|touch x)'\n",
-    "a PostScript": b"%!PS\n(/etc/passwd) (r) file\n",
-    "a text": b"no picture",
-    "nothing": b"",
-    "zeros": bytes(1000),
-    "a pickle": pickle.dumps(Runs()),
-}
+PICTURES = stored.cases(__file__, "pictures", globals())
 
 # --------------------------------------------------------------------------------------------- archives
 
@@ -264,39 +179,7 @@ def _global(module: str, name: str, arguments: bytes) -> bytes:
 
 _SHELL = b'(U\x20touch "$TFROBUST_CANARY"' + b" " * 7 + b"t"
 
-ARCHIVES = {
-    "a header that lies": (_lying_tar, ""),
-    "an endless header": (_endless_header, "not a tar archive"),
-    "twelve thousand files": (_many_members, ""),
-    "files above": (_tar(_member("../../../outside", 5)), "no complete CIFAR archive"),
-    "absolute files": (_tar(_member("/tmp/outside", 5)), "no complete CIFAR archive"),
-    "a link for each file": (_cifar_tar(tarfile.SYMTYPE, "/etc/passwd"), "no complete CIFAR archive"),
-    "a hard link for each file": (_cifar_tar(tarfile.LNKTYPE, "/etc/passwd"), "no complete CIFAR archive"),
-    "a device for each file": (_cifar_tar(tarfile.CHRTYPE), "no complete CIFAR archive"),
-    "empty archive": (_tar(), "no complete CIFAR archive"),
-    "noise in gzip": (lambda path: path.write_bytes(gzip.compress(bytes(range(256)) * 20)), "not a tar archive"),
-    "half an archive": (_half_a_tar, "not a tar archive"),
-    "another packing": (lambda path: path.write_bytes(lzma.compress(b"x" * 999)), "not a tar archive"),
-    "no archive": (lambda path: path.write_bytes(b"no archive"), "not a tar archive"),
-    "nothing": (lambda path: path.write_bytes(b""), "not a tar archive"),
-    "pickles that run": (_tar(of_all=_plain(Runs())), "which is never called"),
-    "pickles that name the system": (_tar(of_all=_global("os", "system", _SHELL)), "which is never called"),
-    "pickles that evaluate": (_tar(of_all=_global("builtins", "eval", b"(U\x011t")), "which is never called"),
-    "pickles that import": (_tar(of_all=_global("importlib", "import_module", b"(U\x02ost")), "which is never called"),
-    "pickles by way of numpy": (_tar(of_all=_global("numpy.testing", "rundocs", b"(t")), "which is never called"),
-    "pickles by way of codecs": (_tar(of_all=_global("_codecs", "encode", b"(U\x01aU\x04rot1t")), ""),
-    "pickles by an extension": (_tar(of_all=b"\x80\x02\x82\x01."), "damaged or cut short"),
-    "pickles that ask who they are": (_tar(of_all=b"\x80\x02U\x01aQ."), "damaged or cut short"),
-    "pickles that number far": (_tar(of_all=b"\x80\x02}r\xff\xff\xff\x7f."), "more memory than it can use"),
-    "pickles that number far in words": (_tar(of_all=b"}p2147483647\n."), "more memory than it can use"),
-    "pickles of endless bytes": (_tar(of_all=b"\x80\x05\x96" + struct.pack("<Q", 2**60) + b"."), "damaged or"),
-    "pickles of endless numbers": (_tar(of_all=_plain({2**61 - 1: 0})), "more than 32 bits"),
-    "pickles without end": (_tar(of_all=b"\x80\x02]" + b"]" * 5000), "damaged or cut short"),
-    "pickles of lists in lists": (_tar(of_all=b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b"."), "has no table"),
-    "pickles of a number": (_tar(of_all=_plain(3)), "has no table"),
-    "pickles of other tables": (_tar(of_all=_plain({b"x": 1})), ""),
-    "pickles of text": (_tar(of_all=b"(dp0\nS'data'\np1\nNs."), ""),
-}
+ARCHIVES = stored.cases(__file__, "archives", globals())
 
 # ------------------------------------------------------------------------------------------------ IDX files
 
@@ -306,23 +189,7 @@ def _idx(shape, data: bytes, magic: bytes = b"\0\0\x08") -> bytes:
 
 
 # Content of the test images, and the message.
-IDX = {
-    "another format": (b"\x89PNG\r\n\x1a\n", "is no IDX file: it begins with 89504e47"),
-    "nothing": (b"", "is no IDX file: it begins with nothing"),
-    "floats": (_idx((6, 8, 8), bytes(6 * 64 * 4), b"\0\0\x0d"), "numbers of type float32"),
-    "labels for images": (_idx((6,), bytes(6)), "has 1 dimensions, not 3 or 4"),
-    "many dimensions": (_idx((1,) * 255, b"\0"), "has 255 dimensions"),
-    "half a header": (_idx((6, 8, 8), b"")[:9], "cut short within its header"),
-    "no images": (_idx((0, 8, 8), b""), "is empty"),
-    "cut short": (_idx((6, 8, 8), bytes(6 * 64 - 1)), "announces 384 bytes, and the file has 383 bytes of data"),
-    "too long": (_idx((6, 8, 8), bytes(6 * 64 + 1)), "announces 384 bytes, and the file has 385 bytes of data"),
-    "a petabyte": (_idx((2**32 - 1, 2**20, 1), bytes(384)), "is not read: its header announces"),
-    "a gigabyte, gzipped": (gzip.compress(_idx((2**20, 32, 32), bytes(384))), "is not read: its header announces"),
-    "less, gzipped": (gzip.compress(_idx((6, 8, 8), bytes(383))), "data are not the 384 bytes"),
-    "more, gzipped": (gzip.compress(_idx((6, 8, 8), bytes(10**6))), "data are not the 384 bytes"),
-    "cut gzip": (gzip.compress(_idx((6, 8, 8), os.urandom(384)))[:-100], "damaged or cut short"),
-    "spoiled gzip": (gzip.compress(_idx((6, 8, 8), os.urandom(384)))[:-8] + bytes(8), "damaged or cut short"),
-}
+IDX = stored.cases(__file__, "idx", globals())
 
 
 # --------------------------------------------------------------------------------------------- prepared folders
@@ -341,43 +208,8 @@ def _classes(**content) -> dict:
 
 # Name -> (the content of features.json, that of dataset_info.json, a part of the line). `stranger` is a module that
 # makes the canary; it can be imported.
-PREPARED = {
-    "a class of its own": ({"type": "stranger.Feature", "content": {}}, _FACTS, "is not read"),
-    "a class of its own inside": ({"a": [_feature("stranger.Feature")]}, _FACTS, "is not read"),
-    "by the name of the field": ({"python_class_name": "stranger.Feature"}, _FACTS, "is not read"),
-    "in JSON inside JSON": (
-        _feature(f"{_TFDS}features_dict.FeaturesDict", jsonFeature={"json": '{"x": {"type": "stranger.X"}}'}),
-        _FACTS,
-        "is not read",
-    ),
-    "labels of another file": (_classes(names_file="/dev/zero"), _FACTS, "is not read"),
-    "labels by way of segments": (_feature(f"{_TFDS}labeled_image.LabeledImage"), _FACTS, "is not read"),
-    "a billion classes": (_classes(num_classes=10**9), _FACTS, "is not read"),
-    "a billion classes in words": (_feature("x", classLabel={"numClasses": "1" * 30}), _FACTS, "is not read"),
-    "examples of another folder": ({}, {**_FACTS, "splits": [{"filepathTemplate": "../x"}]}, "is not read"),
-    "nothing": ({}, _FACTS, "cannot be read by TFDS"),
-    "a list": ([], _FACTS, "cannot be read by TFDS"),
-    "half a file": (b"{", _FACTS, "no JSON"),
-    "brackets": (b"[" * 100_000 + b"]" * 100_000, _FACTS, "no JSON"),
-    "facts of nothing": ({}, b"", "no JSON"),
-    "facts without a version": ({}, {"name": "tiny"}, "cannot be read by TFDS"),
-    "megabytes": (b" " * (2**24 + 1), _FACTS, "at most 16777216"),
-    "a pipe": (os.mkfifo, _FACTS, "not a regular file"),
-    "a device": (lambda path: path.symlink_to("/dev/zero"), _FACTS, "not a regular file"),
-}
+PREPARED = stored.cases(__file__, "prepared", globals())
 
 # --------------------------------------------------------------------------------------------- vocabularies
 
-VOCABULARIES = {
-    "no UTF-8": b"[PAD]\n[UNK]\n\xff\xfe\n",
-    "UTF-16": "[PAD]\n[UNK]\nword\n".encode("utf-16"),
-    "without unknown": b"a\nb\n",
-    "a word twice": b"[PAD]\n[UNK]\nword\nword\n",
-    "a word twice among many": "\n".join(["[PAD]", "[UNK]", *map(str, range(90_000)), "89999"]).encode(),
-    "an empty line": b"[PAD]\n[UNK]\n\nword\n",
-    "no words": b"[PAD]\n[UNK]\n",
-    "nothing": b"",
-    "zeros": bytes(100),
-    "a pickle": pickle.dumps(Runs()),
-    "a line end in a word": "[PAD]\n[UNK]\nwo\u2028rd\n".encode(),
-}
+VOCABULARIES = stored.cases(__file__, "vocabularies", globals())

@@ -8,12 +8,11 @@ import marshal
 import os
 import pathlib
 import pickle
-import socket
-import struct
 import zipfile
 
 import h5py
 import numpy as np
+import stored
 
 
 def _touch():
@@ -158,57 +157,4 @@ _PART = b"PK\x01\x02"  # begins an entry in a zip file's list of parts
 _LONG = {f"assets/{number}{'x' * 60_000}": b"" for number in range(80)}
 
 # File name -> (what makes it, a part of the line it is refused with).
-CASES = {
-    "lambda.keras": (_of(_lambda()), "cannot be loaded"),
-    "system.keras": (_of(_run_by("os", "system")), "cannot be loaded"),
-    "popen.keras": (_of(_run_by("subprocess", "Popen", "touch")), "cannot be loaded"),
-    "eval.keras": (_of(_run_by("builtins", "eval")), "cannot be loaded"),
-    "get_file.keras": (
-        _of(_layer("get_file", "keras.utils", origin="http://127.0.0.1:9/x", fname="x")),
-        "cannot be loaded",
-    ),
-    "importer.keras": (_of(_layer("import_module", "importlib", name="antigravity")), "cannot be loaded"),
-    "own_module.keras": (_of(_layer("Layer", "hostile_module_that_is_not_there")), "cannot be loaded"),
-    "class_of_ours.keras": (_of(_layer("write_atomically", "tfrobust.common.files", path="x", data="y")), "cannot be"),
-    "saved_model_inside.keras": (_of(_layer("TFSMLayer", filepath="/tmp/other")), "cannot be loaded"),
-    "vocabulary_of_a_file.keras": (_of(_layer("StringLookup", vocabulary="/etc/passwd")), "cannot be loaded"),
-    "text_of_a_file.keras": (_of(_layer("TextVectorization", vocabulary="/etc/passwd")), "cannot be loaded"),
-    "external_weights.keras": (_dense_weights(_external), "cannot be loaded"),
-    "linked_weights.keras": (_dense_weights(_external_link), "cannot be loaded"),
-    "endless_weights.keras": (_dense_weights(_shape_bomb), "cannot be loaded"),
-    "other_weights.keras": (_of(_layer("Flatten"), _layer("Dense", units=3)), "cannot be loaded"),
-    "negative.keras": (_of(_layer("Flatten"), _layer("Dense", units=-3)), "cannot be loaded"),
-    "no_json.keras": (_of(config="import os"), "cannot be loaded"),
-    "nested.keras": (_of(config=_NESTED), "cannot be loaded"),
-    "list.keras": (_of(config="[]"), "cannot be loaded"),
-    "empty_config.keras": (_of(config="{}"), "cannot be loaded"),
-    "no_config.keras": (lambda path: zipfile.ZipFile(path, "w").close(), "cannot be loaded"),
-    "weights_of_text.keras": (_of(weights=b"no hdf5 at all"), "cannot be loaded"),
-    "empty.keras": (lambda path: path.write_bytes(b""), "truncated, or not a zip"),
-    "random.keras": (lambda path: path.write_bytes(bytes(range(256)) * 9), "truncated, or not a zip"),
-    "half.keras": (_spoiled(lambda content: content[: len(content) // 2]), "truncated, or not a zip"),
-    "flipped.keras": (_spoiled(_replace_field(b"keras_version", 0, b"Keras")), "is damaged"),
-    "encrypted.keras": (_spoiled(_replace_field(_PART, 8, b"\1")), "truncated, or not a zip"),
-    "unknown_packing.keras": (_spoiled(_replace_field(_PART, 10, b"\x63")), "truncated, or not a zip"),
-    "above.keras": (_of(parts={"../../outside": "x"}), "leads out of the archive"),
-    "absolute.keras": (_of(parts={"/etc/outside": "x"}), "leads out of the archive"),
-    "backslash.keras": (_of(parts={"..\\outside": "x"}), "leads out of the archive"),
-    "link.keras": (_of(parts={_LINK: "/etc/passwd"}), "leads out of the archive"),
-    "twice.keras": (_of(parts={"config.json": "{}"}), "a name occurs twice"),
-    "pipe.keras": (os.mkfifo, "not a regular file"),
-    "device.keras": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
-    "folder_inside.keras": (lambda path: path.mkdir(), "neither saved_model.pb"),
-    "socket.keras": (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "No such device"),
-    "large_config.keras": (_of(config=" " * (2**24 + 1)), "more than 16777216"),
-    "large_metadata.keras": (_of(parts={"assets/layer.json": " " * (2**24 + 1)}), "more than 16777216"),
-    "claims_a_gigabyte.keras": (_spoiled(_replace_field(_PART, 24, struct.pack("<I", 2**30))), "more than 16777216"),
-    "overlapping.keras": (_overlapping, "its members overlap"),
-    "long_names.keras": (_of(parts=_LONG), "its list of members has"),
-    "pickle.keras": (lambda path: path.write_bytes(pickle.dumps(_Reduced())), "truncated, or not a zip"),
-    "torch.keras": (_torch, "cannot be loaded"),
-    "legacy.h5": (_legacy_h5, "save it again as .keras"),
-    "legacy.hdf5": (_legacy_h5, "save it again as .keras"),
-    "model.pkl": (lambda path: path.write_bytes(pickle.dumps(_Reduced())), "pickle, which can run code"),
-    "model.pt": (_torch, "pickle, which can run code"),
-    "hdf5.keras": (_legacy_h5, "truncated, or not a zip"),
-}
+CASES = stored.cases(__file__, "keras_files", globals())

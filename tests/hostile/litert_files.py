@@ -4,6 +4,7 @@ import random
 
 import flatbuffers
 import numpy as np
+import stored
 from tensorflow.lite.python import schema_py_generated as schema
 
 
@@ -124,63 +125,7 @@ def _external(model):
 
 
 # Name -> (a change of the objects, part of the line).
-CASES = {
-    "custom operator": (_sets(_code, builtinCode=32, deprecatedBuiltinCode=32, customCode=b"FlexWriteFile"), "'FlexWr"),
-    "custom operator without a name": (_sets(_code, builtinCode=32, deprecatedBuiltinCode=32), "custom operator ''"),
-    "name of a builtin operator": (_sets(_code, customCode=b"x"), "custom operator 'x'"),
-    "loop": (_sets(_code, builtinCode=119), "operator WHILE"),
-    "loop in the old field": (_sets(_code, deprecatedBuiltinCode=119), "operator WHILE"),
-    "call": (_sets(_code, builtinCode=31), "operator CALL"),
-    "state": (_sets(_code, builtinCode=142), "operator VAR_HANDLE"),
-    "unknown operator": (_sets(_code, builtinCode=5000), "operator number 5000"),
-    "operator of a later format": (_sets(_code, builtinCode=173), "STABLEHLO_CUSTOM_CALL"),
-    "another version": (_sets(lambda model: model, version=4), "version 4"),
-    "no subgraph": (_sets(lambda model: model, subgraphs=[]), "0 subgraphs"),
-    "101 subgraphs": (lambda model: setattr(model, "subgraphs", model.subgraphs * 101), "101 subgraphs"),
-    "filled buffer 0": (_filled, "buffer 0"),
-    "buffer elsewhere in the file": (_sets(lambda model: model.buffers[1], offset=8, size=2**40), "field offset"),
-    "another file": (_external, "field number 8 in Model"),
-    "control dependencies": (_metadata(b"model_control_dependencies"), "'model_control_dependencies'"),
-    "metadata beyond the buffers": (_metadata(b"min_runtime_version", 10**6), "buffer of its metadata"),
-    "text": (_sets(_tensor, type=5), "type STRING"),
-    "unknown type": (_sets(_tensor, type=100), "type 100"),
-    "variable": (_sets(_tensor, isVariable=True), "is a variable"),
-    "sparse": (_sets(_constant, sparsity=schema.SparsityParametersT()), "field sparsity"),
-    "2^40 elements": (_sets(_tensor, shape=[1, 2**20, 2**20, 1], shapeSignature=None), "more than 2147483648 bytes"),
-    "negative size": (_sets(_tensor, shape=[1, -8, 8, 1]), "(1, -8, 8, 1)"),
-    "nine dimensions": (_sets(_tensor, shape=[1] * 9), "9 dimensions"),
-    "two shapes": (_sets(_tensor, shapeSignature=[-1, 8]), "two shapes"),
-    "sizes that differ": (_sets(_tensor, shapeSignature=[-1, 16, 16, 1]), "'(-1, 16, 16, 1)', which differ"),
-    "a fixed number that differs": (_sets(_tensor, shapeSignature=[5, 8, 8, 1]), "which differ"),
-    "a million rows": (_sets(_tensor, shape=[10**6, 8, 8, 1], shapeSignature=None), "1000000 examples at a time"),
-    "no such buffer": (_sets(_tensor, buffer=10**6), "buffer of tensor 0"),
-    "constant too short": (_sets(_constant, shape=[1000, 1000]), "4000000 bytes"),
-    "scales without zero points": (_quantized([1.0], None), "1 scales and 0 zero points"),
-    "scales that do not fit": (_quantized([1.0] * 17, [0] * 17), "17 scales"),
-    "dimension of the scales": (_quantized([1.0], [0], 100), "dimension 100"),
-    "scale that is no number": (_quantized([float("nan")], [0]), "not finite"),
-    "zero point of 40 bits": (_quantized([1.0], [2**40]), "32 bits"),
-    "input that is not there": (_sets(_graph, inputs=[10**6]), "tensor of an input"),
-    "output that is not there": (_sets(_graph, outputs=[-1]), "tensor of an input or output"),
-    "input twice": (lambda model: setattr(_graph(model), "inputs", [0, 0]), "occurs twice"),
-    "no such operator": (_sets(_operator, opcodeIndex=10**6), "code of operator 0"),
-    "reads what is not there": (_sets(_operator, inputs=[0, 10**6]), "tensor of operator 0"),
-    "reads ahead": (_reads_ahead, "nothing before it"),
-    "writes a constant": (_writes_constant, "writes a constant"),
-    "writes its input": (lambda model: setattr(_operator(model), "outputs", _graph(model).inputs), "writes a constant"),
-    "writes again": (_writes_again, "written already"),
-    "output never written": (_sets(lambda model: _graph(model), operators=[]), "never written"),
-    "options of another operator": (_other_options, "not its own"),
-    "options of a later format": (_unknown_options, "field builtin_options_2"),
-    "custom options": (_sets(_operator, customOptions=[1, 2]), "field custom_options"),
-    "intermediate tensors": (_sets(_operator, intermediates=[0]), "keeps a state"),
-    "inputs that change": (_sets(_operator, mutatingVariableInputs=[True]), "keeps a state"),
-    "signature twice": (_twice("signatureDefs"), "have the same name"),
-    "signature without a name": (_sets(_signature, signatureKey=None), "has none"),
-    "signature of no subgraph": (_sets(_signature, subgraphIndex=7), "subgraph of the signature"),
-    "signature of no input": (_sets(lambda model: _signature(model).inputs[0], tensorIndex=10**6), "names inputs"),
-    "output without a name": (_sets(lambda model: _signature(model).outputs[0], name=None), "or one has none"),
-}
+CASES = stored.cases(__file__, "litert", globals())
 
 
 def _at_root(number: int):
@@ -194,16 +139,7 @@ def _at_root(number: int):
 
 
 # Name -> (a change of the bytes, part of the line).
-DAMAGED = {
-    "empty": (lambda content: b"", "no LiteRT file"),
-    "not the format": (lambda content: content[:4] + b"TFL2" + content[8:], "no LiteRT file"),
-    "only a beginning": (lambda content: content[:8], "outside of the file"),
-    "half": (lambda content: content[: len(content) // 2], "outside of the file"),
-    "root beyond the end": (lambda content: b"\xff\xff\xff\x7f" + content[4:], "outside of the file"),
-    "root between two places": (lambda content: bytes([content[0] + 1]) + content[1:], "between two places"),
-    "positions before the beginning": (_at_root(2**30), "outside of the file"),
-    "positions beyond the end": (_at_root(-(2**30)), "outside of the file"),
-}
+DAMAGED = stored.cases(__file__, "damaged_litert", globals())
 
 
 def change_litert(path, chance: random.Random) -> None:

@@ -1,5 +1,7 @@
 """Random changes of valid files that know what these are made of: protocol buffers, tables, JSON, arrays, text."""
 
+import contextlib
+import copy
 import io
 import json
 import pathlib
@@ -11,7 +13,7 @@ import zipfile
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf import json_format
 from google.protobuf.message import Message
 from hostile import variable_tables as tables
 from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2, trackable_object_graph_pb2
@@ -23,123 +25,16 @@ _WORDS = ("", "\0", "a" * 5000, *"x a:0 ^a ä .. /etc/passwd unknown images %s <
 _SMALL = (0, 1, -1, 2, 3, 7, 255, 256)
 _NUMBERS = (*_SMALL, 2**31 - 1, -(2**31), 2**31, 2**32, 2**40, 2**62, -(2**63), 2**63 - 1, 2**64 - 1)
 _REALS = (0.0, -1.0, 0.5, 1e308, -1e308, float("inf"), float("nan"), 5e-324)
-_INTEGERS = {
-    **dict.fromkeys(("INT32", "SINT32", "SFIXED32", "ENUM"), (-(2**31), 2**31 - 1)),
-    **dict.fromkeys(("INT64", "SINT64", "SFIXED64"), (-(2**63), 2**63 - 1)),
-    **dict.fromkeys(("UINT32", "FIXED32"), (0, 2**32 - 1)),
-    **dict.fromkeys(("UINT64", "FIXED64"), (0, 2**64 - 1)),
-}
-_RANGES = {getattr(FieldDescriptor, f"TYPE_{name}"): bounds for name, bounds in _INTEGERS.items()}
-
-
-# ---------------------------------------------------------------------------------------------- protocol buffers
 
 
 def change_message(message: Message, chance: random.Random) -> None:
-    """Change one field somewhere in a message: another value, none, twice, one more, another place."""
-    pool = [message]
-    while True:
-        fields = [field for field, _ in message.ListFields()]
-        field = chance.choice(fields or message.DESCRIPTOR.fields or [None])
-        if field is None:
+    """Change one thing somewhere in a message, by way of its JSON form."""
+    document = json_format.MessageToDict(message)
+    for _ in range(20):  # not every JSON value is a message
+        changed = change_json(copy.deepcopy(document), chance)
+        with contextlib.suppress(json_format.ParseError, TypeError, ValueError):
+            message.CopyFrom(json_format.ParseDict(changed, type(message)()))
             return
-        if chance.random() < 0.03:  # one that is not set
-            field = chance.choice(message.DESCRIPTOR.fields)
-        children = _children(message, field)
-        if not children or chance.random() < 0.2:
-            _change_field(message, field, chance, pool)
-            return
-        message = chance.choice(children)
-        pool.append(message)
-
-
-def _is_map(field) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
-
-
-def _children(message: Message, field) -> list[Message]:
-    """The messages in a field."""
-    if field.message_type is None:
-        return []
-    value = getattr(message, field.name)
-    if _is_map(field):
-        return [item for item in value.values() if isinstance(item, Message)]
-    if field.is_repeated:
-        return list(value)
-    return [value] if message.HasField(field.name) else []
-
-
-def _change_field(message: Message, field, chance: random.Random, pool: list[Message]) -> None:
-    value = getattr(message, field.name)
-    if _is_map(field):
-        _change_map(value, field, chance)
-    elif field.is_repeated:
-        _change_list(value, field, chance)
-    elif field.message_type is not None:
-        alike = [candidate for candidate in pool if candidate.DESCRIPTOR is field.message_type]
-        if chance.random() < 0.5 or not alike:
-            message.ClearField(field.name)
-        if chance.random() < 0.5:
-            value.SetInParent()
-    elif chance.random() < 0.2:
-        message.ClearField(field.name)
-    else:
-        setattr(message, field.name, _scalar(field, value, chance))
-
-
-def _change_map(value, field, chance: random.Random) -> None:
-    keys = sorted(value)
-    of_messages = field.message_type.fields_by_name["value"].message_type is not None
-    if not keys or not of_messages:
-        value.clear()
-        return
-    old = chance.choice(keys)
-    new = (
-        chance.choice(keys) if chance.random() < 0.5 else _scalar(field.message_type.fields_by_name["key"], old, chance)
-    )
-    if new != old:
-        value[new].CopyFrom(value[old])
-    if chance.random() < 0.7:
-        del value[old]
-
-
-def _change_list(value, field, chance: random.Random) -> None:
-    position = chance.randrange(len(value)) if value else 0
-    kind = chance.choice(("delete", "twice", "swap", "more", "clear", "change"))
-    if kind == "more" or not value:
-        value.add() if field.message_type is not None else value.append(_scalar(field, None, chance))
-    elif kind == "delete":
-        del value[position]
-    elif kind == "clear":
-        del value[:]
-    elif kind == "twice":
-        value.append(value[position])
-    elif kind == "swap":
-        items = list(value)
-        chance.shuffle(items)
-        items = [
-            type(item).FromString(item.SerializeToString()) if isinstance(item, Message) else item for item in items
-        ]
-        del value[:]
-        value.extend(items)
-    elif field.message_type is None:
-        value[position] = _scalar(field, value[position], chance)
-
-
-def _scalar(field, old, chance: random.Random):
-    if field.type in _RANGES:
-        low, high = _RANGES[field.type]
-        near = (old or 0) + chance.choice((-1, 1))
-        chosen = chance.choice((near, chance.choice(_NUMBERS), chance.randrange(64)))
-        return min(max(chosen, low), high)
-    if field.type == FieldDescriptor.TYPE_BOOL:
-        return not old
-    if field.type in (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE):
-        return chance.choice(_REALS[:3] + _REALS[5:])
-    if field.type == FieldDescriptor.TYPE_BYTES:
-        return spoiled(bytes(old or b"abc"), chance)
-    text = old or ""
-    return chance.choice((text + "x", text[:-1], text * 2, chance.choice(_WORDS)))
 
 
 # ------------------------------------------------------------------------------------------------------- files
@@ -290,8 +185,8 @@ def change_tensors(path: pathlib.Path, chance: random.Random) -> None:
     path.write_bytes(struct.pack("<Q", length) + text + content[8 + size :])
 
 
-def change_json(value, chance: random.Random):
-    """A JSON value with one thing changed somewhere in it."""
+def change_json(value, chance: random.Random, words=()):
+    """A JSON value with one thing changed somewhere in it, also to one of the words."""
     if isinstance(value, (dict, list)) and value and chance.random() < 0.85:
         keys = sorted(value) if isinstance(value, dict) else range(len(value))
         key = chance.choice(keys)
@@ -306,11 +201,11 @@ def change_json(value, chance: random.Random):
         elif kind < 0.18:
             value[key] = value[chance.choice(keys)]
         else:
-            value[key] = change_json(value[key], chance)
+            value[key] = change_json(value[key], chance, words)
         return value
     near = [value + 1, -value, value * 10**400] if isinstance(value, int) else []
     near += [value + "x", value.upper(), value[:-1]] if isinstance(value, str) else []
-    substitutes = [None, True, False, [], {}, [value], {"a": value}, *_WORDS, *_NUMBERS, *_REALS]
+    substitutes = [None, True, False, [], {}, [value], {"a": value}, *(words or (*_WORDS, *_NUMBERS, *_REALS))]
     return chance.choice(near or substitutes) if chance.random() < 0.4 else chance.choice(substitutes)
 
 

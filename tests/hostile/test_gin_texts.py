@@ -1,10 +1,10 @@
 """A gin file configures; it does not run, read, write or exhaust anything."""
 
-import os
 import pathlib
 import random
 
 import pytest
+import stored
 from hostile import gin_texts
 
 from tfrobust.commands import evaluate, train
@@ -41,17 +41,7 @@ def _deep_row(path):
     (path.parent / "r2000.gin").write_text("")
 
 
-FILES = {
-    "too large": (_huge, "larger than"),
-    "no UTF-8": (lambda path: path.write_bytes(b"EPOCHS = \xff\xfe\n"), "no text in UTF-8: line 1"),
-    "UTF-16": (lambda path: path.write_bytes("EPOCHS = 1\n".encode("utf-16")), "is text in UTF-16"),
-    "a folder": (lambda path: path.mkdir(), "no file"),
-    "a pipe": (os.mkfifo, "no file"),
-    "a device": (lambda path: path.symlink_to("/dev/zero"), "no file"),
-    "a link to itself": (lambda path: path.symlink_to(path), "no file"),
-    "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256))), "no text in UTF-8"),
-    "includes in a long row": (_deep_row, ""),
-}
+FILES = stored.cases(__file__, "gin_files", globals())
 
 
 @pytest.mark.parametrize("name", FILES)

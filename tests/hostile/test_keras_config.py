@@ -11,7 +11,8 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from hostile import honest_keras, keras_files
+import stored
+from hostile import honest_keras, keras_files, mutations
 
 from tfrobust import saving
 from tfrobust.security import keras_config, keras_names
@@ -130,107 +131,7 @@ _CNN = _ours("DigitsCNN", name="e")
 _HEAD = _ours("LinearHead", class_count=10)
 _TEACHER = _ours("TeacherLogits", path=_SECRET)
 # Name -> (description, a part of the refusal).
-HOSTILE = {
-    "switch": (_called(_core("Switch"), 0, [_function("TFSMLayer", "keras.layers")], _FOLDER, "serve"), "core.Switch"),
-    "cond": (_called(_core("Cond"), True, _function("TFSMLayer", "keras.layers"), _function("relu")), "core.Cond"),
-    "switch_of_a_tensor": (_called(_core("Switch"), 0, [_function("relu")], _tensor("i")), "core.Switch"),
-    "map": (_called(_core("Map"), _function("load_model", "keras.saving"), _tensor("i")), "core.Map"),
-    "while": (_called(_core("WhileLoop", cond=None, body=None), _tensor("i")), "core.WhileLoop"),
-    "no_tensor": (_called(_described("Add", "keras.src.ops.numpy", "Add"), 1, 2), "without a tensor"),
-    "arange": (_called(_described("Arange", "keras.src.ops.numpy", "Arange"), 10**12), "numpy.Arange"),
-    "class_as_operand": (
-        _called(_described("Add", "keras.src.ops.numpy", "Add"), _tensor("i"), _described("TFSMLayer", filepath="x")),
-        "keras.layers.TFSMLayer",
-    ),
-    "function_as_operand": (
-        _called(_described("Attention"), [_tensor("i"), _tensor("i")], mask=_function("load_model", "keras.saving")),
-        "keras.saving",
-    ),
-    "name_as_operand": (_called(_described("Add"), _tensor("i"), "tfrobust>TeacherLogits"), "tfrobust>TeacherLogits"),
-    "word_as_operand": (_called(_described("Add"), _tensor("i"), _SECRET), "not a tensor"),
-    "type_as_operand": (_called(_described("Add"), _tensor("i"), _described("__typespec__")), "__typespec__"),
-    "saved_model": (_sequential(_described("TFSMLayer", filepath=_FOLDER)), "keras.layers.TFSMLayer"),
-    "lambda": (_sequential(_described("Lambda", function=_described("__lambda__"))), "keras.layers.Lambda"),
-    "jax": (_sequential(_described("JaxLayer", call_fn=_function("relu"))), "JaxLayer"),
-    "torch": (_sequential(_described("TorchModuleWrapper", module="x")), "TorchModuleWrapper"),
-    "vocabulary": (_sequential(_described("StringLookup", vocabulary=_SECRET)), "StringLookup"),
-    "editor": (_sequential(_described("KerasFileEditor", "keras.saving", filepath="x.keras")), "KerasFileEditor"),
-    "itself": (_sequential(_described("load_model", "keras.saving", filepath=_SECRET)), "load_model"),
-    "application": (_sequential(_described("VGG16", "keras.applications", weights="imagenet")), "VGG16"),
-    "data_set": (_sequential(_described("load_data", "keras.datasets.mnist")), "keras.datasets.mnist"),
-    "get_file": (_sequential(_described("get_file", "keras.utils", origin="http://127.0.0.1:9/x")), "get_file"),
-    "importing": (_sequential(_described("Dense", "keras.src.utils.file_utils", units=3)), "file_utils"),
-    "hub_task": (_sequential(_described("ImageClassifier", "keras_hub", "keras_hub>ImageClassifier")), "keras_hub"),
-    "hub_preset": (
-        _sequential(_described("ViTBackbone", "keras_hub.src.models.vit", "keras_hub>ViTBackbone", preset="hf://a/b")),
-        "outside",
-    ),
-    "teacher": (_ours("HAT", encoder=_CNN, head=_HEAD, helper=_TEACHER), "outside"),
-    "teacher_as_layer": (_sequential(_TEACHER), "outside"),
-    "teacher_as_activation": (_dense(activation=_TEACHER), "outside"),
-    "preset": (_ours("Backbone", preset="hf://owner/name"), "outside"),
-    "preset_folder": (_ours("Backbone", preset=_SECRET), "outside"),
-    "weights_path": (_ours("Backbone", application="VGG16", arguments={"weights": "secret.h5"}), "outside"),
-    "weights_name": (_ours("Backbone", application="VGG16", arguments={"weights": "imagenet"}), "outside"),
-    "application_path": (_ours("Backbone", application="../VGG16"), "../VGG16"),
-    "nested_application": (_ours("Supervised", encoder=_ours("Backbone", preset="a"), head=_HEAD), "outside"),
-    "regularizer_of_a_file": (_dense(kernel_regularizer=_ours("WordPiece", vocabulary=_SECRET)), "tfrobust>WordPiece"),
-    "regularizer_of_data": (_dense(kernel_regularizer=_ours("Npz", path=_SECRET)), "tfrobust>Npz"),
-    "pretrained": (_dense(kernel_initializer=_ours("Pretrained", path=_SECRET)), "tfrobust>Pretrained"),
-    "initializer": (_dense(kernel_initializer=_described("Dense", units=3)), "an initializer belongs"),
-    "initializer_word": (_dense(kernel_initializer="tfrobust>Npz"), "tfrobust>Npz"),
-    "activation_word": (_dense(activation="tfrobust>TeacherLogits"), "tfrobust>TeacherLogits"),
-    "activation": (_dense(activation=_function("load_model", "keras.saving")), "load_model"),
-    "builtin": (_dense(activation=_function("eval", "builtins")), "builtins.eval"),
-    "policy": (_dense(dtype=_described("TFSMLayer", filepath="x")), "TFSMLayer"),
-    "cell": (_sequential(_described("RNN", cell=_described("Lambda", function="x"))), "keras.layers.Lambda"),
-    "optimizer": (_sequential(compile_config={"optimizer": _described("Teacher", "tfrobust")}), "Teacher"),
-    "loss": (_sequential(compile_config={"loss": {"m": _function("load_model", "keras.saving")}}), "load_model"),
-    "metric_word": (_sequential(compile_config={"metrics": ["tfrobust>TeacherLogits"]}), "tfrobust>TeacherLogits"),
-    "compile_key": (_sequential(compile_config={"optimizer": "adam", "tfrobust>Npz": {}}), "tfrobust>Npz"),
-    "pattern": (
-        _sequential(compile_config={"optimizer": _ours("LARS", learning_rate=0.1, exclude=["(a+)+$"])}),
-        "exclude",
-    ),
-    "build_config": (_sequential(_described("Flatten") | {"build_config": {"input_shape": "tfrobust>Npz"}}), "Npz"),
-    "other_entry": (_sequential(_described("Flatten") | {"spec_name": "x"}), "spec_name"),
-    "array": (
-        _called(_described("Add"), [_tensor("i"), _described("__numpy__", value=[1], dtype="V9999999")]),
-        "V9999999",
-    ),
-    "digits": (_sequential(_described("Dense", units=10**400)), "units"),
-    "wide": (_sequential(_described("Flatten"), _described("Dense", units=2**40)), "more than the file has weights"),
-    "table": (_sequential(_described("Embedding", input_dim=2**40, output_dim=1)), "more than the file has weights"),
-    "sum": (_dense() | {"config": {"layers": [_described("Dense", units=300)] * 9 + [1]}}, "layer 9"),
-    "many": (_functional(*[_layer(_described("ReLU"), f"r{number}", ([_tensor("i")], {})) for number in range(5000)]),
-             "more than 2500 layers"),
-    "long": (_sequential(*[_described("ReLU")] * 250), "too many layers in a row"),
-    "long_twice": (_sequential(*[_sequential(*[_described("ReLU")] * 140)] * 3), "too many layers in a row"),
-    "deep": (_ours("WideResNet", depth=100_000, width=1), "more than 1000"),
-    "many_blocks": (_described("ViTBackbone", "keras_hub.src.models.vit", "keras_hub>ViTBackbone", num_layers=10**6),
-                    "more than 1000"),  # fmt: skip
-    "powers": (_sequential(_described("SpectralNormalization", layer=_described("Dense", units=3),
-                                      power_iterations=10**9)), "more than 1000"),  # fmt: skip
-    "doubling": (_doubling(20), "calls more than"),
-    "loop": (_functional(_layer(_described("ReLU"), "s", ([_tensor("s")], {}))), "loop"),
-    "circle": (
-        _functional(_layer(_described("ReLU"), "s", ([_tensor("t")], {})),
-                    _layer(_described("ReLU"), "t", ([_tensor("s")], {}))), "loop",
-    ),  # fmt: skip
-    "unknown_layer": (_functional(_layer(_described("ReLU"), "s", ([_tensor("x")], {}))), "no layer of its model"),
-    "nested": (_nested(100), "nested more than"),
-    "shared": (
-        _sequential(_described("ReLU") | {"shared_object_id": 1}, _described("Flatten") | {"shared_object_id": 1}),
-        "shares its number",
-    ),
-    "argument_of_a_model": (_functional(weights="x"), "weights"),
-    "list": ([], "not a class"),
-    "class_that_is_a_dict": (_sequential({"class_name": {}, "config": {}}), "as the name of a class"),
-    "operand_that_is_a_dict": (_called(_described("Add"), _tensor("i"), {"class_name": {}, "config": {}}), "no tensor"),
-    "dtype_that_is_a_dict": (_dense(kernel_initializer=_described("__numpy__", value=[1], dtype={})), "an array"),
-    "module_that_is_a_dict": (_dense(activation=_function("relu", {})), "relu"),
-    "number": (3, "not a class"),
-}  # fmt: skip
+HOSTILE = stored.cases(__file__, "keras_descriptions", globals())
 
 
 def _write(path, described, arrays=None):
@@ -382,27 +283,6 @@ _SPOILS = (
 )  # fmt: skip
 
 
-def _leaves(value, leaves):
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        leaves.append((value, key))
-        if isinstance(item, (dict, list)):
-            _leaves(item, leaves)
-    return leaves
-
-
-def _spoiled(described, draws):
-    described = copy.deepcopy(described)
-    holder, key = draws.choice(_leaves(described, []))
-    change = draws.randrange(4)
-    if change == 0 and isinstance(holder, dict):
-        del holder[key]
-    elif change == 1 and isinstance(holder, dict):
-        holder[draws.choice(["weights", "preset", "path", "function", "compile_config", "x"])] = draws.choice(_SPOILS)
-    else:
-        holder[key] = copy.deepcopy(draws.choice(_SPOILS))
-    return described
-
-
 def _fuzz_model():
     images = keras.Input((8, 8, 1))
     hidden = keras.layers.Conv2D(2, 3, activation="relu", kernel_regularizer="l2")(images / 2)
@@ -427,7 +307,7 @@ def test_a_changed_description_is_refused_or_harmless(start, tmp_path, watched, 
     description = json.loads(parts["config.json"])
     before = sorted(entry.name for entry in tmp_path.iterdir())
     for number in range(start, start + 40):
-        spoiled = _spoiled(description, random.Random(number))
+        spoiled = mutations.change_json(copy.deepcopy(description), random.Random(number), _SPOILS)
         with zipfile.ZipFile(path, "w") as archive:
             for name, content in (parts | {"config.json": json.dumps(spoiled)}).items():
                 archive.writestr(name, content)

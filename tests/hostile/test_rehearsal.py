@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from hostile import programs
 
@@ -31,21 +32,7 @@ def another(export_copy):
 
 
 # Name -> (a program in place of the one that loads the model, a part of the line).
-ENDS = {
-    "it crashes": ("import os; os.abort()", "crashes on it, or needs more than .* MiB .SIGABRT"),
-    "it is killed": ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
-    "it ends early": ("raise SystemExit(3)", "crashes on it .code 3"),
-    "it says nothing": ("", "crashes on it .code 0"),
-    "it says what is no JSON": ("print('{')", "crashes on it .code 0"),
-    "it says that it cannot": ("print('[\"load\", \"\\\\u001b[2J' + 'no' * 200 + '\"]')", "cannot load it .*nono"),
-    "it says that a call fails": ('print(\'["call", "no"]\')', "cannot call it .no"),
-    "it says what is no list": ("print('8')", "crashes on it .code 0"),
-    "it does not end": ("import time; time.sleep(600)", "has not loaded and called it within 0.5 s"),
-    "it takes too much": (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2); bytearray(2**60)",
-        "crashes on it .code 1",
-    ),
-}
+ENDS = stored.cases(__file__, "ends", globals())
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -6,6 +6,7 @@ import os
 import re
 
 import pytest
+import stored
 from hostile import reports
 
 from tfrobust.commands import compare, evaluate
@@ -29,19 +30,7 @@ def test_inside_an_export(valid, export_copy, refused, name):
     refused(evaluate.main, f"--model={export_copy}", f"--data={valid / 'data.npz'}", QUICK, "--gin_param=EPSILON=0.1")
 
 
-SOURCES = {
-    "a class of the system": {"module": "os", "class_name": "system", "config": {"command": "true"}},
-    "a lambda": {"module": "keras.layers", "class_name": "Lambda", "config": {"function": "x"}},
-    "a layer": {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}},
-    "a download": {
-        "module": "tfrobust.data.sources.tfds",
-        "class_name": "TensorFlowDatasets",
-        "registered_name": "tfrobust>TensorFlowDatasets",
-        "config": {"dataset": "mnist", "download": True},
-    },
-    "nothing": {"module": None},
-    "a class that is not there": {"module": "tfrobust.data", "class_name": "Nothing", "config": {}},
-}
+SOURCES = stored.cases(__file__, "sources", globals())
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -1,39 +1,18 @@
 """Test the walls around a rehearsed model: Python's hook, and the kernel's rules."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import stored
 
 import tfrobust
 from tfrobust.security import walls
 
 # Event -> (its arguments, what is refused); "" where nothing is. IN and OUT are files, TEMPORARY is a folder.
-EVENTS = {
-    "the model is read": ("open", ("IN", "r", os.O_RDONLY), ""),
-    "a file is read": ("open", ("OUT", "r", os.O_RDONLY), "it reads OUT"),
-    "a way out is read": ("open", ("IN/../../OUT", "r", os.O_RDONLY), "it reads IN/../../OUT"),
-    "a link is read": ("open", ("LINK", "r", os.O_RDONLY), "it reads LINK"),
-    "the model is written": ("open", ("IN", "w", os.O_WRONLY | os.O_CREAT), "it writes to IN"),
-    "a temporary file is written": ("open", ("TEMPORARY/a", "w", os.O_WRONLY | os.O_CREAT), ""),
-    "an open file is read": ("open", (3, "r", os.O_RDONLY), ""),
-    "Python is read": ("open", (os.__file__, "r", os.O_RDONLY), ""),
-    "a library is loaded": ("ctypes.dlopen", ("libc.so.6",), ""),
-    "a library elsewhere is loaded": ("ctypes.dlopen", ("OUT",), "it reads OUT"),
-    "a file is removed": ("os.remove", ("OUT", -1), "it writes to OUT"),
-    "a file is moved": ("os.rename", ("TEMPORARY/a", "OUT", -1, -1), "it writes to OUT"),
-    "a folder is made": ("os.mkdir", ("OUT", 0o777, -1), "it writes to OUT"),
-    "a connection": ("socket.connect", (None, ("127.0.0.1", 1)), "it calls socket.connect"),
-    "a name is looked up": ("socket.getaddrinfo", ("a", 1, 0, 0, 0), "it calls socket.getaddrinfo"),
-    "an address is read": ("urllib.Request", ("http://a", None, {}, "GET"), "it calls urllib.Request"),
-    "a process": ("subprocess.Popen", ("true", ["true"], None, None), "it calls subprocess.Popen"),
-    "a shell": ("os.system", ("true",), "it calls os.system"),
-    "a copy": ("os.fork", (), "it calls os.fork"),
-    "a module": ("import", ("json", None, None, None, None), ""),
-}
+EVENTS = stored.cases(__file__, "events", globals())
 
 
 @pytest.mark.first

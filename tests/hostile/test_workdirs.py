@@ -2,15 +2,15 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import types
 
 import keras
 import pytest
+import stored
 import tensorflow as tf
-from hostile import gin_texts, mutations, reports, variable_tables
+from hostile import mutations, variable_tables
 
 from tfrobust.commands import compare, evaluate, export, train
 from tfrobust.errors import InputError
@@ -29,39 +29,9 @@ def _link(name: str, target: str):
 
 
 # Name -> (what spoils an empty folder, a part of the line).
-TRAINED = {
-    "training that is no JSON": (_file(TRAINING, b"import os"), "cannot be read"),
-    "half a training": (_file(TRAINING, b'{"method": {'), "cannot be read"),
-    "nothing": (_file(TRAINING, b""), "cannot be read"),
-    "no UTF-8": (_file(TRAINING, b"\xff\xfe{}"), "cannot be read"),
-    "a pickle": (_file(TRAINING, reports.CASES["a pickle"]), "cannot be read"),
-    "brackets without end": (_file(TRAINING, b"[" * 100_000), "cannot be read"),
-    "brackets a hundred thousand deep": (_file(TRAINING, b"[" * 100_000 + b"]" * 100_000), "cannot be read"),
-    "a list": (_file(TRAINING, b"[1, 2]"), "another training configuration"),
-    "another training": (_file(TRAINING, json.dumps({"method": "x"}).encode()), "another training configuration"),
-    "a training with an escape sequence": (
-        _file(TRAINING, json.dumps({"\x1b[2J": "\x1b]0;owned\x07"}).encode()),
-        "another training configuration",
-    ),
-    "a training of many digits": (_file(TRAINING, b'{"seed": ' + b"9" * 9000 + b"}"), "cannot be read"),
-}
+TRAINED = stored.cases(__file__, "trained", globals())
 
-EXPORTED = {
-    "no configuration": (lambda folder: None, "config.gin is missing"),
-    "a configuration that imports": (_file(CONFIGURATION, b"import os\n"), "must not import"),
-    "a configuration that calls": (
-        _file(CONFIGURATION, b"include 'base/knobs.gin'\n" + gin_texts.text("call of the system").encode()),
-        "there is no 'os.system'",
-    ),
-    "a configuration that includes a file of the system": (
-        _file(CONFIGURATION, b"include '/etc/passwd'\n"),
-        "not the name of a gin file",
-    ),
-    "a configuration that is no text": (_file(CONFIGURATION, b"\xff\xfe\x00"), "text in UTF-16"),
-    "a configuration that is a device": (_link(CONFIGURATION, "/dev/zero"), "config.gin is missing"),
-    "a configuration that is a folder": (lambda folder: (folder / CONFIGURATION).mkdir(), "config.gin is missing"),
-    "a configuration that is a pipe": (lambda folder: os.mkfifo(folder / CONFIGURATION), "config.gin is missing"),
-}
+EXPORTED = stored.cases(__file__, "exported", globals())
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -92,12 +62,7 @@ def test_exporting(tmp_path, refused, name):
 
 OUTPUTS = {"--workdir": train, "--export_dir": train, "--output": evaluate}
 # Name -> (what makes it in an empty folder, which part of that is to be written to, a part of the line).
-PLACES = {
-    "a file": (_file("file", b"x"), "file", "is a file"),
-    "a link to itself": (_link("loop", "loop"), "loop", "loop"),
-    "below a link to itself": (_link("loop", "loop"), "loop/below", "loop"),
-    "a read-only file system": (lambda folder: (folder / "fixed").mkdir(), "fixed/below", "cannot be written to; use"),
-}
+PLACES = stored.cases(__file__, "places", globals())
 
 
 @pytest.mark.parametrize("flag", OUTPUTS)
@@ -114,15 +79,7 @@ def test_where_nothing_can_be_written(tmp_path, refused, evaluate_flags, monkeyp
     refused(OUTPUTS[flag].main, *flags, f"{flag}={tmp_path / folder}", part=part)
 
 
-STATES = {
-    "no sums": lambda folder: (folder / "SHA256SUMS").unlink(),
-    "sums of nothing": lambda folder: (folder / "SHA256SUMS").write_text(""),
-    "sums of noise": lambda folder: (folder / "SHA256SUMS").write_bytes(bytes(range(256))),
-    "sums that lead out": lambda folder: (folder / "SHA256SUMS").write_text("0" * 64 + "  ../../../etc/passwd\n"),
-    "a changed state": lambda folder: (folder / "state.json").write_text('{"step": 999}'),
-    "a file more": lambda folder: (folder / "more").write_text("x"),
-    "half its variables": lambda folder: (folder / "variables.index").write_bytes(b"x"),
-}
+STATES = stored.cases(__file__, "states", globals())
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -189,17 +146,7 @@ def test_a_checkpoint_of_others_with_checksums(tmp_path, name):
 
 _STATE = {"history": [], "callbacks": [], "stopped": False, "seconds": 1.0}
 _CALLBACK = {"class": "Callback", "values": {"wait": 1, "best": None}}
-FOREIGN_STATES = [
-    {name: value for name, value in _STATE.items() if name != "history"},
-    _STATE | {"stopped": "no"},
-    _STATE | {"seconds": "1"},
-    _STATE | {"history": [1]},
-    _STATE | {"history": [{"loss": "x"}]},
-    _STATE | {"callbacks": ["Callback"]},
-    _STATE | {"callbacks": [{"class": 1, "values": {}}]},
-    _STATE | {"callbacks": [{"class": "Callback"}]},
-    _STATE | {"callbacks": [{"class": "Callback", "values": {"best": "x"}}]},
-]
+FOREIGN_STATES = stored.cases(__file__, "foreign_states", globals())["rows"]
 
 
 @pytest.mark.parametrize("state", FOREIGN_STATES)

@@ -3,6 +3,7 @@
 import dataclasses
 import struct
 
+import stored
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
@@ -95,62 +96,4 @@ _NO_SHAPE = tensor_bundle_pb2.BundleEntryProto(dtype=FLOAT)
 _NO_SHAPE.shape.unknown_rank = True
 
 # Name -> (content, a part of what is found).
-CASES = {
-    "a size below nothing": (_table(variable(sizes=(-4, -4))), "no known shape"),
-    "one size below nothing": (_table(variable(sizes=(4, -1), size=0)), "no known shape"),
-    "sizes whose product wraps round": (_table(variable(sizes=(2**62, 2**62, 4))), "more than 2^40 elements"),
-    "sizes whose product is one": (_table(variable(sizes=(2**32, 2**32), size=0)), "more than 2^40 elements"),
-    "sizes and none": (_table(variable(sizes=(2**62, 2**62, 0), size=0)), "more than 2^40 elements"),
-    "a size of a terabyte": (_table(variable(sizes=(2**38,))), "does not match its 64 bytes"),
-    "300 dimensions": (_table(variable(sizes=(1,) * 300, size=4)), "300 dimensions"),
-    "no rank": (_table(entry(b"w", _NO_SHAPE.SerializeToString())), "no known shape"),
-    "no type": (_table(variable(dtype=0)), "no known type"),
-    "a type of tomorrow": (_table(variable(dtype=9999)), "no known type"),
-    "less stored than it needs": (_table(variable(size=60)), "does not match its 60 bytes"),
-    "more stored than it needs": (_table(variable(sizes=(4,))), "does not match its 64 bytes"),
-    "words without bytes": (_table(variable(sizes=(65,), dtype=STRING)), "does not match its 64 bytes"),
-    "stored below nothing": (_table(variable(size=-64)), "is in no data file"),
-    "stored before the beginning": (_table(variable(offset=-8)), "is in no data file"),
-    "stored behind the end": (_table(variable(offset=8)), "after the end of its data file"),
-    "stored far behind the end": (_table(variable(offset=2**62)), "after the end of its data file"),
-    "stored in no file": (_table(variable(shard_id=1)), "is in no data file"),
-    "stored in a file below nothing": (_table(variable(shard_id=-1)), "is in no data file"),
-    "the same bytes many times": (_table(*(variable(f"v{n}") for n in range(9))), "less than its variables"),
-    "a slice outside": (_table(sliced(3, 2)), "slices of other shapes"),
-    "a slice before the beginning": (_table(sliced(-1, 2)), "slices of other shapes"),
-    "a slice without end": (_table(sliced(2**62, 2**62)), "slices of other shapes"),
-    "slices and bytes": (_table(sliced(0, 2, stored=16)), "slices of other shapes"),
-    "an entry that is no protocol buffer": (_table(entry(b"w", b"\xff" * 9)), "index is damaged"),
-    "a header that is no protocol buffer": (Table(entries=[entry(b"", b"\xff" * 9)]).content(), "index is damaged"),
-    "no header": (Table(entries=[variable()]).content(), "does not start with a header"),
-    "nothing in it": (Table(entries=[]).content(), "not in order"),
-    "no data files": (Table(entries=[header(num_shards=0)]).content(), "data files are missing"),
-    "data files below nothing": (Table(entries=[header(num_shards=-1)]).content(), "data files are missing"),
-    "two data files": (Table(entries=[header(num_shards=2)]).content(), "2 data files are missing"),
-    "a billion data files": (Table(entries=[header(num_shards=2**30)]).content(), "data files are missing"),
-    "a block of 2^35 bytes": (_table(variable(), size=2**35), "after the end of the file"),
-    "a block of 2^60 bytes": (_table(variable(), size=2**60), "after the end of the file"),
-    "a block beyond the file": (_table(variable(), offset=2**40), "after the end of the file"),
-    "a block where 64 bits end": (_table(variable(), offset=2**64 - 1), "after the end of the file"),
-    "a block whose place has more bits": (_table(variable(), offset=2**64), "a number in it does not end"),
-    "a block of nothing": (_table(variable(), size=0), "after the end of the file"),
-    "a block under another name": (_table(variable(), last=b"a"), "not in order"),
-    "a compressed block": (_table(variable(), packing=1), "compressed"),
-    "another checksum": (_table(variable(), spoil=1), "recorded checksum"),
-    "names twice": (_table(variable(), variable()), "not in order"),
-    "names not in order": (_table(variable("b"), variable("a")), "not in order"),
-    "a name that begins as none does": (_table(entry(b"w", b"", shared=9)), "longer than its block"),
-    "a value longer than its block": (_table(entry(b"w", b"", length=2**31)), "longer than its block"),
-    "a value longer than a number": (_table(entry(b"w", b"", length=2**32)), "a number in it does not end"),
-    "a number without end": (_table(b"\xff" * 20), "a number in it does not end"),
-    "no place to begin": (_table(variable(), starts=()), "length of a block is unknown"),
-    "a place to begin inside an entry": (_table(_LONG, starts=(0, _INSIDE)), "in several ways"),
-    "a place to begin behind the block": (_table(variable(), starts=(0, 2**31)), "in several ways"),
-    "places to begin not in order": (_table(variable(), starts=(0, 0)), "in several ways"),
-    "another first place to begin": (_table(variable(), starts=(len(header()),)), "in several ways"),
-    "another end": (_table(variable(), end=b"\0" * 8), "does not end like a table"),
-    "no end": (VALID[:40], "does not end like a table"),
-    "nothing": (b"", "does not end like a table"),
-    "its end alone": (VALID[-48:], "after the end of the file"),
-    "more than is read": (b"\0" * (2**23 + 1), "more than 8388608 bytes"),
-}
+CASES = stored.cases(__file__, "variable_tables", globals())

@@ -1,0 +1,53 @@
+"""Tables of tests as data: a toml next to a test file holds its cases, whose cells are expressions.
+
+A cell may name what the test file hands over, numpy, keras and tf, the modules of the toml's `imports`, the contents of
+its `modules`, and, where the toml says `facade = true` or names modules, what the facade offers.
+"""
+
+import functools
+import importlib
+import inspect
+import pathlib
+import tomllib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+SETTINGS = ("facade", "imports", "modules")
+
+
+def cases(file: str, table: str, names: dict, data: str = "refusals.toml") -> dict:
+    """Return a table of cases with its cells evaluated; the last cell of a row of several, a message, is text."""
+    names = known_names(file, data) | names
+
+    def evaluated(row: list):
+        if isinstance(row[0], list):
+            return [evaluated(inner) for inner in row]
+        made = [eval(cell, names) for cell in (row[:-1] or row)]
+        return (*made, row[-1]) if len(row) > 1 else made[0]
+
+    return {name: evaluated(row) for name, row in read(file, data)[table].items()}
+
+
+@functools.cache
+def read(file: str, data: str = "refusals.toml") -> dict:
+    """Return a toml next to a test file."""
+    return tomllib.loads(pathlib.Path(file).with_name(data).read_text("utf-8"))
+
+
+@functools.cache
+def known_names(file: str, data: str = "refusals.toml") -> dict:
+    """Return what the cells of a toml may name."""
+    settings, names = read(file, data), {}
+    if settings.get("facade") or "modules" in settings:
+        from tfrobust import keras as robust
+
+        areas = [area for name in robust.__all__ if inspect.ismodule(area := getattr(robust, name))]
+        areas.sort(key=lambda area: area is not robust.layers)  # its AugMix is not that of the augmentations
+        names = {name: getattr(area, name) for area in areas for name in area.__all__}
+    for module in settings.get("modules", ()):
+        names |= vars(importlib.import_module(module))
+    for module in settings.get("imports", ()):
+        names[module.rpartition(".")[2]] = importlib.import_module(module)
+    return names | {"keras": keras, "np": np, "tf": tf}
