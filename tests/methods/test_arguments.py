@@ -4,37 +4,19 @@ import keras
 import numpy as np
 import pytest
 import refusals
+import stored
 
 from conformance import methods as battery
 from oracles import tiny_network as tiny
 from oracles.mixing import Staged
-from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.augmix import AugMix
-from tfrobust.augment.mixing import FeatureNoise, Mixing
-from tfrobust.augment.puzzlemix import Puzzle
-from tfrobust.methods.adr import ADR
 from tfrobust.methods.ascl import ASCL
-from tfrobust.methods.augmix import AugMixTraining
-from tfrobust.methods.cl_gaussian import CLGaussian
-from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.fcl import FCL
-from tfrobust.methods.hat import HAT
-from tfrobust.methods.manifold_mixup import ManifoldMixup
-from tfrobust.methods.mart import MART
-from tfrobust.methods.mixup import Mixup
-from tfrobust.methods.nfm import NFM
-from tfrobust.methods.noisymix import Branches, NoisyMix
-from tfrobust.methods.puzzlemix import PuzzleMix
-from tfrobust.methods.rocl import RoCL
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.fast_adversary import FastAdversary
 from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.smooth_adv import SmoothAdv
 from tfrobust.methods.supcon import SupCon
 from tfrobust.methods.supervised_contrastive import SupervisedContrastive
 from tfrobust.methods.tclr import TCLR
-from tfrobust.methods.trades import TRADES
 from tfrobust.models.heads.linear import LinearHead, LinearProjection
 from tfrobust.models.heads.projection import ProjectionHead
 
@@ -93,67 +75,7 @@ def test_images_without_labels_are_refused(kind, message):
 
 NOISE = {"sparsity": 0.0, "scale": (2.0, 5.0)}
 # Method, attribute by attribute what its paper or, where that is silent, its code says.
-DEFAULTS = [
-    (lambda: Mixup(*tiny.parts()), {"mixing": Mixing(alpha=1.0)}),
-    (lambda: CutMix(*tiny.parts()), {"mixing": Mixing(alpha=1.0)}),
-    (lambda: staged(ManifoldMixup), {"mixing": Mixing(alpha=2.0), "stages": (0, 1, 2)}),
-    (
-        lambda: staged(NFM, stages=(0, 1, 2)),
-        {"mixing": Mixing(alpha=1.0), "noise": FeatureNoise(additive=0.4, multiplicative=0.2, **NOISE)},
-    ),
-    (
-        lambda: PuzzleMix(*tiny.parts()),
-        {
-            "mixing": Mixing(alpha=1.0),
-            "objective": "cross_entropy",
-            "puzzle": Puzzle(
-                blocks=(2, 4, 8, 16),
-                prior=0.2,
-                smoothness=1.2,
-                contrast=0.5,
-                neighbourhood=4,
-                transport=True,
-                transport_side=4,
-                transport_cost=0.8,
-            ),
-        },
-    ),
-    (
-        lambda: tiny.build(AugMixTraining),
-        {"augmentation": AugMix(), "forward": "joint", "passes_per_step": 3, "default_weights": {"jsd": 12.0}},
-    ),
-    (
-        lambda: staged(NoisyMix, stages=(0, 1, 2)),
-        {
-            "branches": Branches(strengths=(1.0, 1.0, 1.0), noise="own", noise_without_mixing=True),
-            "noise": FeatureNoise(additive=0.5, multiplicative=0.5, **{**NOISE, "sparsity": 0.65}),
-            "mixing": Mixing(alpha=1.0),
-            "augmentation": AugMix(),
-            "passes_per_step": 3,
-            "default_weights": {"jsd": 12.0},
-            "terms": ("ce", "jsd"),
-        },
-    ),
-    (lambda: SupervisedContrastive(*tiny.parts()), {"passes_per_step": 2}),
-    (lambda: ADR(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
-    (lambda: ADR(*tiny.parts(), objective="trades", attack=ATTACK).adversary, {"objective": "kl"}),
-    (lambda: ASCL(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
-    (lambda: ASCL(*tiny.parts(), objective="trades", attack=ATTACK).adversary, {"objective": "kl"}),
-    (lambda: HAT(*tiny.parts(), helper=len, attack=ATTACK).adversary, {"objective": "kl"}),
-    (lambda: MART(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
-    (lambda: SmoothAdv(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
-    (lambda: FCL(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
-    (lambda: CLGaussian(*tiny.parts(), attack=ATTACK).adversary, {"objective": "cross_entropy"}),
-    (lambda: TRADES(*tiny.parts(), attack=ATTACK).adversary, {"objective": "kl"}),
-    # The same with an adversary that names no objective, and its own if it names one.
-    (lambda: TRADES(*tiny.parts(), adversary=Adversary(attack=ATTACK, mode="batch")).adversary, {"objective": "kl"}),
-    (
-        lambda: TRADES(*tiny.parts(), adversary=Adversary(attack=ATTACK, objective="cross_entropy")).adversary,
-        {"objective": "cross_entropy"},
-    ),
-    (lambda: TRADES(*tiny.parts(), adversary=FastAdversary(attack=FGSM(THREAT))).adversary, {"objective": "kl"}),
-    (lambda: RoCL(*tiny.parts(), attack=ATTACK).adversary, {"mode": "inference", "negatives": "clean"}),
-]
+DEFAULTS = stored.cases(__file__, "defaults", globals(), "arguments.toml")["rows"]
 
 
 @pytest.mark.parametrize(("make", "expected"), DEFAULTS)

@@ -8,21 +8,19 @@ import inspect
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import methods as battery
 from tfrobust import keras as robust
-from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.standard import RandomShift
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
-from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.feature_objectives import FeatureMargin
 from tfrobust.methods.shared.instance_adversary import InstanceAdversary
 from tfrobust.models.heads.linear import LinearHead, LinearProjection
-from tfrobust.models.heads.prototypes import Prototypes
 
 M = robust.methods
 METHODS = {
@@ -65,105 +63,10 @@ RAMP = keras.optimizers.schedules.PolynomialDecay(0.2, 4, 1.0)
 LOCAL = {"local_views": battery.LOCAL, "local_count": 1}
 
 # What a method is built with, so that each argument can matter.
-BASES = {
-    "ACL": VIEWS | ADVERSARIAL,
-    "ADR": ADVERSARIAL,
-    "ASCL": ADVERSARIAL,
-    "AdversarialTraining": ADVERSARIAL,
-    "AugMixTraining": {"augmentation": battery.SHIFT},
-    "BYOL": VIEWS | {"target_rate": 0.5},
-    "CROWNIBP": {"epsilon": 0.05, "ramp": RAMP},
-    "CVRL": {"frames": 2, "stride": 1, "views": battery.CLIP_SHIFT} | HEAD,
-    "CutMix": {"mixing": MIXING},
-    "DINO": VIEWS | LOCAL | {"prototypes": Prototypes(7), "target_rate": 0.5},
-    "FCL": {"perturbation": robust.augment.UtilityPerturbation(count=9)},
-    "FreeAdversarialTraining": {"threat": ThreatModel(epsilon=0.1), "replays": 2, "rows": BATCH},
-    "HAT": ADVERSARIAL | {"helper": battery.corner},
-    "IBP": {"epsilon": 0.05, "ramp": RAMP},
-    "LayerWiseContrastive": VIEWS,
-    "MART": ADVERSARIAL,
-    "ManifoldMixup": {"mixing": MIXING, "stages": (0, 1)},
-    "Mixup": {"mixing": MIXING},
-    "MoCoV3": VIEWS | {"target_rate": 0.5},
-    "NFM": {"mixing": MIXING, "stages": (0, 1, 2)},
-    "NoisyMix": {"augmentation": battery.SHIFT, "mixing": MIXING, "stages": (0, 1, 2)},
-    "PuzzleMix": {"mixing": M.Mixing(group=4), "puzzle": M.Puzzle(blocks=(4,))},
-    "RoCL": VIEWS | ADVERSARIAL,
-    "SimCLR": VIEWS,
-    "SmoothAdv": ADVERSARIAL,
-    "SupCon": VIEWS,
-    "Supervised": {"noise": AddGaussian()},
-    "SupervisedContrastive": {"projection": LinearProjection(4)},
-    "SwAV": VIEWS | LOCAL | {"prototypes": Prototypes(7), "queue_length": 4},
-    "TCLR": {"frames": 2, "parts": 2, "views": battery.CLIP_SHIFT} | HEAD,
-    "TRADES": ADVERSARIAL,
-}
+BASES = stored.cases(__file__, "bases", globals(), "arguments.toml")
 
 # Another value of an argument, by its name, and where it differs by the method.
-OTHER = {
-    "adversary": Adversary(attack=pgd(0.3)),
-    "attack": pgd(0.3),
-    "augmentation": RandomShift(fraction=0.4),
-    "center_momentum": 0.1,
-    "clip_each": True,
-    "clip_norm": 1e-3,
-    "code_temperature": 0.5,
-    "combine": "add",
-    "consistency": False,
-    "contrast": M.Contrast(temperature=1.0),
-    "copies": 3,
-    "distance": 4.0,
-    "enlargement": 2.0,
-    "epsilon": 0.2,
-    "false_negatives": M.AdaptiveFNC(threshold=-0.9),
-    "final_beta": 0.5,
-    "forward": ("joint", "separate"),
-    "frames": 3,
-    "frozen_steps": 2,
-    "gap": "uniform",
-    "helper": lambda images: 5.0 - battery.corner(images),
-    "initialization": False,
-    "iterations": 1,
-    "kappa": 0.1,
-    "label_scale": 0.5,
-    "label_smoothing": 0.3,
-    "local_count": 2,
-    "local_views": None,
-    "mixing": M.Mixing(group=2, alpha=8.0),
-    "mode": "batch",
-    "noise": AddGaussian(deviation=0.05),
-    "norm": "l2",
-    "objective": "trades",
-    "parts": 1,
-    "penalty": M.Tikhonov(weight=0.5),
-    "perturbation": robust.augment.UtilityPerturbation(count=30),
-    "prediction": LinearProjection(4),
-    "probability": 0.0,
-    "probe": False,
-    "projection": LinearProjection(3),
-    "prototypes": Prototypes(5),
-    "puzzle": M.Puzzle(blocks=(2,)),
-    "queue_length": 8,
-    "queue_start": 2,
-    "ramp": None,
-    "regularization": 0.1,
-    "replays": 1,
-    "rows": 2,
-    "scale": ("mean", "sum"),
-    "seed": 1,
-    "self_in_denominator": True,
-    "sigma": 0.05,
-    "slope": "zero",
-    "stages": (1,),
-    "stride": 2,
-    "target_rate": 0.1,
-    "teacher_temperature": 0.5,
-    "temperature": 0.9,
-    "threat": ThreatModel(epsilon=0.3),
-    "vat_divide_by_classes": True,
-    "views": RandomShift(fraction=0.4),
-    "weight_perturbation": M.WeightPerturbation(gamma=0.1),
-}
+OTHER = stored.cases(__file__, "other", globals(), "arguments.toml")
 VALUES = {
     ("ACL", "adversary"): InstanceAdversary(attack=pgd(0.3)),
     ("ACL", "streams"): "adversarial_to_adversarial",
@@ -274,89 +177,7 @@ def test_every_argument_has_an_effect(name):
 HOSTS = {"Branches": {"mixing": M.Mixing(group=2, alpha=0.0)}}
 NO_TRAINING = "it is of evaluation alone; a training takes one start"
 # Host, its argument, the part, what the part is built with, and another value of each of its arguments.
-PARTS = {
-    "Adversary": ("TRADES", "adversary", {"attack": pgd()}, {"objective": "cross_entropy", "mode": "batch"}),
-    "FastAdversary": (
-        "AdversarialTraining",
-        "adversary",
-        {"attack": FGSM(ThreatModel(epsilon=0.1))},
-        {"attack": FGSM(ThreatModel(epsilon=0.3)), "noise": 0.2, "step": 0.5, "projected": False}
-        | {"objective": "kl", "mode": "batch"},
-    ),
-    "InstanceAdversary": (
-        "RoCL",
-        "adversary",
-        {"attack": pgd()},
-        {"mode": "batch", "negatives": "moving", "group": ({"negatives": "moving"}, 2)},
-    ),
-    "Contrast": (
-        "ASCL",
-        "contrast",
-        {},
-        {
-            "selection": M.HardSelection(),
-            "temperature": 0.5,
-            "similarity": "linf",
-            "normalized": ({"similarity": "linf"}, True),
-            "scale": "code",
-        },
-    ),
-    "TwoTransforms": ("ASCL", "transforms", {}, {"augmentation": RandomShift(fraction=0.4), "combine": "by_kind"}),
-    "WeightPerturbation": ("TRADES", "weight_perturbation", {}, {"gamma": 0.3}),
-    "Mixing": ("Mixup", "mixing", {"group": 4}, {"alpha": 8.0, "group": 1, "per_example": True}),
-    "FeatureNoise": (
-        "NFM",
-        "noise",
-        {},
-        {"additive": 1.0, "multiplicative": 1.0, "sparsity": 0.5, "scale": None},
-    ),
-    "Branches": (
-        "NoisyMix",
-        "branches",
-        {},
-        {"strengths": (3.0, 3.0, 3.0), "noise": "shared", "noise_without_mixing": False},
-    ),
-    "Tikhonov": (
-        "Supervised",
-        "penalty",
-        {"weight": 0.5},
-        {"weight": 5.0, "on": ("noisy",), "form": "batch", "mode": "finite_difference"}
-        | {"of": ({"on": ("images", "noisy")}, ("ce",)), "step": ({"mode": "finite_difference"}, 1.0)},
-    ),
-    "GradAlign": (
-        "AdversarialTraining",
-        "penalty",
-        {"epsilon": 0.1},
-        {"epsilon": 0.5, "weight": 5.0, "of": ("ce_adv",), "on": ("adversarial",)},
-    ),
-    "FeatureContrast": ("FCL", "objective", {}, {"scale": "sum", "temperature": 1.0}),
-    "FeatureMargin": ("FCL", "objective", {}, {"scale": "sum", "margin": 5.0, "form": "inside"}),
-    "AdaptiveFNC": (
-        "SimCLR",
-        "false_negatives",
-        {"threshold": 0.975},  # between the cosines of the untrained network
-        {"threshold": -1.0, "key_views": "all", "features": "embedding"},
-    ),
-    "FNC": (
-        "SimCLR",
-        "false_negatives",
-        {"threshold": 0.99, "top_k": 4},
-        {"threshold": 2.0, "top_k": 1, "combine": "union", "action": "cancel", "features": "embedding"},
-    ),
-    "PGD": (
-        "TRADES",
-        "attack",
-        {"threat": ThreatModel(epsilon=0.1), "steps": 2},
-        {"steps": 1, "step_size": 0.02, "random_start": "none", "start_scale": 0.1, "restarts": NO_TRAINING},
-    ),
-    "ThreatModel": (
-        "FreeAdversarialTraining",
-        "threat",
-        {"epsilon": 0.1},
-        {"norm": "l2", "epsilon": 0.3, "bounds": (0.2, 0.8), "l1_share": "only in L1, which this method refuses"}
-        | {"per_frame": True, "max_frames": 1},
-    ),
-}
+PARTS = stored.cases(__file__, "parts", globals(), "arguments.toml")
 
 
 @pytest.mark.parametrize(
