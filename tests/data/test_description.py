@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+import stored
 
 from tfrobust.common import configured
 from tfrobust.data import description
@@ -84,27 +85,7 @@ BACKBONE |= {"config": {"preset": "hf://me/small"}}
 NESTED = described(Digits())
 for _ in range(200):
     NESTED = changed(LabelledFraction(source=Digits(), fraction=0.5), source=NESTED)
-REFUSED = {
-    "a backbone": (BACKBONE, "'tfrobust>Backbone', which a report must not name"),
-    "a backbone inside": (changed(ClassSubset(source=Digits(), classes=(1, 2)), source=BACKBONE), "source.source is"),
-    "a data set of Keras": (
-        {"module": "keras.datasets.mnist", "class_name": "function", "config": "load_data", "registered_name": "x"},
-        "not a class and its config",
-    ),
-    "a base class": ({**BACKBONE, "registered_name": "Source", "config": {}}, "must not name"),
-    "another class than a tokenizer": (changed(Sst2(), tokenizer=described(Digits())), "source.tokenizer is of"),
-    "an argument of another class": (changed(Digits(), path="x"), "has no argument 'path'"),
-    "a missing argument": ({**described(Npz(path="x")), "config": {}}, "missing 1 required"),
-    "text": ("Digits", "not a class and its config"),
-    "nesting": (NESTED, "more than 8 parts"),
-    "a seed that is text": (changed(Digits(), split_seed="1"), "source.split_seed is '1', not int"),
-    "a seed that is true": (changed(Digits(), split_seed=True), "not int"),
-    "a bucket": (changed(ImageFolder(path="x"), path="gs://bucket/x"), "must not name another machine"),
-    "a bucket for a tokenizer": (
-        changed(Sst2(), tokenizer=changed(Sst2().tokenizer, vocabulary="gs://bucket/x")), "another machine",
-    ),
-    "a control character": (changed(Npz(path="x"), path="a\x1b[2J"), "not str"),
-}  # fmt: skip
+REFUSED = stored.cases(__file__, "descriptions", globals())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-import pickle
 import tracemalloc
 
 import numpy as np
 import pytest
+import stored
 
 from oracles import published
 from tfrobust.data.published import cifar
@@ -107,27 +107,7 @@ def _unlike():
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
-    [
-        (
-            lambda folder: [(folder / f"{n}.npy").unlink() for n in NAMES],
-            "lacks fog.npy, glass_blur.npy. Get CIFAR-10-C",
-        ),
-        (lambda folder: folder.rename(folder.parent / "elsewhere"), "there is no such folder. Get CIFAR-10-C.tar"),
-        (_labels(np.tile(LABELS, 5)[:-1]), "has 59 labels; it must have five"),
-        (_labels(np.zeros(0, np.int64)), "has 0 labels; it must have five"),
-        (_labels(_unlike()), "image 7 is 7 at severity 1 and 3 at severity 3"),
-        (_labels(np.tile(LABELS + 3, 5)), "label 10 of example 7 is not a class id; ids are 0 to 9"),
-        (_labels(np.tile(LABELS, 5) / 2), "labels are float64"),
-        (_labels(np.tile(LABELS[:6], 5)), "fog.npy has 60 images for 30 labels"),
-        (_fog(BLOCKS["fog"][:-1]), "fog.npy has 59 images for 60 labels"),
-        (_fog(BLOCKS["fog"] / 255), "fog.npy is float64 of shape [60, 32, 32, 3], not uint8 [n, 32, 32, 3]"),
-        (_fog(BLOCKS["fog"][..., 0]), "fog.npy is uint8 of shape [60, 32, 32], not uint8 [n, 32, 32, 3]"),
-        (_fog(BLOCKS["fog"][:, :16]), "have the shape (16, 32, 3), but the model takes (32, 32, 3)"),
-        (lambda folder: os.truncate(folder / "fog.npy", 5000), "fog.npy is not a .npy file, or is cut short"),
-        (lambda folder: (folder / "fog.npy").write_bytes(b"<html>"), "fog.npy is not a .npy file, or is cut short"),
-        (lambda folder: (folder / "fog.npy").write_bytes(pickle.dumps(_Hostile())), "fog.npy is not a .npy file"),
-        (_hostile, "fog.npy holds pickled objects, which are never read"),
-    ],
+    stored.cases(__file__, "cifar", globals())["rows"],
 )
 def test_what_is_wrong_is_said_once(folder, tmp_path, monkeypatch, spoil, message):
     monkeypatch.chdir(tmp_path)
@@ -185,12 +165,7 @@ def test_sequences(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("array", "message"),
-    [
-        (np.zeros((3, 32, 32, 3), np.uint8), r"not uint8 \[n, frames, 32, 32, 3\]"),
-        (np.zeros((3, 1, 32, 32, 3), np.uint8), "shear.npy has 1 frame; a sequence needs at least two"),
-        (np.zeros((3, 4, 32, 32, 1), np.uint8), r"\(32, 32, 1\), but the model takes"),
-        (np.zeros((3, 4, 32, 32, 3), np.uint8), "different numbers of sequences: {'rotate': 4, 'shear': 3}"),
-    ],
+    stored.cases(__file__, "cifar_sequences", globals())["rows"],
 )
 def test_bad_sequences(tmp_path, array, message):
     np.save(tmp_path / "rotate.npy", np.zeros((4, 4, 32, 32, 3), np.uint8))

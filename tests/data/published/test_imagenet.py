@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 from tensorflow_datasets.datasets.imagenet2012 import imagenet_common
 
 from oracles import published
@@ -66,15 +67,7 @@ def _move(folder, old, new):
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
-    [
-        (lambda f: (f / "fog/3").rename(f / "fog/9"), "lacks fog/3. Get the .tar files"),
-        (lambda f: f.rename(f.parent / "x"), "there is no such folder"),
-        (lambda f: (f / "snow/1/n01443537/val_1.JPEG").unlink(), "snow/1 lacks n01443537/val_1.JPEG"),
-        (lambda f: _move(f, "snow/3/n01443537/val_1.JPEG", "snow/3/n01443537/z.JPEG"), "snow/3 lacks n01443537/val_1"),
-        (lambda f: published.tree(f, {"snow/1/n02007558/z.png": flat(9)}), "fog/1 lacks n02007558/z.png"),
-        (lambda f: [p.unlink() for p in (f / "fog/1/n02007558").iterdir()], "n02007558 holds no image files"),
-        (lambda f: (f / "fog/1").rename(f / "old") and (f / "fog/1").mkdir(), "there are no class folders"),
-    ],
+    stored.cases(__file__, "imagenet", globals())["rows"],
 )
 def test_what_is_wrong_is_said_once(tmp_path, spoil, message):
     folder = c_tree(tmp_path / "c")
@@ -110,13 +103,7 @@ def test_which_logit_a_folder_belongs_to(tmp_path):
 
 @pytest.mark.parametrize(
     ("count", "lines", "wnids", "message"),
-    [
-        (4, "", WNIDS, r"4 logits but 3 class folders \(n01440764, \.\.\.\) do not name their classes"),
-        (3, "a\nb\n", WNIDS, "names 2 classes; the model has 3 logits"),
-        (3, "a\nb\nb\n", WNIDS, "names 2 classes; the model has 3 logits"),
-        (3, "n01440764\nn01443537\nb", WNIDS, "folder n02007558 is not a class of the model, which has n01440764 and"),
-        (1000, "", ("n99999999", "b"), "folder n99999999 is not a class of the model"),
-    ],
+    stored.cases(__file__, "imagenet_orders", globals())["rows"],
 )
 def test_an_order_that_is_not_known(tmp_path, count, lines, wnids, message):
     (tmp_path / "classes.txt").write_text(lines)
@@ -197,16 +184,7 @@ def _films(folder):
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
-    [
-        (_films, "cannot be decoded here: convert each to a folder of frames, for example by mkdir clip0 &&"),
-        (lambda f: [p.rename(p.with_suffix(".txt")) for p in f.glob("*/*/*/*")], "has 0 frames; a sequence needs two"),
-        (
-            lambda f: (f / "tilt/n02007558/clip1/002.png").unlink(),
-            "clip1 has 2 frames; another clip of that sequence 3",
-        ),
-        (lambda f: (f / "tilt").rename(f / "shear") and (f / "tilt").mkdir(), "tilt has no clips"),
-        (lambda f: (f / "tilt").rename(f / "shear"), "lacks tilt. Get the .tar files"),
-    ],
+    stored.cases(__file__, "imagenet_clips", globals())["rows"],
 )
 def test_bad_clips(tmp_path, spoil, message):
     folder = p_tree(tmp_path / "p")

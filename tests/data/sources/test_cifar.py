@@ -7,6 +7,7 @@ import tarfile
 
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.data.sources import cifar
 from tfrobust.data.sources.cifar import Cifar
@@ -147,15 +148,7 @@ def test_cifar100_has_fine_labels(tmp_path):
 
 @pytest.mark.parametrize(
     "content, words",
-    [
-        (b"cnumpy\nload\n(S'/etc/passwd'\ntR.", "numpy.load"),
-        (b"cnumpy.core.multiarray\nfromfile\n(tR.", "fromfile"),
-        (pickle.dumps(np.array([{}], object), 2), "type 'O8'"),
-        (pickle.dumps(np.zeros(3), 2), "type 'f8'"),
-        (pickle.dumps(b"\xff", 2).replace(b"latin1", b"rot_13"), "codec"),
-        (b"\x80\x02]", "damaged"),
-        (_python2_array(np.zeros((2, 3), np.uint8)).replace(b"J\x03\0\0\0", b"J\x04\0\0\0") + b".", "shape"),
-    ],
+    stored.cases(__file__, "pickles", globals())["rows"],
 )
 def test_only_plain_data_is_read(content, words):
     with pytest.raises(ForbiddenPickleError, match=words) as caught:
@@ -190,15 +183,7 @@ def test_bad_archives(tmp_path):
 
 @pytest.mark.parametrize(
     "name, content, words",
-    [
-        ("test_batch", _python2_batch(*_rows(4))[:900], "test_batch: the pickle is damaged"),
-        ("data_batch_2", b"cnumpy\nload\n(tR.", "data_batch_2: the pickle refers to"),
-        ("test_batch", _python2_batch(_rows(4)[0][:, :9], [0] * 4), "'data' is not an array of bytes"),
-        ("test_batch", _python2_batch(*_rows(4), key="fine_labels"), "'labels' is not a list"),
-        ("test_batch", _python2_batch(_rows(4)[0], [0, 1]), "2 labels for 4 examples"),
-        ("test_batch", _python2_batch(_rows(4)[0], [0, 1, 2, 99]), "label 99"),
-        ("batches.meta", pickle.dumps({b"x": 1}, 2), "no list 'label_names'"),
-    ],
+    stored.cases(__file__, "cifar_batches", globals())["rows"],
 )
 def test_bad_batches(tmp_path, name, content, words):
     files, _, _ = _python_files()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank, Treebank
 from tfrobust.data.wordpiece import WordPiece
@@ -108,23 +109,7 @@ def _rewrite(name, old, new):
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
-    [
-        (lambda folder: (folder / "SOStr.txt").unlink(), FileNotFoundError, "stanfordSentimentTreebank.zip"),
-        (_rewrite("SOStr.txt", "Dull\n", ""), ValueError, "datasetSplit.txt has 6 sentences, SOStr.txt 5"),
-        (_rewrite("datasetSplit.txt", "2,1", "2,7"), ValueError, "assigns sentence 2 to none of the splits"),
-        (_rewrite("dictionary.txt", "Dull|", "Bull|"), ValueError, "dictionary.txt has no entry for 'Dull'"),
-        (_rewrite("sentiment_labels.txt", "|0.86\n", "|high\n"), ValueError, "are inconsistent"),
-        (_rewrite("sentiment_labels.txt", "|0.86\n", "|nan\n"), ValueError, r"a score must be in \[0, 1\]"),
-        (_rewrite("sentiment_labels.txt", "|0.86\n", "|7\n"), ValueError, r"7.0; a score must be in \[0, 1\]"),
-        (_rewrite("STree.txt", "5|4|4|5|0", "5|4"), ValueError, "STree.txt has the line '5|4' for 3 words"),
-        (_rewrite("STree.txt", "5|4|4|5|0\n", ""), ValueError, "not a line for every sentence"),
-        (_rewrite("datasetSplit.txt", ",2", ",1"), ValueError, "the test split has no"),
-        (
-            lambda folder: (folder / "SOStr.txt").write_bytes(b"\xe9t\xe9"),
-            ValueError,
-            "no text in UTF-8: line 1 has the byte 0xe9",
-        ),
-    ],
+    stored.cases(__file__, "stanford", globals())["rows"],
 )
 def test_bad_folders(folder, vocabulary, change, error, message):
     change(folder)

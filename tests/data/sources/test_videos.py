@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import stored
 from videos import gray, write_video
 
 from tfrobust.common import configured
@@ -95,18 +96,7 @@ def test_the_length_that_a_file_states_is_believed_on_request(ucf):
 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
-    [
-        ("trainlist02.txt", "Archery/v_Archery_g01_c01.avi 2\n", "does not fit classInd.txt"),
-        ("trainlist02.txt", "Bowling/v_Bowling_g01_c01.avi 1\n", "does not fit classInd.txt"),
-        ("trainlist02.txt", "Archery/../../secret.avi 1\n", "no plain name"),
-        ("trainlist02.txt", "Archery/.hidden.avi 1\n", "no plain name"),
-        ("trainlist02.txt", "Archery/v_Archery_g09_c01.avi 1\n", "lacks 1 of 5 listed videos"),
-        ("trainlist02.txt", "Archery/v_Archery_g04_c01.avi 1\n", "for training and for testing"),
-        ("testlist02.txt", "\n", "there are no test examples"),
-        ("classInd.txt", "0 Archery\n", "line 1 is not '1 <class>'"),
-        ("classInd.txt", b"1 A\xff", "no text in UTF-8"),
-        ("classInd.txt", None, "there is no file"),
-    ],
+    stored.cases(__file__, "video_lists", globals())["rows"],
 )
 def test_lists_that_are_refused(ucf, tmp_path, file, text, message):
     for name in {"classInd.txt", "trainlist02.txt", "testlist02.txt"} - {file}:
@@ -119,15 +109,7 @@ def test_lists_that_are_refused(ucf, tmp_path, file, text, message):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        ({"split": 4}, "Ucf101.split is 4"),
-        ({"fit": "squeeze"}, "Ucf101.fit is 'squeeze'"),
-        ({"size": (0, 8)}, "Ucf101.size is .0, 8."),
-        ({"short_side": 8}, "short_side is 8; it must be at least 12"),
-        ({"stride": 0}, "stride is 0"),
-        ({"short": "loop"}, "short is 'loop'"),
-        ({"validation_size": 1}, "validation_size 1 is smaller than each of the 6 groups"),
-    ],
+    stored.cases(__file__, "video_arguments", globals())["rows"],
 )
 def test_arguments_that_are_refused(ucf, arguments, message):
     with pytest.raises(ValueError, match=message):
