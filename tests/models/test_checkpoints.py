@@ -7,13 +7,13 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import seeded_networks
 from tfrobust.errors import InputError
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead, MLPHead
-from tfrobust.models.resnets.preact_resnet import PreActResNet18
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
@@ -27,37 +27,10 @@ TORCH50 = functools.partial(ResNet50, symmetric=True, kernel_regularization=0.0)
 DEEPMIND = functools.partial(WideResNet, symmetric=False, activation="silu", **PIXELS)
 
 # Encoder, size of the images, prefix of the names; without a classifier the embedding is recorded.
-NETWORKS = {
-    "torchvision_resnet18": (lambda: ResNet18("imagenet", width=4), (70, 53), ""),
-    "torchvision_resnet50": (lambda: TORCH50(stem="imagenet", width=4, **PIXELS), (64, 64), "model."),
-    "robustbench_resnet18": (lambda: ResNet18(width=4), (32, 32), "module."),
-    "robustbench_resnet50": (lambda: TORCH50(width=4, **PIXELS), (32, 32), ""),
-    "robustbench_preact_raw": (
-        lambda: PreActResNet18(width=4, shortcut="raw", final_normalization=False, **PIXELS),
-        (32, 32),
-        "",
-    ),
-    "robustbench_preact_final": (lambda: PreActResNet18(width=4, **PIXELS), (32, 32), ""),
-    "trades_wide_resnet": (lambda: WideResNet(10, 2), (32, 32), "module."),
-    "deepmind_wide_resnet": (lambda: DEEPMIND(10, 2), (32, 32), ""),
-    "simclr_resnet18": (lambda: ResNet18("imagenet", width=4), (64, 64), "backbone."),
-    "supcon_resnet50": (lambda: TORCH50(width=4), (32, 32), "encoder.module."),
-}
+NETWORKS = stored.cases(__file__, "networks", globals(), "tables.toml")
 WITHOUT_CLASSIFIER = ("simclr_resnet18", "supcon_resnet50")
 # Encoder, family, name and classes of the head, size of the images.
-FULL = {
-    "full_torchvision_resnet18": (lambda: ResNet18("imagenet"), "torchvision", "fc", 1000, 224),
-    "full_torchvision_resnet50": (lambda: TORCH50(stem="imagenet"), "torchvision", "fc", 1000, 224),
-    "full_robustbench_resnet18": (ResNet18, "RobustBench", "linear", 10, 32),
-    "full_robustbench_resnet50": (TORCH50, "RobustBench", "linear", 10, 32),
-    "full_robustbench_preact": (
-        lambda: PreActResNet18(shortcut="raw", final_normalization=False), "RobustBench", "linear", 10, 32,
-    ),
-    "full_trades_28_10": (WideResNet, "TRADES", "fc", 10, 32),
-    "full_trades_34_10": (lambda: WideResNet(34, 10), "TRADES", "fc", 10, 32),
-    "full_deepmind_28_10": (DEEPMIND, "DeepMind", "logits", 10, 32),
-    "full_deepmind_70_16": (lambda: DEEPMIND(70, 16), "DeepMind", "logits", 10, 32),
-}  # fmt: skip
+FULL = stored.cases(__file__, "full", globals(), "tables.toml")
 
 
 def recorded(name: str) -> np.ndarray:
@@ -187,53 +160,7 @@ def fitting():
 
 
 LAST = "block3.layer.0.conv2.weight"
-MISFITS = {
-    "missing": (lambda t: t.pop(LAST), rf"there is no {LAST} \[64, 64, 3, 3\]"),
-    "renamed": (
-        lambda t: t.update({"block3.layer.0.conv3.weight": t.pop(LAST)}),
-        r"there is no .*nearest: block3.layer.0.conv3.weight \[64, 64, 3, 3\].*unused tensor block3.layer.0.conv3",
-    ),
-    "left_over": (lambda t: t.update({"block4.weight": np.ones(3, np.float32)}), r"unused tensor block4.weight \[3\]"),
-    "other_shape": (
-        lambda t: t.update({LAST: np.ones((64, 64, 1, 1), np.float32)}),
-        rf"no WideResNet \(depth=10, width=1\): {LAST} is \[64, 64, 1, 1\], not \[64, 64, 3, 3\]",
-    ),
-    "transposed": (
-        lambda t: t.update({"fc.weight": t["fc.weight"].T}), r"no classifier of 64 features .*fc.weight is \[64, 5\]",
-    ),
-    "other_classes": (
-        lambda t: t.update({"fc.weight": np.ones((6, 64), np.float32)}), r"fc.weight is \[6, 64\], not \[5, 64\]",
-    ),
-    "no_bias": (lambda t: t.pop("fc.bias"), r"there is no fc.bias \[5\]"),
-    "no_classifier": (
-        lambda t: (t.pop("fc.weight"), t.pop("fc.bias")), "no classifier of 64 features.*load the encoder alone",
-    ),
-    "two_classifiers": (
-        lambda t: t.update({"linear.weight": t["fc.weight"]}), "several classifiers, fc, linear",
-    ),
-    "integers": (lambda t: t.update({LAST: t[LAST].astype(np.int8)}), f"{LAST} holds no floating-point numbers"),
-    "complex": (lambda t: t.update({LAST: t[LAST] + 1j}), f"{LAST} holds no floating-point numbers"),
-    "not_a_number": (lambda t: t[LAST].__setitem__((0, 0, 0, 0), np.nan), f"{LAST} holds NaN or infinity"),
-    "overflow": (lambda t: t.update({LAST: t[LAST].astype(np.float64) * 1e300}), f"{LAST} holds NaN or infinity"),
-    "variance": (lambda t: t["bn1.running_var"].__setitem__(0, -1e-3), "is a variance and has negative values"),
-    "pixels": (
-        lambda t: t.update({"mu": np.full((1, 3, 1, 1), 0.5)}),
-        r"mu is \(0.5, 0.5, 0.5\), but WideResNet.pixel_mean is \(0.4914, 0.4822, 0.4465\)",
-    ),
-    "pixel_deviation": (
-        lambda t: t.update({"normalize.std": np.ones(3)}), r"normalize.std is \(1, 1, 1\), but WideResNet.pixel_std is",
-    ),
-    "two_networks": (
-        lambda t: t.update({f"key.{name}": value for name, value in t.copy().items()}),
-        "several networks, '', 'key.': choose one with prefix=",
-    ),
-    "long_names": (
-        lambda t: [t.update({"line\n" * 99 + "." + name: t.pop(name)}) for name in (*t,) if name != LAST],
-        "no WideResNet",
-    ),
-    "another_network": (lambda t: (t.clear(), t.update({"features.0.weight": np.ones(3)})), "names are features.0.w"),
-    "nothing": (lambda t: t.clear(), "its first names are none"),
-}  # fmt: skip
+MISFITS = stored.cases(__file__, "misfits", globals())
 
 
 @pytest.mark.parametrize("case", MISFITS)

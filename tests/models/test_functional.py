@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from keras import layers
 
@@ -176,20 +177,7 @@ def test_a_layer_called_before_and_after_a_cut_keeps_both_calls():
         functional.find_cuts(model, ("first",))
 
 
-REFUSED = {
-    "residual block": (residual, ("inner",), "after the layer 'inner': the output of stem bypasses it"),
-    "shortcut": (residual, ("shortcut",), "the output of block_1 bypasses it"),
-    "dense block": (dense, ("dense_2",), "the output of concat_1 bypasses it"),
-    "unknown": (dense, ("concat_3",), "no layer 'concat_3' to cut after. It can be cut after concat_"),
-    "inside": (nested, ("block_1",), "It is inside of 'residual'"),
-    "order": (residual, ("block_2", "block_1"), "in the order of residual"),
-    "twice": (residual, ("block_1", "block_1"), "each once"),
-    "input": (residual, ("pixels",), "is the input or the output"),
-    "output": (residual, ("out",), "is the input or the output"),
-    "rule": (residual, "resolutions", "one of"),
-    "pyramid": (residual, "pyramid", "pyramid_outputs; residual has none"),
-    "operation": (operations, ("negate",), "no layer, and Keras may name it otherwise"),
-}
+REFUSED = stored.cases(__file__, "cuts", globals())
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
@@ -14,23 +15,7 @@ from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 EMBEDDING = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
 NORMAL = keras.initializers.RandomNormal(stddev=0.1)
-HEADS = {
-    "regularized": LinearHead(4, kernel_regularization=0.1),
-    "initializer": LinearHead(4, kernel_initializer=NORMAL),
-    "batch_normalized": LinearHead(4, batch_normalized=True),
-    "linear": LinearProjection(4),
-    "with_bias": LinearProjection(4, use_bias=True),
-    "mlp": MLPProjection(7, dim=4),
-    "mlp_with_bias": MLPProjection(7, dim=4, use_bias=True),
-    "simclr": ProjectionHead(dim=4),
-    "no_hidden": ProjectionHead((), dim=4),
-    "simclr2": ProjectionHead((None, None), dim=4, normalization="all", kernel_initializer=NORMAL),
-    "moco": ProjectionHead((8,), dim=4, normalization="standardized", use_bias=False, output_bias=False),
-    "dino": ProjectionHead((8, 7), dim=4, activation="gelu"),
-    "prototypes": Prototypes(4),
-    "weight_normed": Prototypes(4, lengths="trained"),
-    "frozen": ProjectionHead((8,), dim=4, normalization="hidden", branches=2, trainable=False),
-}
+HEADS = stored.cases(__file__, "heads", globals(), "tables.toml")
 
 
 def drawn(layer):

@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import seeded_networks
@@ -26,17 +27,7 @@ MOCO = functools.partial(SMALL, heads=4, positions="sinusoidal")
 SWAV = functools.partial(ResNet50, stem="imagenet", width=4, symmetric=True, kernel_regularization=0.0)
 
 # Encoder, family, prefix of the names, parts of the names that are ignored.
-NETWORKS = {
-    "deit": (lambda: SMALL(heads=2), "timm", "", ()),
-    "dino_small": (lambda: SMALL(heads=2, pooling="last_four_classes"), "timm", "", ()),
-    "dino_base": (lambda: SMALL(heads=4, pooling="class_and_average"), "timm", "", ()),
-    "dino_teacher": (lambda: SMALL(heads=2), "timm", "backbone.", ("head",)),
-    "moco_v3": (MOCO, "timm", "module.base_encoder.", ("head", "momentum_encoder", "predictor")),
-    "moco_v3_linear": (MOCO, "timm", "module.", ()),
-    "torchvision": (lambda: SMALL(heads=4), "torchvision", "", ()),
-    "torchvision_old": (lambda: SMALL(heads=4), "torchvision", "", ()),
-    "swav": (SWAV, "torchvision", "module.", ("projection_head", "prototypes", "num_batches_tracked")),
-}
+NETWORKS = stored.cases(__file__, "transformers", globals(), "tables.toml")
 WITHOUT_CLASSIFIER = ("dino_teacher", "moco_v3")
 FULL = {
     "full_vit_small16": (lambda: ViT(heads=6, grid=14), "timm", "head"),
@@ -157,19 +148,7 @@ def test_a_network_of_full_size_answers_as_in_pytorch(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "make", "message"),
-    [
-        ("deit", lambda: MOCO(), "pos_embed is no fixed table: set ViT.positions = 'learned'"),
-        (
-            "moco_v3_linear",
-            lambda: SMALL(heads=4),
-            "module.pos_embed is the fixed table of MoCo v3: set ViT.positions = 'sinusoidal'",
-        ),
-        ("deit", lambda: SMALL(heads=2, grid=6), r"pos_embed is \[1, 17, 16\], not \[1, 37, 16\] \(ViT.grid=4\)"),
-        ("dino_small", lambda: SMALL(heads=2), r"linear.weight is \[7, 64\] \(ViT.pooling='last_four_classes'\)"),
-        ("dino_base", lambda: SMALL(heads=4), r"linear.weight is \[7, 32\] \(ViT.pooling='class_and_average'\)"),
-        ("deit", lambda: ViT(4, width=16, depth=5, heads=2), "ViT.grid is None"),
-        ("deit", lambda: ViT(4, width=16, depth=4, heads=2, grid=4), "unused tensor blocks.4"),
-    ],
+    stored.cases(__file__, "transformers_of_others", globals())["rows"],
 )
 def test_what_does_not_fit_is_said(name, make, message, tmp_path):
     with pytest.raises(InputError, match=message) as caught:

@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.errors import InputError
 from tfrobust.models.weights import weight_files
@@ -37,29 +38,7 @@ def header(**tensors) -> bytes:
 
 
 VALID = safetensors(header(a={"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}), b"\0" * 8)
-MADE_UP = {
-    "empty": b"",
-    "cut_in_the_length": VALID[:5],
-    "cut_in_the_header": VALID[:30],
-    "cut_in_the_data": VALID[:-3],
-    "too_long": VALID + b"more",
-    "huge_header": safetensors(b"{}", length=2**62),
-    "header_beyond_the_file": safetensors(b"{}", length=10**6),
-    "no_json": safetensors(b"{'a': 1}"),
-    "list": safetensors(b"[1, 2]"),
-    "deep": safetensors(b"[" * 100_000),
-    "bytes": bytes(range(256)) * 20,
-    "unknown_dtype": safetensors(header(a={"dtype": "PICKLE", "shape": [2], "data_offsets": [0, 8]}), b"\0" * 8),
-    "wrong_size": safetensors(header(a={"dtype": "F32", "shape": [2**40], "data_offsets": [0, 8]}), b"\0" * 8),
-    "overflowing_size": safetensors(
-        header(a={"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 8]}), b"\0" * 8
-    ),
-    "negative_size": safetensors(header(a={"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}), b"\0" * 8),
-    "overlapping": safetensors(
-        header(**{name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for name in "ab"}), b"\0" * 8
-    ),
-    "backwards": safetensors(header(a={"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}), b"\0" * 8),
-}
+MADE_UP = stored.cases(__file__, "made_up", globals())
 
 
 def read_all(path) -> dict:
@@ -118,16 +97,7 @@ def _array(shape: str, descriptor: str = "'<f4'", version: bytes = b"\x01\x00") 
     return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text
 
 
-ARCHIVES = {
-    "no_array": ({"readme.txt": b"hello"}, "which is no array"),
-    "a_pytorch_file": ({"archive/data.pkl": pickle.dumps(Payload())}, "which is no array"),
-    "objects": ({"a.npy": _array("(1,)", "'|O'") + pickle.dumps(Payload())}, "a pickled object, which is never read"),
-    "no_header": ({"a.npy": b"hello"}, "damaged"),
-    "cut_array": ({"a.npy": _array("(5,)") + b"\0" * 4}, "damaged"),
-    "larger_than_memory": ({"a.npy": _array("(10**15,)".replace("10**15", str(10**15)))}, "memory|damaged"),
-    "code_in_the_header": ({"a.npy": _array("__import__('os').getcwd()")}, "damaged"),
-    "unknown_version": ({"a.npy": _array("(1,)", version=b"\x09\x00")}, "damaged|version"),
-}
+ARCHIVES = stored.cases(__file__, "archives", globals())
 
 
 @pytest.mark.parametrize("case", ARCHIVES)
