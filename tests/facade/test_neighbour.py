@@ -8,6 +8,7 @@ dtypes or calls alone run their steps eagerly, which shows the same and traces n
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import facade
@@ -150,37 +151,6 @@ def test_corruptions_work_in_a_map(work):
 # ----------------------------------------------------------------------------------------------- losses, metrics
 
 # Functions of tensors as a loss of `compile`: Keras hands over the truth first, ids as floats.
-FUNCTION_LOSSES = {
-    "cross_entropy": lambda y, z: robust.losses.cross_entropy(z, tf.cast(y, tf.int32)),
-    "margin": lambda y, z: robust.losses.margin(z, tf.cast(y, tf.int32)),
-    "mixed_cross_entropy": lambda y, z: robust.losses.mixed_cross_entropy(
-        z, tf.cast(y, tf.int32), tf.cast(y, tf.int32), 1
-    ),
-    "softmax_binary_cross_entropy": lambda y, z: robust.losses.softmax_binary_cross_entropy(
-        z, tf.one_hot(tf.cast(y, tf.int32), facade.CLASSES)
-    ),
-    "trades_kl": lambda y, z: robust.losses.trades_kl(truth(y), z),
-    "boosted_cross_entropy": lambda y, z: robust.losses.boosted_cross_entropy(z, tf.cast(y, tf.int32)),
-    "misclassification_aware_kl": lambda y, z: robust.losses.misclassification_aware_kl(
-        truth(y), z, tf.cast(y, tf.int32)
-    ),
-    "virtual_adversarial": lambda y, z: robust.losses.virtual_adversarial(truth(y), z),
-    "mixture_cross_entropy": lambda y, z: robust.losses.mixture_cross_entropy([z, truth(y)], tf.cast(y, tf.int32)),
-    "mixture_consistency": lambda y, z: tf.add_n(robust.losses.mixture_consistency([z, truth(y)])),
-    "jensen_shannon": lambda y, z: robust.losses.jensen_shannon([truth(y), z]),
-    "feature_margin": lambda y, z: robust.losses.feature_margin(z, truth(y), -truth(y), margin=9.0),
-    "swapped_prediction": lambda y, z: robust.losses.swapped_prediction([truth(y) / 4.0] * 2, [z, z], temperature=1.0),
-    "paired_instances": lambda y, z: robust.losses.paired_instances(
-        tf.stack([z, truth(y)], 1), tf.stack([z, truth(y)], 1), tf.eye(tf.shape(y)[0], dtype=tf.bool), temperature=1.0
-    ),
-    "local_local": lambda y, z: robust.losses.local_local(
-        tf.stack([z, -truth(y)], 1), tf.stack([truth(y), -truth(y)], 1), temperature=1.0
-    ),
-    "global_local": lambda y, z: robust.losses.global_local(
-        tf.stack([z, -truth(y)], 1), tf.stack([truth(y), -truth(y)], 1), temperature=1.0
-    ),
-    "masked_contrastive": lambda y, z: robust.losses.masked_contrastive(z, z, pairs_of(y), temperature=0.5),
-}
 
 
 def truth(ids):
@@ -190,6 +160,9 @@ def truth(ids):
 def pairs_of(ids):
     equal = ids[:, None] == ids[None]
     return robust.losses.PairMasks(positive=equal & ~tf.eye(tf.shape(ids)[0], dtype=tf.bool), negative=~equal)
+
+
+FUNCTION_LOSSES = stored.cases(__file__, "losses", globals(), "losses.toml")
 
 
 def test_every_loss_of_the_list_is_here():

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust import keras as robust
@@ -30,13 +31,7 @@ def fit(model, *data, **keywords):
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [
-        ((255 * IMAGES, LABELS), "float pixels in .0, 1.*divide bytes by 255"),
-        (((255 * IMAGES).astype("uint8"), LABELS), "got uint8; divide bytes by 255"),
-        ((IMAGES, LABELS + 1), "no class of the model: with 3 classes 0 to 2"),
-        ((IMAGES, 0.9 * ROWS), "soft labels.*robust.methods.CutMix"),
-        ((IMAGES,), "needs labels: call fit"),
-    ],
+    stored.cases(__file__, "data", globals())["rows"],
 )
 def test_bad_data_is_one_sentence(data, message):
     with pytest.raises(ValueError, match=message) as error:
@@ -46,10 +41,7 @@ def test_bad_data_is_one_sentence(data, message):
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [
-        ((IMAGES, LABELS + 1), "^Supervised got a label that is no class of the model: [^\n]*$"),
-        ((255 * IMAGES, LABELS), "float pixels in .0, 1.*divide bytes by 255[^\n]*$"),
-    ],
+    stored.cases(__file__, "graphs", globals())["rows"],
 )
 def test_in_a_graph_a_refusal_is_the_same_sentence(data, message):
     model = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
@@ -60,14 +52,7 @@ def test_in_a_graph_a_refusal_is_the_same_sentence(data, message):
 
 @pytest.mark.parametrize(
     ("keywords", "message"),
-    [
-        ({"head": keras.layers.Dense(1)}, "use Dense.2. for two classes"),
-        ({"head": keras.layers.Dense(3, "softmax")}, "remove the softmax"),
-        ({"head": keras.Sequential([keras.layers.Dense(3), keras.layers.Softmax()])}, "remove the softmax"),
-        ({"head": keras.layers.Dense(3, "sigmoid")}, "remove the sigmoid"),
-        ({"parts": encoder(keras.layers.Conv2D(2, 3))}, "it must be .b, d."),
-        ({"loss": "mse"}, "remove `loss` from compile"),
-    ],
+    stored.cases(__file__, "parts", globals())["rows"],
 )
 def test_bad_parts_are_one_sentence(keywords, message):
     with pytest.raises(ValueError, match=message):
@@ -171,18 +156,7 @@ def summed(images):
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
-        (lambda: robust.layers.Augment("shift"), "must be an Augmentation"),
-        (lambda: flip()(PIXELS, training=True), "divide bytes by 255"),
-        (lambda: flip()(BYTES, training=True), "divide bytes by 255"),
-        (lambda: robust.layers.Corrupt("rain"), "rain"),
-        (lambda: robust.layers.Corrupt("fog", severity=6), "severity"),
-        (lambda: fog()(PIXELS), "divide bytes by 255"),
-        (lambda: fog()(BYTES), "divide bytes by 255"),
-        (lambda: robust.corruptions.corrupt(BYTES, "fog", 3, np.zeros((8, 2), "int32")), "divide bytes by 255"),
-        (lambda: robust.layers.AugMix(width=0), "AugMix.width is 0"),
-        (lambda: robust.layers.UtilityPerturbation()(PIXELS, IMAGES), "float pixels"),
-    ],
+    stored.cases(__file__, "layers", globals())["rows"],
 )
 def test_layers_and_corruptions_refuse_what_does_not_fit(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
