@@ -1,5 +1,8 @@
 """AutoAugment and RandAugment: the published tables once more, Pillow on chosen draws, what is drawn how often."""
 
+import pathlib
+import tomllib
+
 import numpy as np
 import PIL.ImageOps
 import pytest
@@ -18,37 +21,13 @@ IMAGES = IMAGES.astype(np.uint8)
 
 # Entered once more from torchvision's listing (0.24, `AutoAugment._get_policies`), which leaves out magnitudes without
 # a meaning.
-LISTED = {
-    "cifar10": """
-        Invert .1, Contrast .2 6; Rotate .7 2, TranslateX .3 9; Sharpness .8 1, Sharpness .9 3
-        ShearY .5 8, TranslateY .7 9; AutoContrast .5, Equalize .9; ShearY .2 7, Posterize .3 7
-        Color .4 3, Brightness .6 7; Sharpness .3 9, Brightness .7 9; Equalize .6, Equalize .5
-        Contrast .6 7, Sharpness .6 5; Color .7 7, TranslateX .5 8; Equalize .3, AutoContrast .4
-        TranslateY .4 3, Sharpness .2 6; Brightness .9 6, Color .2 8; Solarize .5 2, Invert .0
-        Equalize .2, AutoContrast .6; Equalize .2, Equalize .6; Color .9 9, Equalize .6
-        AutoContrast .8, Solarize .2 8; Brightness .1 3, Color .7 0; Solarize .4 5, AutoContrast .9
-        TranslateY .9 9, TranslateY .7 9; AutoContrast .9, Solarize .8 3; Equalize .8, Invert .1
-        TranslateY .7 9, AutoContrast .9
-    """,
-    "imagenet": """
-        Posterize .4 8, Rotate .6 9; Solarize .6 5, AutoContrast .6; Equalize .8, Equalize .6
-        Posterize .6 7, Posterize .6 6; Equalize .4, Solarize .2 4; Equalize .4, Rotate .8 8
-        Solarize .6 3, Equalize .6; Posterize .8 5, Equalize 1; Rotate .2 3, Solarize .6 8
-        Equalize .6, Posterize .4 6; Rotate .8 8, Color .4 0; Rotate .4 9, Equalize .6
-        Equalize .0, Equalize .8; Invert .6, Equalize 1; Color .6 4, Contrast 1 8
-        Rotate .8 8, Color 1 2; Color .8 8, Solarize .8 7; Sharpness .4 7, Invert .6
-        ShearX .6 5, Equalize 1; Color .4 0, Equalize .6; Equalize .4, Solarize .2 4
-        Solarize .6 5, AutoContrast .6; Invert .6, Equalize 1; Color .6 4, Contrast 1 8
-        Equalize .8, Equalize .6
-    """,
-}
+LISTED = tomllib.loads(pathlib.Path(__file__).with_name("policies.toml").read_text("utf-8"))
 
 
 def listed(policy):
     """[[(name, probability, magnitude or None), (...)], ...]"""
-    rows = [row for line in LISTED[policy].strip().splitlines() for row in line.split(";")]
     sub_policies = []
-    for row in rows:
+    for row in LISTED[policy]:
         words = [part.split() for part in row.split(",")]
         sub_policies.append([(word[0], float(word[1]), int(word[2]) if len(word) > 2 else None) for word in words])
     return sub_policies
