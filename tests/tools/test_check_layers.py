@@ -1,6 +1,7 @@
 """The layer check finds import circles. What it says of single imports is in tests/test_repository.py."""
 
 import pytest
+import stored
 
 
 @pytest.fixture
@@ -20,21 +21,7 @@ def faults(load, tmp_path):
 
 @pytest.mark.parametrize(
     ("modules", "circle"),
-    [
-        (
-            {"a": "from tfrobust.losses import b", "b": "from tfrobust.losses.a import f"},
-            "losses.a > losses.b > losses.a",
-        ),
-        ({"a": "def f():\n    from . import b", "b": "import tfrobust.losses.a"}, "losses.a > losses.b > losses.a"),
-        (
-            {"a": "import tfrobust.losses.b", "b": "from . import c", "c": "from . import d", "d": "from . import b"},
-            "losses.b > losses.c > losses.d > losses.b",
-        ),
-        (
-            {"__init__": "from tfrobust.losses.a import f", "a": "from tfrobust.losses import f"},
-            "losses > losses.a > losses",
-        ),
-    ],
+    stored.cases(__file__, "circles", globals(), "tables.toml")["rows"],
 )
 def test_a_circle_inside_a_layer_is_found(faults, modules, circle):
     (fault,) = faults({f"losses/{name}.py": text for name, text in modules.items()})

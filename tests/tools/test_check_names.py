@@ -1,6 +1,7 @@
 """The count of names that say nothing: what binds a name, what is vague, and the limits."""
 
 import pytest
+import stored
 
 
 @pytest.fixture
@@ -10,19 +11,7 @@ def tool(load):
 
 @pytest.mark.parametrize(
     ("source", "names"),
-    [
-        ("row = found", {"row"}),
-        ("row, *rest = [column := 1]", {"row", "rest", "column"}),
-        ("self._kept.size = 1", {"size"}),
-        ("total += 1", {"total"}),
-        ("for row in rows: pass", {"row"}),
-        ("lambda row, /, column, *rows, key=1, **options: 0", {"row", "column", "rows", "key", "options"}),
-        ("[row for row in rows for (column, _) in row]", {"row", "column", "_"}),
-        ("import row\nimport row.a as column\nfrom a import found, b as cell", {"column", "cell"}),
-        ("with a as row: pass\ntry: pass\nexcept E as error: pass", {"row", "error"}),
-        ("match a:\n  case [row, *rest] | {1: row, **rest}: pass\n  case B(x=column): pass", {"row", "rest", "column"}),
-        ("class Row(Table):\n  async def read(self): pass\n  def write(self): pass", {"Row", "read", "write", "self"}),
-    ],
+    stored.cases(__file__, "bound_names", globals(), "tables.toml")["rows"],
 )
 def test_what_binds_a_name(tool, source, names):
     assert set(tool.bound_names(source)) == names

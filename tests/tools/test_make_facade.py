@@ -1,6 +1,7 @@
 """The lists of the facade are current, and a new public object enters them by itself."""
 
 import pytest
+import stored
 
 
 @pytest.fixture
@@ -41,26 +42,7 @@ EXAMPLE = '    """Do it.\n\n    Example:\n        >>> 1\n        1\n    """\n'
 
 @pytest.mark.parametrize(
     ("path", "text", "modules"),
-    [
-        ("methods/planted.py", f"{REGISTERED}class Planted(Method):\n    pass", {"methods"}),
-        ("methods/planted.py", f"class Planted:\n{EXAMPLE}", {"methods"}),
-        ("attacks/planted.py", "class Planted(gradient.PGD):\n    pass", {"attacks"}),
-        ("attacks/planted.py", f"def Planted():\n{EXAMPLE}", {"attacks"}),
-        ("data/sources/planted.py", "class Planted(Source):\n    pass", {"data"}),
-        (
-            "data/published/planted.py",
-            "class _Part(ShiftedImages):\n    pass\nclass Planted(_Part):\n    pass",
-            {"data"},
-        ),
-        ("evaluation/evaluators/planted.py", "class Planted(Evaluator):\n    pass", {"evaluators"}),
-        ("pairs/planted.py", "class Planted(Selection):\n    pass", {"selections", "methods"}),
-        ("losses/gradient_penalty.py", "class Planted(GradientPenalty):\n    pass", {"losses", "methods"}),
-        ("models/heads/linear.py", f"class Planted(keras.layers.Layer):\n{EXAMPLE}", {"models", "layers"}),
-        # No example and no base; a base of another class; private.
-        ("models/planted.py", f"{REGISTERED}class Planted(keras.layers.Layer):\n    pass", set()),
-        ("methods/planted.py", "class Planted(Method):\n    pass\nclass _Last(Planted):\n    pass", set()),
-        ("methods/planted.py", f"class _Planted:\n{EXAMPLE}", set()),
-    ],
+    stored.cases(__file__, "planted_objects", globals(), "tables.toml")["rows"],
 )
 def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys, path, text, modules):
     file = checkout / path
