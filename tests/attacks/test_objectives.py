@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import instances
@@ -23,16 +24,7 @@ LOGS, SOFT, IDS = _log_softmax(LOGITS), np.array([[0.2, 0.5, 0.3], [0.0, 1.0, 0.
 
 @pytest.mark.parametrize(
     ("objective", "expected"),
-    [
-        (objectives.cross_entropy(_predict, IDS), -LOGS[np.arange(2), LABELS]),
-        (objectives.cross_entropy(_predict, tf.constant(SOFT)), -np.sum(SOFT * LOGS, axis=1)),
-        # Rises towards the target.
-        (objectives.targeted_cross_entropy(_predict, tf.constant([2, 2])), LOGS[:, 2]),
-        # Positive exactly where the model is wrong.
-        (objectives.margin(_predict, IDS), [-1.0, 2.5]),
-        (objectives.dlr(_predict, IDS), [-1 / 3, 2.5 / 3]),
-        (objectives.targeted_dlr(_predict, IDS, tf.constant([0, 2])), [-1 / 3, 2.5 / 3]),
-    ],
+    stored.cases(__file__, "objectives", globals(), "tables.toml")["rows"],
 )
 def test_an_objective_of_images(objective, expected):
     values = objective(tf.constant(LOGITS, tf.float32))
