@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import robust as oracle
@@ -14,25 +15,7 @@ UNTRAINED = np.random.default_rng(1).normal(0.2, 0.05, (50, 2)).astype(np.float3
 
 @pytest.mark.parametrize(
     "outputs,kind",
-    [
-        (np.array([[0.25, 0.75], [1.0, 0.0]]), "softmax"),
-        (tf.nn.softmax(LOGITS), "softmax"),
-        (tf.cast(tf.cast(tf.nn.softmax(LOGITS), tf.bfloat16), tf.float32), "softmax"),
-        (tf.cast(tf.nn.softmax(tf.cast(LOGITS, tf.float16)), tf.float32), "softmax"),
-        (tf.sigmoid(LOGITS), "sigmoid"),
-        (tf.cast(tf.cast(tf.sigmoid(LOGITS), tf.bfloat16), tf.float32), "sigmoid"),
-        (LOGITS, "logits"),
-        (np.array([[1.5, -0.5], [0.5, 0.5]]), "logits"),
-        (np.array([[np.nan, 1.0], [0.5, 0.5]]), "logits"),
-        # Logits stopped at 0 but not at 1, however many are near both; or small ones that are positive by chance.
-        (np.maximum(LOGITS / 6, 0), "logits"),
-        (UNTRAINED, "unclear"),
-        (np.zeros((9, 4)), "unclear"),
-        (tf.sigmoid(LOGITS / 100), "unclear"),
-        (np.array([[1.0, 0.0], [0.5, 0.6]]), "unclear"),  # too few images to tell
-        # One in a hundred off is no rounding of float32.
-        (np.array([[0.301, 0.705], [0.3, 0.7]], np.float32), "unclear"),
-    ],
+    stored.cases(__file__, "kinds", globals(), "tables.toml")["rows"],
 )
 def test_kinds_of_outputs(outputs, kind):
     assert probabilities.kind_of_outputs(np.asarray(outputs)) == kind
