@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import bounds as oracle
-from tfrobust.certification import certify, intervals, linear_bounds
+from tfrobust.certification import certify, intervals, linear_bounds, tightening
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import SOUND, Arithmetic, Box
 
@@ -42,16 +42,12 @@ def rows(*functions):
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 def test_the_ball_holds_what_attacks_round_to_and_only_finite_margins_certify(epsilon, monkeypatch):
-    margins, radii = np.array([1.0, np.nan, np.inf, -np.inf]), []
-
-    def worst(network, images, labels, radius, *_):
-        radii.append(radius)
-        return tf.constant(np.resize(margins, len(images)))
-
-    monkeypatch.setattr(certify, "_worst_margins", worst)
-    bounds = certify.certified_margins(as_network(NET), np.zeros((4, 2)), np.zeros(4, int), epsilon=epsilon)
+    margins, network = np.array([1.0, np.nan, np.inf, -np.inf]), as_network(NET)
+    monkeypatch.setattr(certify._Ball, "_of_batch", lambda ball, images, *_: np.resize(margins, len(images)))
+    bounds = certify.certified_margins(network, np.zeros((4, 2)), np.zeros(4, int), epsilon=epsilon)
     np.testing.assert_array_equal(bounds, [1.0, -np.inf, -np.inf, -np.inf])
-    assert np.spacing(np.float32(1)) < min(radii) - epsilon < 1e-6
+    boxes, _ = certify._Ball.checked(network, epsilon, (0.0, 1.0)).boxes(np.full((1, 2), 0.5))
+    assert np.spacing(np.float32(1)) < float(boxes[0].upper[0, 0]) - 0.5 - epsilon < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -84,7 +80,7 @@ def test_full_linear_bounds_of_three_layers_are_the_known_ones():
     ):
         for inner_boxes, expected in (
             (boxes, crown_ibp),
-            (linear_bounds.tightened(network, boxes, EXACT, slope=slope), crown),
+            (tightening.tightened(network, boxes, EXACT, slope=slope), crown),
         ):
             ends = [
                 sign * float(linear_bounds.lower_bounds(network, inner_boxes, rows([sign]), EXACT, slope=slope)[0, 0])
@@ -118,7 +114,7 @@ def test_random_networks_agree_with_loops_and_enclose_the_exact_minimum(slope):
         if len(layers) == 2:
             exact = oracle.exact_minimum(layers, lower, upper, function)
             assert bound <= exact + 1e-9
-            tight = linear_bounds.tightened(network, boxes, EXACT, slope=slope)
+            tight = tightening.tightened(network, boxes, EXACT, slope=slope)
             assert (
                 float(linear_bounds.lower_bounds(network, tight, rows(function), EXACT, slope=slope)[0, 0])
                 <= exact + 1e-9

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.certification import intervals, linear_bounds, windows
+from tfrobust.certification import intervals, linear_bounds, tightening, windows
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import SOUND, Arithmetic, ReLU
 
@@ -62,7 +62,7 @@ def test_windows_give_the_bounds_of_whole_maps(parts, arithmetic):
     for position in positions:
         shape = boxes[position].lower.shape
         areas = windows.regions(network, boxes, position)
-        by_window = linear_bounds._bounds_by_window(network, boxes, areas, arithmetic, "adaptive")
+        by_window = tightening._bounds_by_window(network, boxes, areas, tightening._Way(arithmetic, "adaptive", 0))
         rows = tf.reshape(tf.eye(np.prod(shape[1:]), dtype=tf.float64), [1, -1, *shape[1:]])
         for sign, end in ((1.0, by_window.lower), (-1.0, by_window.upper)):
             repeated = tf.repeat(sign * rows, 2, 0)

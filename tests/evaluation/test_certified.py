@@ -19,7 +19,7 @@ from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.models.cnn import CNN
-from tfrobust.report import sections
+from tfrobust.report import attack_table, sections, threat
 from tfrobust.report.gate import Gate
 from tfrobust.report.renderers import html
 
@@ -64,6 +64,25 @@ def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
     evaluators = (CertifiedAccuracy(threat=THREAT),)
     again = evaluate(scaled, 255 * IMAGES, LABELS, epsilon=12.75, bounds=(0, 255), evaluators=evaluators)
     assert again["certified.linf_0.05.accuracy"].value == 0.4
+
+
+def test_a_complete_method_certifies_breaks_or_counts_what_it_leaves_open():
+    evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=THREAT, method="complete"))
+    outcome = evaluate(linear(), IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
+    assert outcome["certified.linf_0.05.accuracy"].value == 0.4
+    # The tie of the last image is decided by the order of the classes, which is no proof.
+    assert outcome["certified.linf_0.05.unknown"].value == 0.2
+    some = CertifiedAccuracy(threat=THREAT, method="complete", first=2).run(setting_of(from_keras(linear())))
+    assert [(m.value, m.n, m.settings["sample"]) for m in some.measurements] == [
+        (0.5, 2, "first 2"),
+        (0.0, 2, "first 2"),
+    ]
+    (bracket,) = attack_table.brackets(outcome.report.measurements)
+    assert threat.bracket_sentence(bracket).endswith("For 20.0 % neither is known.")
+    (failure,) = Gate(require=("certified.linf_0.05.unknown <= 0.05",)).failures(outcome.report)
+    assert failure.endswith("it is 0.2")
+    (section,) = [candidate for candidate in sections.build(outcome.report) if candidate.anchor == "bracket"]
+    assert section.content[1].rows[0][1] == "COMPLETE"
 
 
 def test_what_a_vacuous_bound_is_worth_is_stated():

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.certification import intervals, linear_bounds
+from tfrobust.certification import branching, intervals, linear_bounds, slopes, tightening
 from tfrobust.certification.network import Network, NoBoundsError, walk
-from tfrobust.certification.operations import Arithmetic
+from tfrobust.certification.operations import Arithmetic, Box
 from tfrobust.common.settings import require_choice, require_least
 
-METHODS = ("ibp", "crown_ibp", "crown")
+METHODS = ("ibp", "crown_ibp", "crown", "alpha_crown", "complete")
 # Added to epsilon, relative and absolute: an attack that computes in float32 can leave the ball by a rounding.
 _RADIUS_ROUNDING = (2.0**-20, 2.0**-22)
 # Margin of logits that remains one in float32, whose smallest numbers count as 0; and one of probabilities, too, whose
 # rounding can hide a smaller one.
 _LOGIT_MARGIN, _PROBABILITY_MARGIN = 2.0**-100, 2.0**-16
+# Steps of the ascent on slopes, for the hidden values and for the margins.
+_HIDDEN_STEPS, _MARGIN_STEPS = 10, 20
 # Pixels of a batch; all hidden values of a network are many times as many.
 _BATCH_VALUES = 2**18
 
@@ -30,6 +33,7 @@ def certified_margins(
     *,
     epsilon: float,
     method: str = "ibp",
+    seconds: float = 60.0,
     bounds: tuple[float, float] = (0.0, 1.0),
     progress: Callable | None = None,
 ) -> np.ndarray:
@@ -60,7 +64,9 @@ def certified_margins(
         labels: integer [n], class ids.
         epsilon: radius in pixel units, >= 0.
         method: "ibp": intervals. "crown_ibp": the larger of that and of one linear bound. "crown": linear bounds also
-            of the hidden values that a ReLU may cut off, at the cost of one pass each.
+            of the hidden values that a ReLU may cut off, at the cost of one pass each. "alpha_crown": then, where it
+            certifies a correctly classified image not, the same with the best slopes. "complete": `decide`.
+        seconds: as in `decide`; for the method "complete".
         bounds: (low, high) of the pixels.
         progress: (done, total) after each batch, or None.
 
@@ -72,40 +78,179 @@ def certified_margins(
             float32, with the name of the first such layer; an unknown method; a negative epsilon.
     """
     require_choice(method, "method", METHODS)
-    require_least(epsilon, "epsilon", 0.0)
-    network = walk(network) if isinstance(network, keras.Layer) else network
-    if network.other_arithmetic:
-        raise NoBoundsError(network.other_arithmetic)
-    radius = epsilon * (1 + _RADIUS_ROUNDING[0]) + _RADIUS_ROUNDING[1]
-
+    if method == "complete":
+        decisions = decide(network, images, labels, epsilon=epsilon, seconds=seconds, bounds=bounds, progress=progress)
+        return decisions.margins
+    ball = _Ball.checked(network, epsilon, bounds, progress)
     images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
-    size = max(1, min(128, _BATCH_VALUES // (images[0].size * (1 if method == "ibp" else 16))))
-    rows = []
-    for start in range(0, len(images), size):
-        # Of one static size; the last batch is filled with copies of the last image.
-        chosen = np.minimum(np.arange(start, start + size), len(images) - 1)
-        worst = _finite(_worst_margins(network, images[chosen], labels[chosen], radius, method, bounds))
-        rows.append(worst.numpy()[: len(images) - start])
+    return _reported(ball, ball.margins(images, labels, method))
+
+
+class Decisions(NamedTuple):
+    """What `decide` found out.
+
+    Attributes:
+        margins: float64 [n], as `certified_margins` returns them.
+        broken: bool [n], True where a counterexample was met: an image of the ball that the network, computed in
+            float64, does not give its label.
+        counterexamples: float32 [n, ...]; the image itself where none was met.
+    """
+
+    margins: np.ndarray
+    broken: np.ndarray
+    counterexamples: np.ndarray
+
+
+def decide(
+    network: Network | keras.Model,
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    epsilon: float,
+    seconds: float = 60.0,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    progress: Callable | None = None,
+) -> Decisions:
+    """Certify each image or meet a counterexample, by branch and bound where linear bounds do neither.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> model = keras.Sequential([keras.Input((2, 1, 1)), keras.layers.Flatten(), keras.layers.Dense(2)])
+        >>> model.layers[1].set_weights([np.eye(2), np.zeros(2)])  # the logits are the two pixels
+        >>> images, labels = np.array([[[[0.75]], [[0.25]]], [[[0.5]], [[0.4]]]]), np.array([0, 0])
+        >>> decisions = robust.certification.decide(model, images, labels, epsilon=0.125)
+        >>> (decisions.margins > 0).tolist(), decisions.broken.tolist()
+        ([True, False], [False, True])
+
+    Args:
+        network: as in `certified_margins`.
+        images: as there.
+        labels: as there.
+        epsilon: as there.
+        seconds: >= 0, for each image that linear bounds leave open; after them it stays undecided.
+        bounds: as there.
+        progress: as there.
+
+    Returns:
+        The decisions; an image is undecided if its margin is not positive and it is not broken.
+
+    Raises:
+        ValueError: as `certified_margins`; negative seconds.
+    """
+    require_least(seconds, "seconds", 0.0)
+    ball = _Ball.checked(network, epsilon, bounds)
+    images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
+    margins, search = ball.margins(images, labels, "crown"), branching.Search(ball.network)
+    broken, counterexamples = ball.point_margins(images, labels) <= 0, images.astype(np.float32)
+    for index in range(len(images)):
+        if np.isfinite(margins[index]) and not margins[index] > 0 and not broken[index]:
+            rows = slice(index, index + 1)
+            boxes, _ = ball.boxes(images[rows])
+            decision = search.decide(
+                tightening.tightened(ball.network, boxes), ball.inner(images[rows]), int(labels[index]), seconds
+            )
+            margins[index] = max(margins[index], decision.bound)
+            if decision.counterexample is not None:
+                broken[index], counterexamples[index] = True, decision.counterexample
         if progress is not None:
-            progress(min(start + size, len(images)), len(images))
-    return np.concatenate(rows) - (_PROBABILITY_MARGIN if network.probabilities else _LOGIT_MARGIN)
+            progress(index + 1, len(images))
+    return Decisions(_reported(ball, margins), broken, counterexamples)
 
 
-def _worst_margins(network: Network, images, labels, radius: float, method: str, bounds) -> tf.Tensor:
-    """Return the bounds of one batch, float64 [b]; -inf where there is none."""
-    box = intervals.input_box(tf.constant(images), radius, *bounds)
-    boxes, in_range = intervals.propagate_in_range(network, box, for_margins=method == "ibp")
-    margins = _finite(intervals.margins(network, boxes, tf.constant(labels)))
-    coefficients = linear_bounds.margin_coefficients(labels, margins.shape[-1], margins.dtype)
-    if method != "ibp":
-        margins = tf.maximum(margins, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
-    if method == "crown":
-        boxes = linear_bounds.tightened(network, boxes)
-        margins = tf.maximum(margins, _finite(linear_bounds.lower_bounds(network, boxes, coefficients)))
-    # The label's own margin is 0.
+def _reported(ball: _Ball, margins: np.ndarray) -> np.ndarray:
+    """Return margins less what the network's arithmetic can hide."""
+    return margins - (_PROBABILITY_MARGIN if ball.network.probabilities else _LOGIT_MARGIN)
+
+
+class _Ball(NamedTuple):
+    """A network and the balls around its images.
+
+    Attributes:
+        network: the network.
+        epsilon: radius.
+        bounds: (low, high) of the pixels.
+        progress: (done, total) after each batch, or None.
+    """
+
+    network: Network
+    epsilon: float
+    bounds: tuple[float, float]
+    progress: Callable | None
+
+    @classmethod
+    def checked(cls, network: Network | keras.Model, epsilon: float, bounds, progress=None) -> _Ball:
+        """Return the balls, or raise what `certified_margins` says."""
+        require_least(epsilon, "epsilon", 0.0)
+        network = walk(network) if isinstance(network, keras.Layer) else network
+        if network.other_arithmetic:
+            raise NoBoundsError(network.other_arithmetic)
+        return cls(network, epsilon, bounds, progress)
+
+    def boxes(self, images: np.ndarray, for_margins: bool = False) -> tuple[list[Box], tf.Tensor]:
+        """Return `intervals.propagate_in_range` of the balls with their rounding."""
+        radius = self.epsilon * (1 + _RADIUS_ROUNDING[0]) + _RADIUS_ROUNDING[1]
+        box = intervals.input_box(tf.constant(images), radius, *self.bounds)
+        return intervals.propagate_in_range(self.network, box, for_margins=for_margins)
+
+    def inner(self, images: np.ndarray) -> Box:
+        """Return the balls themselves, float32, rounded inwards."""
+        box = intervals.input_box(tf.constant(images), self.epsilon, *self.bounds)
+        lower, upper = (end.numpy().astype(np.float32) for end in box)
+        lower = np.where(lower < box.lower, np.nextafter(lower, np.float32(np.inf)), lower)
+        upper = np.where(upper > box.upper, np.nextafter(upper, np.float32(-np.inf)), upper)
+        return Box(*map(tf.constant, (np.minimum(lower, upper), upper)))
+
+    def point_margins(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the margins of the images themselves, float64 [n]."""
+        size = max(1, _BATCH_VALUES // images[0].size)
+        parts = [
+            intervals.logits(self.network, tf.constant(images[start : start + size]), Arithmetic(unit=0.0)).numpy()
+            for start in range(0, len(images), size)
+        ]
+        logits, rows = np.concatenate(parts), np.arange(len(labels))
+        of_labels = logits[rows, labels]
+        logits[rows, labels] = -np.inf
+        return of_labels - logits.max(1)
+
+    def margins(self, images: np.ndarray, labels: np.ndarray, method: str) -> np.ndarray:
+        """Return the bounds of all images, float64 [n]; -inf where there is none, or no finite one."""
+        size = max(1, min(128, _BATCH_VALUES // (images[0].size * (1 if method == "ibp" else 16))))
+        rows = []
+        for start in range(0, len(images), size):
+            # Of one static size; the last batch is filled with copies of the last image.
+            chosen = np.minimum(np.arange(start, start + size), len(images) - 1)
+            rows.append(self._of_batch(images[chosen], labels[chosen], method)[: len(images) - start])
+            if self.progress is not None:
+                self.progress(min(start + size, len(images)), len(images))
+        worst = np.concatenate(rows)
+        return np.where(np.isfinite(worst), worst, -np.inf)
+
+    def _of_batch(self, images: np.ndarray, labels: np.ndarray, method: str) -> np.ndarray:
+        network = self.network
+        boxes, in_range = self.boxes(images, for_margins=method == "ibp")
+        margins = _finite(intervals.margins(network, boxes, tf.constant(labels)))
+        functions = linear_bounds.margin_coefficients(labels, margins.shape[-1], margins.dtype)
+        if method != "ibp":
+            margins = tf.maximum(margins, _finite(linear_bounds.lower_bounds(network, boxes, functions)))
+        if method not in ("ibp", "crown_ibp"):
+            boxes = tightening.tightened(network, boxes)
+            margins = tf.maximum(margins, _finite(linear_bounds.lower_bounds(network, boxes, functions)))
+        worst = tf.where(in_range, _least(margins, labels), -np.inf).numpy()
+        if method == "alpha_crown":
+            rows = np.flatnonzero(np.isfinite(worst) & (worst <= 0) & (self.point_margins(images, labels) > 0))
+            if len(rows):
+                boxes = [Box(*(tf.gather(end, rows) for end in box)) for box in boxes]
+                boxes = tightening.tightened(network, boxes, steps=_HIDDEN_STEPS)
+                best = slopes.best_bounds(network, boxes, tf.gather(functions, rows), _MARGIN_STEPS)
+                worst[rows] = np.maximum(worst[rows], _least(_finite(best), labels[rows]))
+        return worst
+
+
+def _least(margins: tf.Tensor, labels: np.ndarray) -> tf.Tensor:
+    """Return the least margin of each example, [b], of [b, k]; the label's own is 0."""
     is_label = tf.one_hot(labels, margins.shape[-1], on_value=True, off_value=False)
-    worst = tf.reduce_min(tf.where(is_label, tf.constant(np.inf, margins.dtype), margins), axis=-1)
-    return tf.where(in_range, worst, -np.inf)
+    return tf.reduce_min(tf.where(is_label, tf.constant(np.inf, margins.dtype), margins), axis=-1)
 
 
 def _finite(bounds: tf.Tensor) -> tf.Tensor:

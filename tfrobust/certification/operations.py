@@ -67,7 +67,7 @@ class Window(NamedTuple):
     stride: tuple[int, ...]
     start: tuple[int, ...]
 
-    def union(self, other: Window | None) -> Window | None:
+    def union(self, other: Window | None) -> Window:
         """Return the smallest window that contains both."""
         if other is None or other == self:
             return self
@@ -176,7 +176,7 @@ class Operation:
         exact = arithmetic._replace(unit=0.0)
         return self.box([Box(tensor, tensor) for tensor in inputs], exact).lower
 
-    def backward(self, coefficients, boxes: list[Box], output: Box, arithmetic: Arithmetic, slope: str | None):
+    def backward(self, coefficients, boxes: list[Box], output: Box, arithmetic: Arithmetic, slope):
         """Bound a linear function of the output by one of the inputs (the backward rule).
 
         coefficients . output >= sum of parts . inputs + constant.
@@ -522,7 +522,7 @@ class ReLU(Operation):
         """Bound the function by two lines: the chord from above, a line through 0 from below.
 
         The lower line's slope is 1 or that below 0, whichever encloses the smaller area ("adaptive"); that below 0
-        ("zero"); that of the chord ("same").
+        ("zero"); that of the chord ("same"); or a given one, [b, 1 or s, ...], where the input may have both signs.
         """
         if slope is None:
             return super().backward(coefficients, boxes, output, arithmetic, slope)
@@ -530,16 +530,23 @@ class ReLU(Operation):
         width = upper - lower
         chord = (upper - self.below * lower) / tf.where(width > 0, width, 1.0)
         height = upper - chord * upper
-        under = {
-            "adaptive": tf.where(2 * chord > 1 + self.below, tf.ones_like(chord), self.below),
-            "zero": tf.where(boxes[0].lower >= 0, tf.ones_like(chord), self.below),
-            "same": chord,
-        }[slope]
-        part = coefficients * tf.where(coefficients > 0, under[:, None], chord[:, None])
+        under = self._under(boxes[0], chord, slope)
+        part = coefficients * tf.where(coefficients > 0, under, chord[:, None])
         constant = _dot(tf.minimum(coefficients, 0.0), height)
         if arithmetic.unit:
             constant -= _dot(tf.abs(coefficients), _BACKWARD * arithmetic.unit * boxes[0].magnitude)
         return [part], constant
+
+    def _under(self, box: Box, chord: tf.Tensor, slope: str | tf.Tensor) -> tf.Tensor:
+        """Return the slope of the lower line, [b, 1 or s, ...]."""
+        full, below = tf.ones_like(chord), tf.fill(tf.shape(chord), tf.constant(self.below, chord.dtype))
+        of_sign = tf.where(box.lower >= 0, full, below)[:, None]
+        if not isinstance(slope, str):
+            unstable = (box.lower < 0) & (box.upper > 0)
+            return tf.where(unstable[:, None], tf.clip_by_value(slope, self.below, 1.0), of_sign)
+        if slope == "same":
+            return chord[:, None]
+        return of_sign if slope == "zero" else tf.where(2 * chord > 1 + self.below, full, below)[:, None]
 
 
 def _dot(coefficients: tf.Tensor, values: tf.Tensor | float) -> tf.Tensor:

@@ -171,7 +171,7 @@ def small_network(network: Network, boxes: list[Box], areas: dict[int, Region]) 
         for source in () if operation.stops else inputs:
             window, part = areas[source].window, operation.window(areas[current].window, areas[source].extent)
             end = positions[source]
-            if part != window:
+            if part is not None and part != window:
                 step = Part(operation.name, window, part)
                 end = add(step, [end], Box(*map(step.slice, cut[source])))
             sources.append(end)

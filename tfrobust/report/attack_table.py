@@ -104,25 +104,44 @@ class Bracket:
     Attributes:
         certified: the lower bound, which holds against every attack.
         attacked: the row of the strongest attack measured, the upper bound; None without any.
+        undecided: the share that a complete method left undecided; None of another method.
     """
 
     certified: Measurement
     attacked: AttackRow | None
+    undecided: Measurement | None = None
 
     @property
     def budget(self) -> str:
         """The norm and size of the perturbation: "L∞ ε = 0.2"."""
         return budget_of(catalog.read(self.certified).settings)
 
+    @property
+    def upper(self) -> float:
+        """The upper bound: under the strongest attack, or what a complete method did not break."""
+        attacked = 1.0 if self.attacked is None else self.attacked.accuracy.value
+        return attacked if self.undecided is None else min(attacked, self.certified.value + self.undecided.value)
+
+    @property
+    def unknown(self) -> float:
+        """The share between both bounds."""
+        return max(0.0, self.upper - self.certified.value)
+
 
 def brackets(measurements) -> list[Bracket]:
     """Return a bracket per certified accuracy, in the order measured."""
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     entries = [(m, catalog.read(m)) for m in measurements if m.value is not None]
-    certified = [(m, ball_of(entry.settings)) for m, entry in entries if entry.record is CERTIFIED]
+    bounds = [(m, entry) for m, entry in entries if entry.record is CERTIFIED]
+    undecided = {entry.prefix: m for m, entry in bounds if entry.name == "unknown"}
     return [
-        Bracket(m, strongest([row for row in rows if row.ball == ball and row.accuracy.n == m.n]))
-        for m, ball in certified
+        Bracket(
+            m,
+            strongest([row for row in rows if row.ball == ball_of(entry.settings) and row.accuracy.n == m.n]),
+            undecided.get(entry.prefix),
+        )
+        for m, entry in bounds
+        if entry.name == "accuracy"
     ]
 
 

@@ -64,10 +64,9 @@ def bracket_sentence(bracket: Bracket) -> str:
             "Such bounds are loose on networks that were not trained for them."
         )
     claim = f"From below, {number(certified)} are certified within {bracket.budget}: no attack can change their class"
-    if bracket.attacked is None:
+    if bracket.attacked is None and bracket.undecided is None:
         return f"{claim}."
-    gap = max(0.0, bracket.attacked.accuracy.value - certified.value)
-    return f"{claim}. For {quantity(gap, 'fraction')} neither is known."
+    return f"{claim}. For {quantity(bracket.unknown, 'fraction')} neither is known."
 
 
 def smoothed_sentence(classifier: Smoothed) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import certify
-from tfrobust.common.settings import require_choice
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.common.settings import require_choice, require_least, require_whole
+from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.evaluators import accuracy
 from tfrobust.report.catalog.under_attack import CERTIFIED
 from tfrobust.structs import Measurement
@@ -29,39 +29,74 @@ class CertifiedAccuracy(Evaluator):
     for them. If it certifies no example, the setting `certified_up_to` is the largest of epsilon / 2, / 4, ... at which
     it certifies any.
 
+    The method "complete" decides every image that it can within some seconds: it is certified, or an image of the ball
+    breaks it, whose class the model itself confirms. The others are counted in `certified.<norm>_<epsilon>.unknown`.
+
     The value is None, with the setting `reason`, in another norm than L∞, for a model with layers that bounds cannot
     pass, and for a model whose outputs are not those of its layers. The bound of the whole ball covers threat models
     that restrict the frames of clips.
 
     Attributes:
         threat: the threat model.
-        method: "ibp", "crown_ibp" or "crown", as in `certification.certified_margins`.
+        method: "ibp", "crown_ibp", "crown", "alpha_crown" or "complete", as in `certification.certified_margins`.
+        seconds: after which "complete" leaves an image undecided, >= 0.
+        first: number of images from the beginning of the test split; None: all.
     """
 
     threat: ThreatModel
     method: str = "ibp"
+    seconds: float = 60.0
+    first: int | None = None
 
     def __post_init__(self):
         require_choice(self.method, "CertifiedAccuracy.method", certify.METHODS)
+        require_least(self.seconds, "CertifiedAccuracy.seconds", 0.0)
+        if self.first is not None:
+            require_whole(self.first, "CertifiedAccuracy.first")
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the certified accuracy."""
-        (identity,) = self.ids()
+        identity, *of_unknown = self.ids()
         settings = {"method": self.method, "norm": self.threat.norm, "epsilon": self.threat.epsilon}
         settings |= self.threat.frame_settings
+        if self.first is not None and self.first < len(setting.images):
+            settings["sample"] = f"first {self.first}"
         reason = self._reason(setting)
         if reason:
             return Outcome([Measurement(identity, None, settings=settings | {"reason": reason})])
-        certified = self._certified(setting, slice(None), self.threat.epsilon)
+        if of_unknown:
+            return self._decided(setting, settings | {"seconds": self.seconds})
+        certified = self._certified(setting, slice(self.first), self.threat.epsilon)
         if not certified.any():
             settings["certified_up_to"] = self._worth(setting)
         measurement = accuracy.accuracy(identity, certified, settings, setting.examples)
         return Outcome([measurement], [accuracy.outcomes(identity, certified)])
 
     def ids(self) -> tuple[str, ...]:
-        """Return the id of the certified accuracy."""
+        """Return the id of the certified accuracy, and of a complete method that of the undecided share."""
         ball = {"norm": self.threat.norm, "epsilon": self.threat.epsilon, **self.threat.frame_settings}
-        return (CERTIFIED.id("accuracy", ball),)
+        quantities = ("accuracy", "unknown") if self.method == "complete" else ("accuracy",)
+        return tuple(CERTIFIED.id(quantity, ball) for quantity in quantities)
+
+    def _decided(self, setting: Setting, settings: dict) -> Outcome:
+        """Certify or break each image."""
+        decisions = certify.decide(
+            setting.predictor.network,
+            setting.images[: self.first],
+            setting.labels[: self.first],
+            epsilon=self.threat.epsilon,
+            seconds=self.seconds,
+            progress=setting.reporter(f"branch and bound at epsilon {self.threat.epsilon:.6g}"),
+        )
+        certified = certify.certified(decisions.margins)
+        logits = setting.predict(decisions.counterexamples, "predictions of counterexamples")
+        unknown = ~certified & are_correct(logits, setting.labels[: self.first])
+        identity, of_unknown = self.ids()
+        measurements = [
+            accuracy.accuracy(name, values, settings, setting.examples)
+            for name, values in ((identity, certified), (of_unknown, unknown))
+        ]
+        return Outcome(measurements, [accuracy.outcomes(identity, certified)])
 
     def _reason(self, setting: Setting) -> str:
         """Return why there is no bound, or ""."""

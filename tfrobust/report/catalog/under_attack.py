@@ -91,7 +91,10 @@ CERTIFIED = Record(
     family="certified",
     place=20,
     prefix=lambda settings: f"certified.{ball(settings)}",
-    quantities={"accuracy": Quantity(label="Certified accuracy", better=1, headline=0)},
+    quantities={
+        "accuracy": Quantity(label="Certified accuracy", better=1, headline=0),
+        "unknown": Quantity(label="Neither certified nor broken", better=-1),
+    },
     label=lambda settings, quantity: f"{quantity.label}, {budget_of(settings)}",
     must_agree=("method", "norm", "epsilon", "bound"),
 )

@@ -35,9 +35,8 @@ class Brackets(Section):
         names, shares, rows = [], [], []
         for bracket in self._brackets:
             certified, attacked = bracket.certified, bracket.attacked
-            above = 1.0 if attacked is None else attacked.accuracy.value
             names.append(bracket.budget)
-            shares.append((certified.value, max(0.0, above - certified.value), 1.0 - above))
+            shares.append((certified.value, bracket.unknown, 1.0 - max(bracket.upper, certified.value)))
             method = str(certified.settings.get("method", "")).upper().replace("_", "-")
             measured = attacked and attacked.accuracy
             rows.append([bracket.budget, method, certified, attacked.name if attacked else "none", measured])
