@@ -303,14 +303,6 @@ def test_losses_of_few_classes_have_fallbacks():
     assert fallbacks == [[False, True, True], [False, False, True], [False, False, False]]
 
 
-@pytest.mark.parametrize("kind", ATTACKS[1:])
-def test_three_classes(kind):  # two are those of the battery
-    model, images = smooth_model(classes=3), examples(12, 0.0, 1.0)
-    labels = np.argmax(model(images), axis=-1)
-    result = runner.run_attack(kind(ThreatModel(epsilon=0.9), steps=20), model, images, labels)
-    assert result.success.mean() > 0.5
-
-
 def test_a_model_with_nan_gradients_does_not_poison_the_search():
     linear = Linear()
 

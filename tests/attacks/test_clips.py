@@ -2,21 +2,18 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from oracles import projections
 from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square
-from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
+from tfrobust.attacks.ensemble import Ensemble, standard_member
 from tfrobust.attacks.shared import modes, runner
 from tfrobust.attacks.shared.engine import verify
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.evaluators import adversarial
-from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
-from tfrobust.methods.shared.fast_adversary import FastAdversary
 
 FRAMES, HEIGHT, WIDTH, CHANNELS = SHAPE = (3, 4, 4, 2)
 SIZE = FRAMES * HEIGHT * WIDTH * CHANNELS
@@ -110,18 +107,6 @@ def test_a_clip_of_one_frame_is_attacked_as_its_image(make):
     image = runner.run_attack(plain, predict, images, labels, seed=3)
     np.testing.assert_array_equal(clip.success, image.success)
     np.testing.assert_allclose(clip.adversarial[:, 0], image.adversarial, atol=1e-5)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("kind", ["linf", "l1"])
-def test_autoattack_succeeds_wherever_the_best_attack_on_a_linear_model_does(kind):
-    clips, threat = examples(12), ThreatModel(norm=kind, epsilon=EPSILONS[kind])
-    worst = worst_margins(clips, threat)
-    result = runner.run_attack(AutoAttack(threat), linear, clips, labels_of(clips))
-    clear = np.abs(worst) > 0.05 * threat.epsilon
-    np.testing.assert_array_equal(result.success[clear], worst[clear] < 0)
-    assert 0 < result.success.mean() < 1
-    assert np.all(threat.contains(tf.constant(clips), tf.constant(result.adversarial)))
 
 
 # --------------------------------------------------------------------------------------- windows with frames
@@ -241,40 +226,10 @@ def test_a_candidate_is_projected_onto_its_budget_before_it_is_verified():
     assert np.all(threat.contains(clips, seen[0]))
 
 
-@pytest.mark.parametrize("budget", [{"per_frame": True}, {"max_frames": 2}])
-@pytest.mark.parametrize(
-    "make",
-    [fab.FAB, fab.FABUntargeted, square.Square, AutoAttack, noise.UniformNoise, prox_log_barrier.ProxLogBarrier],
-)
-def test_attacks_on_whole_clips_refuse_a_budget_for_frames(make, budget):
-    name = next(iter(budget))
-    with pytest.raises(ValueError, match=f"{make.__name__} bounds the norm of whole clips.*{name}.*use FGSM") as raised:
-        make(ThreatModel(norm="l2", epsilon=0.2, **budget))
-    assert "\n" not in str(raised.value)
-
-
-def test_adversaries_that_know_whole_clips_only_refuse_a_budget_for_frames():
-    threat = ThreatModel(max_frames=2, epsilon=0.2)
-    with pytest.raises(ValueError, match="FastAdversary bounds the norm of whole clips"):
-        FastAdversary(attack=gradient.FGSM(threat))
-    with pytest.raises(ValueError, match="FreeAdversarialTraining bounds the norm of whole clips"):
-        FreeAdversarialTraining(keras.layers.Flatten(), keras.layers.Dense(2), threat=threat, replays=2, rows=4)
-
-
 def test_members_of_autoattack_support_a_budget_for_frames_where_their_attacks_do():
     threat = ThreatModel(max_frames=2, epsilon=0.2)
     members = [standard_member(threat, name=name) for name in ("apgd_ce", "apgd_t")]
     assert [member.threat for member in members] == [threat] * 2
-    with pytest.raises(ValueError, match="FAB bounds the norm"):
-        standard_member(threat, name="fab_t")
-
-
-def test_images_have_no_frames():
-    attack = gradient.PGD(ThreatModel(per_frame=True, epsilon=0.2), steps=2)
-    with pytest.raises(ValueError, match="needs clips"):
-        runner.run_attack(attack, of_images, as_image(examples(2)), [0, 1])
-    with pytest.raises(ValueError, match="needs clips"):
-        attack.perturb(lambda points: tf.reduce_sum(points, [1, 2, 3]), tf.zeros([2, 4, 4, 1]), tf.constant([0, 0]))
 
 
 def test_ids_name_the_budget():

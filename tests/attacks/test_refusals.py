@@ -12,6 +12,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 
 IMAGES, MODEL = examples(4), Linear()
 NAMES = {"THREAT": ThreatModel(epsilon=0.2), "KEY": tf.constant([0, 0]), "IMAGES": IMAGES, "MODEL": MODEL}
+NAMES |= {"FRAMED": ThreatModel(max_frames=2, epsilon=0.2)}
 NAMES |= {"LABELS": MODEL.labels(IMAGES), "HALVES": np.full([3, 2, 2, 1], 0.5), "fractions": fractions}
 
 
