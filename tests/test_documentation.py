@@ -24,8 +24,8 @@ import sys
 import pytest
 from printed import CHECKED, GUIDES, NOTEBOOKS, READ, ROOT, Block, blocks, prose, relative, spans, text_of
 
-from tfrobust.commands.configuration import binding as checks
-from tfrobust.commands.configuration import files, registry
+from tfrobust.commands.configuration import files, pipe, registry
+from tfrobust.commands.configuration.check_macros import check_macros
 from tfrobust.errors import InputError
 from tfrobust.keras import methods
 
@@ -86,8 +86,8 @@ def gin_objects():
 def check_value(param: str) -> None:
     """A value for gin that stands alone: the knob or the argument exists and takes it, whatever else is configured."""
     bindings = files.read([], [param])
-    macros = checks.check_macros(bindings, partial=True)
-    checks.check_objects(bindings, macros, gin_objects(), partial=True)
+    check_macros(bindings, partial=True)
+    pipe.checked(bindings, gin_objects(), partial=True)
 
 
 def check_said(span: str) -> None:

@@ -10,7 +10,7 @@ import tfrobust
 from tfrobust.security import program_files, program_sizes
 
 GUIDE = (pathlib.Path(tfrobust.__file__).parent / "guides" / "safety.md").read_text("utf-8")
-MODULES = """commands.query commands.configuration.binding common.files data.checks data.spec data.sources.cifar
+MODULES = """commands.query commands.configuration.knobs common.files data.checks data.spec data.sources.cifar
 data.sources.stanford_sentiment data.sources.tfds models.weights.weight_files report.schema security.archives
 security.flatbuffer security.litert_files security.memory security.picture_files security.pickles
 security.program_files security.program_graph security.program_sizes security.rehearsal security.rehearsal_process

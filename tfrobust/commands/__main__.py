@@ -5,7 +5,8 @@ import pathlib
 import sys
 
 from tfrobust.commands import failures
-from tfrobust.commands.configuration.files import folders, shown
+from tfrobust.commands.configuration.files import folders
+from tfrobust.commands.configuration.statements import shown
 from tfrobust.common.nearest import nearest
 
 # The file of a command has its name, with an underscore for a hyphen.

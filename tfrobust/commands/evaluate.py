@@ -9,7 +9,8 @@ import re
 import sys
 
 from tfrobust.commands import failures, supervised
-from tfrobust.commands.configuration.files import joined_stems, shown
+from tfrobust.commands.configuration.files import joined_stems
+from tfrobust.commands.configuration.statements import shown
 from tfrobust.commands.flags import Parser, budget
 from tfrobust.commands.run import call, operative_text, prepare
 from tfrobust.common.files import read_bounded

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from tfrobust.commands import run
-from tfrobust.commands.configuration import binding, files
+from tfrobust.commands.configuration.knobs import KNOBS
+from tfrobust.commands.configuration.statements import shown
 from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 
@@ -54,11 +55,11 @@ class Parser(argparse.ArgumentParser):
             options = [option for action in self._actions for option in action.option_strings]
             near = ", ".join(nearest(flag, options, count=1))
             hint = f"nearest: {near}" if near else f"{self.prog} --help lists them"
-            message = f"there is no flag {files.shown(flag)}; {hint}"
+            message = f"there is no flag {shown(flag)}; {hint}"
             name, _, value = unknown.group(1).lstrip("-").partition("=")
-            if "--gin_param" in options and (name.upper() in binding.KNOBS or "." in name):
+            if "--gin_param" in options and (name.upper() in KNOBS or "." in name):
                 name = name if "." in name else name.upper()
-                message = f'there is no flag {files.shown(flag)}: write --gin_param="{name}={value or "..."}"'
+                message = f'there is no flag {shown(flag)}: write --gin_param="{name}={value or "..."}"'
             if "--gin_file" in options and unknown.group(1).endswith(".gin"):
                 message = f"write --gin_file={unknown.group(1)}"
         if "required: --gin_file" in message:
@@ -161,7 +162,7 @@ def seconds(text: str) -> int:
 
 def _time(text: str) -> str:
     if not seconds(text):
-        raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a time, such as 90s, 10min or 2h")
+        raise argparse.ArgumentTypeError(f"{shown(text, 40)} is not a time, such as 90s, 10min or 2h")
     return text
 
 
@@ -172,7 +173,7 @@ def _as_text(value) -> str:
 def count(text: str) -> int:
     """Parse a flag's value as an integer of at least 1."""
     if not text.isascii() or not text.isdigit() or int(text[:18]) < 1:
-        raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{shown(text, 40)} is not a whole number of at least 1")
     return int(text[:18])
 
 

@@ -5,7 +5,8 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-from tfrobust.commands.configuration.files import folders, shown
+from tfrobust.commands.configuration.files import folders
+from tfrobust.commands.configuration.statements import shown
 from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 

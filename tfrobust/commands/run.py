@@ -8,17 +8,14 @@ import argparse
 import importlib
 from collections.abc import Sequence
 
-from tfrobust.commands.configuration import binding, files, registry
+from tfrobust.commands.configuration import binding, files, pipe, printing, registry
+from tfrobust.commands.configuration.check_values import missing_arguments
+from tfrobust.commands.configuration.resolution import Configuration
 from tfrobust.common import outside
 from tfrobust.common.console import quiet_stderr
 from tfrobust.errors import InputError
 
-KNOBS_FILE = "base/knobs.gin"
-# What a run has without further files: a dry run shows what differs.
-DEFAULT_FILES = ["gin/base/train.gin", "gin/base/digits.gin"]
-
-_registry: registry.Registry | None = None
-_bindings: list[files.Binding] = []
+_configuration = Configuration([], registry.Registry({}))
 
 
 def prepare(flags: argparse.Namespace, command: str, own_data: str = "", reported=()) -> None:
@@ -66,29 +63,18 @@ def configure(
     Raises:
         InputError: any mistake in it.
     """
-    global _registry, _bindings
-    bindings = files.read([], (), KNOBS_FILE if defaults else None)
-    bindings += files.read([], reported)
-    knobs = list(bindings)
-    bindings += [binding.required("EPSILON", own_data)] if own_data else []
-    bindings += files.read(paths, params)
-    name = binding.unnamed(bindings, paths)
-    bindings += [name] if name else []
-    difference = binding.intended_difference(bindings, knobs, command) if command else None
-    bindings = [*([difference] if difference else []), *bindings]
-    macros = binding.check_macros(bindings, partial)
+    global _configuration
+    shares = {"command": command, "partial": partial}
+    bindings, usual = pipe.read(paths, params, defaults=defaults, own_data=own_data, reported=reported, **shares)
     with quiet_stderr():
         importlib.import_module("keras")
         # Makes TensorFlow log a missing GPU here, where it is held back.
         importlib.import_module("tensorflow").config.list_physical_devices()
-    _registry = registry.collect(imports)
+    objects = registry.collect(imports)
     importlib.import_module("tfrobust.data.description").trust(imports)
-    resolved = binding.check_objects(bindings, macros, _registry, partial)
-    _bindings = resolved.bindings
-    if command:
-        binding.check_knobs_read(resolved, command, [*knobs, *([name] if name else [])])
+    _configuration = pipe.checked(bindings, objects, defaults=usual, **shares)
     if not partial:
-        binding.bind(resolved, _registry)
+        binding.bind(_configuration)
 
 
 def call(name: str, *, allow_downloads: bool, **runtime):
@@ -104,25 +90,26 @@ def call(name: str, *, allow_downloads: bool, **runtime):
     """
     import gin
 
-    complete = f"tfrobust.runs.experiment.{name}"
-    binding.register(complete, _registry)
+    complete = f"{registry.ROOTS}.{name}"
+    binding.register(complete, _configuration.registry)
     bound = set(gin.get_bindings(complete, resolve_references=False))
     for argument in sorted(bound & set(runtime)):
         raise InputError(f"experiment.{name}.{argument} is set by the command's flags, not in gin.")
-    binding.missing_arguments(complete, bound | set(runtime), _registry)
+    missing_arguments(complete, bound | set(runtime), _configuration.registry)
     with outside.downloads(allow_downloads):
         return gin.get_configurable(complete)(**runtime)
 
 
 def outside_lines() -> list[str]:
     """Return the files and downloads that the configuration names."""
-    return binding.outside(_bindings, _registry)
+    return printing.outside(_configuration)
 
 
 def evaluators_text(members: Sequence[int]) -> str:
     """Return the list EVALUATORS of the configuration as gin text, reduced to these positions."""
-    values = [item.value for item in _bindings if item.macro == "EVALUATORS" and isinstance(item.value, (list, tuple))]
-    return binding.text([values[-1][position] for position in members], _registry) if values else "[...]"
+    bindings, objects = _configuration.bindings, _configuration.registry
+    values = [item.value for item in bindings if item.macro == "EVALUATORS" and isinstance(item.value, (list, tuple))]
+    return printing.text([values[-1][position] for position in members], objects) if values else "[...]"
 
 
 def operative_text() -> str:
@@ -133,6 +120,6 @@ def operative_text() -> str:
 
 
 def differing_text() -> str:
-    """Return the settings that differ from the objects' own defaults and from `DEFAULT_FILES`, as gin text."""
-    defaults = files.read(DEFAULT_FILES, (), KNOBS_FILE)
-    return "\n".join(["# What differs from the defaults:", *binding.differences(_bindings, defaults, _registry), ""])
+    """Return the settings that differ from the objects' own defaults and from `pipe.DEFAULT_FILES`, as gin text."""
+    defaults = files.read(pipe.DEFAULT_FILES, (), pipe.KNOBS_FILE)
+    return "\n".join(["# What differs from the defaults:", *printing.differences(_configuration, defaults), ""])

@@ -10,9 +10,9 @@ import sys
 import time
 
 from tfrobust.commands import failures
-from tfrobust.commands.configuration import binding, files
+from tfrobust.commands.configuration import macros, pipe
+from tfrobust.commands.configuration.statements import Macro, shown
 from tfrobust.commands.flags import Parser, count
-from tfrobust.commands.run import KNOBS_FILE
 from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested
 
 _ERRORS = {failures.WRONG_INPUT: InputError, failures.REFUSED: RefusedByGate, failures.STOPPED: StopRequested}
@@ -36,7 +36,7 @@ def seeds(text: str) -> list[int]:
     """
     numbers = [int(number) for number in text.split(",")] if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text, re.ASCII) else []
     if not numbers or len(set(numbers)) < len(numbers):
-        raise argparse.ArgumentTypeError(f"{files.shown(text, 40)} is not a list of distinct seeds, such as 0,1,2")
+        raise argparse.ArgumentTypeError(f"{shown(text, 40)} is not a list of distinct seeds, such as 0,1,2")
     return numbers
 
 
@@ -79,20 +79,17 @@ def run(flags: argparse.Namespace, parser: Parser) -> None:
 
 def _name(flags: argparse.Namespace) -> str:
     """Return NAME after a check of the gin files that needs no TensorFlow."""
-    bindings = files.read(flags.gin_file, flags.gin_param, KNOBS_FILE)
+    bindings, _ = pipe.read(flags.gin_file, flags.gin_param)
     if any(item.macro == "SEED" and item.from_flag for item in bindings):
         raise InputError("--gin_param sets SEED, and so does --seeds; leave one of them out.")
-    default = binding.unnamed(bindings, flags.gin_file)
-    bindings += [default] if default else []
-    macros = binding.check_macros(bindings)
     for knob, argument in (("SEED", "seed"), ("NAME", "name")):
         bindings_of_argument = [
             item for item in bindings if item.selector.endswith("train") and item.argument == argument
         ]
-        if not bindings_of_argument or bindings_of_argument[-1].value != files.Macro(knob):
+        if not bindings_of_argument or bindings_of_argument[-1].value != Macro(knob):
             origin = bindings_of_argument[-1].origin if bindings_of_argument else flags.gin_file[-1]
             raise InputError(f"{origin}: --seeds needs train.{argument} = %{knob}, as in gin/base/train.gin.")
-    name = binding.substitute(macros["NAME"].value, macros, macros["NAME"].origin)
+    name = macros.substitute(Macro("NAME"), macros.in_force(bindings), "")
     if not isinstance(name, str):
         raise InputError("NAME must be set; add --gin_param=\"NAME='...'\".")
     return name
@@ -170,4 +167,4 @@ def _last_line(log: pathlib.Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LOG_END))
         lines = file.read().decode(errors="replace").strip().splitlines()
-    return files.shown(lines[-1], 250, quote=False) if lines else ""
+    return shown(lines[-1], 250, quote=False) if lines else ""

@@ -42,10 +42,6 @@ def run(flags: argparse.Namespace) -> None:
     if flags.parallel:
         raise InputError("--parallel needs --seeds, such as --seeds=0,1,2.")
     if flags.replicas:
-        if not flags.dry_run:
-            raise InputError(
-                "--replicas needs --dry_run, which forecasts; a run takes the devices that STRATEGY names."
-            )
         flags.gin_param = ["train.plan=@Plan()", *flags.gin_param, f"Plan.replicas={flags.replicas}"]
     prepare(flags, "train")
     if flags.dry_run:

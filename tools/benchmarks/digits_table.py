@@ -35,8 +35,8 @@ from _result_tables import CLEAN, tables
 
 from tfrobust.commands import failures
 from tfrobust.commands.configuration import files as gin_files
+from tfrobust.commands.configuration.pipe import KNOBS_FILE
 from tfrobust.commands.flags import count
-from tfrobust.commands.run import KNOBS_FILE
 from tfrobust.common import files
 from tfrobust.errors import InputError
 

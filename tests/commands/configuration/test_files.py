@@ -3,7 +3,7 @@
 import pytest
 
 from tfrobust.commands.configuration import files
-from tfrobust.commands.configuration.files import Macro, Reference
+from tfrobust.commands.configuration.statements import Macro, Reference
 from tfrobust.errors import InputError
 
 

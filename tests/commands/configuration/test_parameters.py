@@ -7,8 +7,8 @@ import typing
 import keras
 import pytest
 
-from tfrobust.commands.configuration.files import Macro, Reference
 from tfrobust.commands.configuration.parameters import Parameter, fits, parameters
+from tfrobust.commands.configuration.statements import Macro, Reference
 from tfrobust.common.configured import Configured
 
 

@@ -1,19 +1,18 @@
-"""Reading of gin files into plain statements: finds files, follows includes, refuses imports. Runs nothing.
+"""Read gin files and flags into plain statements: find files, follow includes, refuse imports. Run nothing.
 
 gin's own parser reads the text, with values in which `@name` and `%NAME` stay inert. Every mistake that the text alone
 shows is reported here, before TensorFlow is imported.
 """
 
 import contextlib
-import dataclasses
 import importlib.util
 import pathlib
 import re
 import tokenize
-from typing import Any
 
 from gin import config_parser
 
+from tfrobust.commands.configuration.statements import Binding, Macro, Reference, shown
 from tfrobust.common.files import text_of
 from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
@@ -28,50 +27,6 @@ _FRACTION = re.compile(
     rf"^([ \t]*+[\w./]++[ \t]*+=[ \t]*+){_NUMBER}[ \t]*+/[ \t]*+{_NUMBER}([ \t]*+(?:#.*)?)$", re.MULTILINE
 )
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
-
-
-@dataclasses.dataclass(frozen=True)
-class Reference:
-    """`@scope/name` (called is False) or `@scope/name()` in a value."""
-
-    scope: str
-    selector: str
-    called: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Macro:
-    """`%NAME` in a value."""
-
-    name: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Binding:
-    """`scope/selector.argument = value`; a macro `NAME = value` has an empty argument.
-
-    Attributes:
-        scope: the scope, or "".
-        selector: name of the object, complete or not; the macro's name for a macro.
-        argument: name of the parameter; "" for a macro.
-        value: literal, or containers of literals, `Reference` and `Macro`.
-        origin: file and line or flag that holds it, for messages.
-        from_flag: True if it was given by --gin_param.
-    """
-
-    scope: str
-    selector: str
-    argument: str
-    value: Any
-    origin: str
-    from_flag: bool = False
-
-    @property
-    def macro(self) -> str | None:
-        """The macro's name, or None if this binds an argument."""
-        if self.argument:
-            return None
-        return f"{self.scope}/{self.selector}" if self.scope else self.selector
 
 
 class _Inert(config_parser.ParserDelegate):
@@ -247,7 +202,7 @@ def _check_value(value, origin: str) -> None:
 def _items(value) -> list:
     if isinstance(value, dict):
         return [*value.keys(), *value.values()]
-    return list(value) if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") else []
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def _syntax_error(error: SyntaxError, origin: str) -> InputError:
@@ -265,16 +220,3 @@ def _syntax_error(error: SyntaxError, origin: str) -> InputError:
             f"object, %{token[:40]} for a macro."
         )
     return InputError(f"{origin}: cannot read the value {shown(token)}")
-
-
-# ---------------------------------------------------------------------------------------------- formatting
-
-
-def shown(value, width: int = 60, quote: bool = True) -> str:
-    """Format a value on one line of at most `width` printable characters, for a message."""
-    try:
-        text = repr(value) if quote else str(value)
-    except ValueError:  # an integer with more digits than Python converts
-        text = f"a {type(value).__name__} with too long a number"
-    text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-    return text if len(text) <= width else f"{text[: width - 3]}..."

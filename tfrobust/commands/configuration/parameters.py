@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any
 
-from tfrobust.commands.configuration.files import Macro, Reference
+from tfrobust.commands.configuration.statements import Macro, Reference
 from tfrobust.common import outside
 
 _EMPTY = inspect.Parameter.empty

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import tfrobust
-from tfrobust.commands.configuration.files import shown
 from tfrobust.commands.configuration.parameters import parameters
+from tfrobust.commands.configuration.statements import shown
 from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 
@@ -32,7 +32,7 @@ _CONFIGURED_ONLY = ("saving", "serving", "report", "ops", "adapters", "security"
 # Arguments of objects that write files; a configuration does not choose where.
 _WRITTEN_TO = {"directory", "checkpoint_directory"}
 # What the commands train and evaluate call.
-_ROOTS = "tfrobust.runs.experiment"
+ROOTS = "tfrobust.runs.experiment"
 _KERAS = ("optimizers", "optimizers.schedules", "initializers", "regularizers")
 
 
@@ -56,7 +56,7 @@ class Registry:
         if selector in self.objects:
             return selector
         matches = [name for name in self.same_name(selector) if name.endswith("." + selector)]
-        roots = [name for name in matches if name.startswith(f"{_ROOTS}.")]
+        roots = [name for name in matches if name.startswith(f"{ROOTS}.")]
         outside_keras = [name for name in matches if not name.startswith("keras.")]
         matches = roots or outside_keras or matches
         if len(matches) == 1:
@@ -105,7 +105,7 @@ def collect(imports: list[str] | tuple = ()) -> Registry:
 def _offered(item, module: str) -> bool:
     layer = module.split(".")[1]
     if inspect.isfunction(item):
-        return module == _ROOTS or layer not in _NO_FUNCTIONS
+        return module == ROOTS or layer not in _NO_FUNCTIONS
     if layer in _CONFIGURED_ONLY and not hasattr(item, "get_config"):
         return False
     return not _WRITTEN_TO.intersection(parameters(item))

@@ -8,8 +8,7 @@ import keras
 import pytest
 
 from tfrobust.commands import run
-from tfrobust.commands.configuration import binding as checks
-from tfrobust.commands.configuration import files
+from tfrobust.commands.configuration import binding, check_macros, files, knobs, pipe
 from tfrobust.commands.configuration.registry import Registry
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
@@ -85,9 +84,10 @@ def load(tmp_path, text, *params, partial=False):
     path.write_text(text)
     bindings = files.read([str(path)], params)
     configurables = registry()
-    resolved = checks.check_objects(bindings, checks.check_macros(bindings, partial), configurables, partial)
+    check_macros.check_macros(bindings, partial)
+    configuration = pipe.checked(bindings, configurables, partial)
     if not partial:
-        checks.bind(resolved, configurables)
+        binding.bind(configuration)
     return configurables
 
 
@@ -113,14 +113,14 @@ def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, 
     paths = [tmp_path / f"{stem}.gin" for stem in stems]
     for path in paths:
         path.write_text(text)
-    binding = checks.unnamed(files.read(list(map(str, paths)), params, "base/knobs.gin"), paths)
-    assert (binding and binding.value) == name
+    default = knobs.default_name(files.read(list(map(str, paths)), params, "base/knobs.gin"), paths)
+    assert (default and default.value) == name
 
 
 def test_the_configuration_of_a_workdir_keeps_its_name(tmp_path):
     path = tmp_path / "config.gin"
     path.write_text("NAME = 'own'")
-    assert checks.unnamed(files.read([str(path)]), [str(path)]) is None
+    assert knobs.default_name(files.read([str(path)]), [str(path)]) is None
 
 
 def test_builds_the_exact_classes(tmp_path):

@@ -1,14 +1,15 @@
-"""Which bindings and macros of a configuration a run reads, with gin's rules of scopes."""
+"""The reach of a run: which bindings and macros of a configuration it reads, with gin's rules of scopes."""
 
 import dataclasses
 
-from tfrobust.commands.configuration.files import Binding, Macro, Reference
+from tfrobust.commands.configuration.resolution import Configuration
+from tfrobust.commands.configuration.statements import Binding, Macro, Reference
 
 _METHODS = "tfrobust.methods."
 
 
 @dataclasses.dataclass
-class Reading:
+class Reach:
     """Names that the objects of a run read.
 
     Attributes:
@@ -22,25 +23,23 @@ class Reading:
     macros: set[str] = dataclasses.field(default_factory=set)
 
 
-def of_roots(final: dict[tuple, Binding], macros: dict[str, Binding], root: str) -> Reading:
+def of_roots(configuration: Configuration, root: str) -> Reach:
     """Return what the objects read that are built for those whose names begin with `root`.
 
     Args:
-        final: (scope, selector, argument) -> the binding in force, with complete names.
-        macros: macro -> the binding in force, with complete names.
+        configuration: resolved.
         root: beginning of a complete name.
     """
-    return _follow(
-        final, macros, [("", name) for name in {selector for _, selector, _ in final} if _is_below(name, root)]
-    )
+    selectors = {selector for _, selector, _ in configuration.arguments}
+    return _follow(configuration, [("", name) for name in selectors if _is_below(name, root)])
 
 
-def readers(macro: str, final: dict[tuple, Binding], macros: dict[str, Binding]) -> list[str]:
+def readers(macro: str, configuration: Configuration) -> list[str]:
     """Return the short names of the methods that would read a macro; if there are none, of all that bind it."""
-    selectors = {selector for _, selector, _ in final}
+    selectors = {selector for _, selector, _ in configuration.arguments}
     methods = {name for name in selectors if name.startswith(_METHODS) and ".shared." not in name}
-    names = {name for name in methods if macro in _follow(final, macros, [("", name)]).macros}
-    names = names or {name for name in selectors if macro in _follow(final, macros, [("", name)]).macros}
+    names = {name for name in methods if macro in _follow(configuration, [("", name)]).macros}
+    names = names or {name for name in selectors if macro in _follow(configuration, [("", name)]).macros}
     return sorted(name.rpartition(".")[2] for name in names)
 
 
@@ -48,12 +47,12 @@ def _is_below(name: str, root: str) -> bool:
     return name == root or (root.endswith(".") and name.startswith(root))
 
 
-def _follow(final: dict[tuple, Binding], macros: dict[str, Binding], waiting: list[tuple[str, str]]) -> Reading:
+def _follow(configuration: Configuration, waiting: list[tuple[str, str]]) -> Reach:
     """Return what the objects (scope, selector) read, and the objects in their arguments."""
     by_selector: dict[str, list[tuple]] = {}
-    for key in final:
+    for key in configuration.arguments:
         by_selector.setdefault(key[1], []).append(key)
-    result, seen = Reading(), set()
+    result, seen = Reach(), set()
     while waiting:
         scope, selector = state = waiting.pop()
         if state in seen:
@@ -62,7 +61,8 @@ def _follow(final: dict[tuple, Binding], macros: dict[str, Binding], waiting: li
         result.selectors.add(selector)
         for key in _in_force(by_selector.get(selector, ()), scope):
             result.keys.add(key)
-            waiting += _objects(final[key].value, scope, macros, result.macros)
+            value = configuration.arguments[key].value
+            waiting += _objects(value, scope, configuration.macros, result.macros)
     return result
 
 
@@ -78,8 +78,6 @@ def _in_force(keys, scope: str) -> list[tuple]:
 def _objects(value, scope: str, macros: dict[str, Binding], read: set[str]) -> list[tuple[str, str]]:
     """Return the (scope, selector) of the objects in a value, and add its macros to `read`."""
     if isinstance(value, Macro):
-        if value.name in read and value.name not in macros:
-            return []
         read.add(value.name)
         # gin evaluates the value of a macro in a scope of that name.
         return _objects(macros[value.name].value, value.name, macros, read) if value.name in macros else []
