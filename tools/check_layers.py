@@ -20,6 +20,8 @@ LAYERS = (
     {"commands.configuration"},
     {"keras"},
     {"runs.experiment"},
+    {"runs.evaluation_run"},
+    {"runs.training_run"},
     {"runs.estimate", "runs.attachment", "runs.conversions"},
     {"runs.artifact", "runs.first_stage", "runs.initial_encoder"},
     {"runs"},

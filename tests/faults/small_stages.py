@@ -8,7 +8,7 @@ import functools
 import hashlib
 import json
 import pathlib
-import types
+from unittest import mock
 
 import keras
 
@@ -29,6 +29,7 @@ from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.runs import experiment
+from tfrobust.runs.artifact import Artifact
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.training.optimizers import ScheduledAdamW
 
@@ -110,15 +111,10 @@ def run(folder, name: str, **changed) -> tuple:
             branch=int(name == "acl"),
         ),
     }
-    plain = experiment.artifacts
-    publisher = types.SimpleNamespace(publish=lambda *_: None)
-    experiment.artifacts = types.SimpleNamespace(Artifact=lambda *parts: handed.extend(parts) or publisher)
-    try:
+    with mock.patch.object(Artifact, "publish", lambda artifact: handed.append(artifact.trained)):
         experiment.train(**arguments | changed)
-    finally:
-        experiment.artifacts = plain
-    facts, history, first_history = handed[5], handed[6], handed[9]
-    return *methods, facts | {"history": history, "first_history": first_history}
+    (trained,) = handed
+    return *methods, trained.facts | {"history": trained.history, "first_history": trained.first_history}
 
 
 def main(folder: str, name: str) -> None:

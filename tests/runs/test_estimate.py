@@ -11,12 +11,14 @@ from tfrobust.commands import train
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.runs import estimate
+from tfrobust.runs.settings import EvaluationSettings
 
 PGD = gradient.PGD(threat.ThreatModel(epsilon=0.2), steps=7, restarts=2)
 
 
-def dataset(count, classes=10):
-    return SimpleNamespace(test=range(count), class_count=classes)
+def attack_passes(examples, *evaluators, count=None, **settings):
+    dataset = SimpleNamespace(test=range(examples), class_count=10)
+    return estimate.attack_passes(EvaluationSettings(evaluators=evaluators, **settings), dataset, count)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def dataset(count, classes=10):
     ],
 )
 def test_passes_of_an_evaluation(evaluators, both, forward):
-    passes = estimate.attack_passes(estimate.EvaluationPlan(evaluators, dataset(360)))
+    passes = attack_passes(360, *evaluators)
     assert (passes.both, passes.forward) == (both, forward) and passes.forward_equivalents == 3 * both + forward
     assert passes.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
 
@@ -55,12 +57,12 @@ def test_the_largest_parts_of_an_evaluation():
         attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="square")
     )  # forward only, a third of the cost
     targeted = AttackAccuracy(attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="apgd_t"))
-    passes = estimate.attack_passes(estimate.EvaluationPlan((CleanAccuracy(), square, targeted), dataset(360), 100))
+    passes = attack_passes(360, CleanAccuracy(), square, targeted, attacked_examples=100)
     shares = passes.shares
     assert passes.examples == 100 and passes.by_evaluator == ((0, ""), (500_000, "Square"), (270_000, "APGD-T"))
     assert list(shares.items()) == [("Square", 5000 / 7700), ("APGD-T", 2700 / 7700)]
-    assert estimate.attack_passes(estimate.EvaluationPlan((CleanAccuracy(),), dataset(360))).shares == {}
-    assert estimate.attack_passes(estimate.EvaluationPlan((square,), dataset(60), None, 10_000)).forward == 50_000_000
+    assert attack_passes(360, CleanAccuracy()).shares == {}
+    assert attack_passes(60, square, count=10_000).forward == 50_000_000
 
 
 def dry_run_output(capsys, *flags):

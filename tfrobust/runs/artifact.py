@@ -26,7 +26,6 @@ from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.methods.shared.method import Method
 from tfrobust.report import assembly, writer
-from tfrobust.report.gate import Gate
 from tfrobust.report.renderers import console as render
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report
@@ -34,6 +33,7 @@ from tfrobust.report.validator import first_problem
 from tfrobust.runs import publication
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.publication import earlier_report
+from tfrobust.runs.settings import EvaluationSettings, PublicationSettings
 from tfrobust.serving.export import assets, publish, verify
 from tfrobust.serving.export import saved_model as export
 from tfrobust.serving.export.smoothed import ServedSmoothing
@@ -58,54 +58,58 @@ _USED_OF_TRAINING = {
 }
 
 
-@dataclasses.dataclass
-class Artifact:
-    """A trained method to be published: staged, evaluated, reported, verified, published.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained method, and what the report says about its training.
 
     Attributes:
         method: trained.
         dataset: the examples; the test split is evaluated.
         source: source of `dataset`.
-        evaluators: the evaluators to run.
-        folder: the workdir.
         facts: `Report.training`.
         history: of the training, column by log name.
-        training_seconds: duration of all stages.
-        configuration: returns the operative configuration as text.
+        seconds: duration of all stages.
         first_history: of the first of two stages, or None.
-        gate: requirements on the report.
         seen_first: training split of the first of two stages, or None.
-        verbose: as for `ConsoleProgress`.
-        smoothing: the smoothed classifier to serve, too, or None.
-        decided: True to publish a model that differs from the newest version or is worse. A gate with requirements
-            decides, too.
-        attacked_examples: largest number of test examples of every attack; None: all.
     """
 
     method: Method
     dataset: Dataset
     source: Source
-    evaluators: tuple
-    folder: pathlib.Path
     facts: dict
     history: dict
-    training_seconds: float
-    configuration: Callable[[], str]
+    seconds: float
     first_history: dict | None = None
-    gate: Gate = Gate()
     seen_first: Examples | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of encoder and head."""
+        return int(self.method.encoder.count_params() + self.method.head.count_params())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A trained method to be published: staged, evaluated, reported, verified, published.
+
+    Attributes:
+        trained: the method.
+        evaluation: what is measured.
+        publication: what is published, where, and under which conditions.
+        folder: the workdir.
+        configuration: returns the operative configuration as text.
+        verbose: as for `ConsoleProgress`.
+    """
+
+    trained: Trained
+    evaluation: EvaluationSettings
+    publication: PublicationSettings
+    folder: pathlib.Path
+    configuration: Callable[[], str]
     verbose: int = 1
-    smoothing: ServedSmoothing | None = None
-    decided: bool = False
-    attacked_examples: int | None = None
 
-    def publish(self, name: str, export_dir: str, version: int | None) -> Report:
+    def publish(self) -> Report:
         """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
-
-        Args:
-            name: name of the model, and of its folder in `export_dir`.
-            export_dir: folder in which `<name>/<version>` is published.
-            version: number of the version; None takes the next one.
 
         Returns:
             The report of the published version.
@@ -115,45 +119,25 @@ class Artifact:
                 worse than, without a decision; nothing was published.
             RuntimeError: the exported model failed its verification.
         """
-        parts = dict(
-            encoder=self.method.encoder,
-            head=self.method.head,
-            image_shape=self.dataset.image_shape,
-            class_names=self.dataset.class_names,
-            name=name,
-            fit=self.dataset.test.fit,
-            vocabulary=self.dataset.vocabulary,
-            smoothing=self.smoothing,
-        )
+        dataset, smoothing, parts = self.trained.dataset, self.publication.smoothing, self._parts()
         staged, final = self.folder / "staged", self.folder / publication.FINAL
         with self._heartbeat("staging the SavedModel"):
             weights = assets.assemble(staged, **parts)
-        identifying = self.facts["configuration"] | limit_facts(self.attacked_examples)
-        run = run_sha256(weights, self.dataset, self.evaluators, identifying, self.smoothing)
-        base, owner = pathlib.Path(export_dir, name), workdirs.owner(self.folder)
-        number = publish.claim(base, owner, version, run=run)
+        identifying = self.trained.facts["configuration"] | self.evaluation.identity
+        run = run_sha256(weights, dataset, self.evaluation.evaluators, identifying, smoothing)
+        base, owner = self.publication.base, workdirs.owner(self.folder)
+        number = publish.claim(base, owner, self.publication.version, run=run)
         if publish.is_published(base, number, owner, run=run):
             report = earlier_report(base / str(number))
             self._check_gate(report, "it was published before, when less was required")
             return self._finish(report, base, run, "published by this run before")
         with publish.holding(base, number, owner):
-            outcome, seconds = self._evaluate(staged)
-            report = assembly.make_report(
-                **assembly_arguments(outcome),
-                model={"name": name, "version": number, "weights_sha256": weights, "parameters": self._parameters()},
-                data=data_facts(self.dataset, self.source),
-                run_sha256=run,
-                configuration=self.configuration(),
-                training=self.facts,
-                history=self.history,
-                first_history=self.first_history,
-                cost={"training_seconds": self.training_seconds, "evaluation_seconds": seconds},
-            )
-            if self.gate.failures(report):
+            report = self._report(staged, weights, number, run)
+            if self.publication.gate.failures(report):
                 self._check_gate(
                     dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published"
                 )
-            reasons = [] if self.decided or self.gate.require else publication.objections(report, base)
+            reasons = [] if self.publication.replaces else publication.objections(report, base)
             if reasons:
                 report = dataclasses.replace(report, model=report.model | {"version": None})
             texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
@@ -187,7 +171,7 @@ class Artifact:
         raise RefusedByGate(f"not published beside the newest version: {remedy}")
 
     def _check_gate(self, report: Report, consequence: str) -> None:
-        failures = self.gate.failures(report)
+        failures = self.publication.gate.failures(report)
         if not failures:
             return
         writer.write_report(report, self.folder)
@@ -203,31 +187,59 @@ class Artifact:
         print_result(report, base / str(number), note)
         return report
 
+    def _parts(self) -> dict:
+        """Return the parts of a SavedModel, as arguments of `assets.assemble`."""
+        dataset = self.trained.dataset
+        return dict(
+            encoder=self.trained.method.encoder,
+            head=self.trained.method.head,
+            image_shape=dataset.image_shape,
+            class_names=dataset.class_names,
+            name=self.publication.name,
+            fit=dataset.test.fit,
+            vocabulary=dataset.vocabulary,
+            smoothing=self.publication.smoothing,
+        )
+
+    def _report(self, staged: pathlib.Path, weights: str, number: int, run: str) -> Report:
+        """Evaluate the staged model, and return its report as version `number`."""
+        trained, outcome, seconds = self.trained, *self._evaluate(staged)
+        model = {"name": self.publication.name, "version": number, "weights_sha256": weights}
+        return assembly.make_report(
+            **assembly_arguments(outcome),
+            model=model | {"parameters": trained.parameters},
+            data=data_facts(trained.dataset, trained.source),
+            run_sha256=run,
+            configuration=self.configuration(),
+            training=trained.facts,
+            history=trained.history,
+            first_history=trained.first_history,
+            cost={"training_seconds": trained.seconds, "evaluation_seconds": seconds},
+        )
+
     def _evaluate(self, staged: pathlib.Path) -> tuple[Outcome, float]:
-        images, labels = self.dataset.test.arrays()
+        trained, dataset, evaluators = self.trained, self.trained.dataset, self.evaluation.evaluators
+        images, labels = dataset.test.arrays()
         with ConsoleProgress(self.verbose) as progress:
             setting = Setting(
                 # A SavedModel has no layers. Bounds use those of the method, and check that the outputs are the same.
                 predictor=dataclasses.replace(
-                    predictors.from_saved_model(str(staged)), **predictors.network_of(self.method)
+                    predictors.from_saved_model(str(staged)), **predictors.network_of(trained.method)
                 ),
                 images=images,
                 labels=labels,
-                class_names=self.dataset.class_names,
-                seed=self.facts["seed"],
+                class_names=dataset.class_names,
+                seed=trained.facts["seed"],
                 progress=progress,
-                strengths=self.dataset.test.strengths,
-                groups=self.dataset.test.groups,
-                vocabulary=self.dataset.vocabulary,
-                limit=self.attacked_examples,
-                **training_facts(self.facts, self.dataset, self.evaluators, self.seen_first),
+                strengths=dataset.test.strengths,
+                groups=dataset.test.groups,
+                vocabulary=dataset.vocabulary,
+                limit=self.evaluation.attacked_examples,
+                **training_facts(trained.facts, dataset, evaluators, trained.seen_first),
             )
             started = time.monotonic()
-            outcome = run_evaluation(self.evaluators, setting, cache_directory=str(self.folder / "evaluation"))
+            outcome = run_evaluation(evaluators, setting, cache_directory=str(self.folder / "evaluation"))
         return outcome, time.monotonic() - started
-
-    def _parameters(self) -> int:
-        return int(self.method.encoder.count_params() + self.method.head.count_params())
 
 
 def described(value) -> dict:
@@ -244,11 +256,6 @@ def run_sha256(
     if smoothing is not None:
         parts["smoothing"] = described(smoothing)
     return fingerprint.json_sha256(parts)
-
-
-def limit_facts(attacked_examples: int | None) -> dict:
-    """Return what a limit of the attacked examples adds to the identity of a run; {} without one."""
-    return {} if attacked_examples is None else {"attacked_examples": attacked_examples}
 
 
 def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Examples | None = None) -> dict:

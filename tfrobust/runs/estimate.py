@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -19,12 +18,13 @@ import tensorflow as tf
 
 from tfrobust.common.console import duration
 from tfrobust.data.spec import Dataset
-from tfrobust.evaluation.engine.base import Evaluator, Setting
+from tfrobust.evaluation.engine.base import Setting
 from tfrobust.report.catalog.spelling import attack_name
 from tfrobust.runs import budget as budgets
 from tfrobust.runs.budget import Budget
 from tfrobust.runs.forecast import BACKWARD, forecast_lines
 from tfrobust.runs.plan import Plan
+from tfrobust.runs.settings import EvaluationSettings
 from tfrobust.runs.stage import Stage
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
@@ -63,26 +63,10 @@ class Passes:
         return (1 + BACKWARD) * self.both + self.forward
 
 
-class EvaluationPlan(NamedTuple):
-    """The evaluation of a run.
-
-    Attributes:
-        evaluators: in order.
-        dataset: its test split is evaluated.
-        limit: largest number of examples of every attack; None: all.
-        count: number of test examples to assume; None: those of the data set.
-    """
-
-    evaluators: Sequence[Evaluator]
-    dataset: Dataset
-    limit: int | None = None
-    count: int | None = None
-
-
 def show(
     configuration: str,
     stages: Sequence[Stage],
-    evaluation: EvaluationPlan,
+    evaluation: EvaluationSettings,
     strategy: tf.distribute.Strategy,
     jit_compile: bool | str,
     plan: Plan | None = None,
@@ -106,8 +90,8 @@ def show(
         if fitted_at_once(stage.method.head):
             continue
         if plan:
-            planned = evaluation._replace(count=plan.test_examples)
-            passes = attack_passes(planned).forward_equivalents if stage is stages[-1] else 0
+            passes = attack_passes(evaluation, stage.dataset, plan.test_examples).forward_equivalents
+            passes = passes if stage is stages[-1] else 0
             print(*forecast_lines(stage, plan, passes), sep="\n")
         if strategy.num_replicas_in_sync > 1:
             print("time        unknown: steps are not measured on several replicas")
@@ -117,19 +101,27 @@ def show(
         print(f"time        about {total} ({duration(seconds)} per step: {rests_on})")
         per_pass = seconds / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
         training += seconds * stage.epochs * stage.steps_per_epoch
-    show_evaluation(evaluation, per_pass, budget, "training's pace", training, stages[-1].epochs)
+    pace = {"pace": "training's pace", "training": training, "epochs": stages[-1].epochs}
+    show_evaluation(evaluation, stages[-1].dataset, per_pass, budget, **pace)
 
 
-def attack_steps(evaluation: EvaluationPlan, stage: Stage) -> float:
+def attack_steps(evaluation: EvaluationSettings, stage: Stage) -> float:
     """Return how many steps of a stage cost as much as the attacks of an evaluation if none succeeds."""
-    passes = attack_passes(evaluation).forward_equivalents
+    passes = attack_passes(evaluation, stage.dataset).forward_equivalents
     return passes / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
 
 
-def attack_passes(evaluation: EvaluationPlan) -> Passes:
-    """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each."""
-    count = evaluation.count or len(evaluation.dataset.test)
-    least = min(count, evaluation.limit or count)
+def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int | None = None) -> Passes:
+    """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each.
+
+    Args:
+        evaluation: of the run.
+        dataset: its test split is evaluated.
+        count: number of test examples to assume; None: those of the data set.
+    """
+    count = len(dataset.test) if count is None else count
+    limit = evaluation.attacked_examples
+    least = count if limit is None else min(count, limit)
     setting = SimpleNamespace(images=range(count), subset=lambda limit: np.arange(min(limit or least, least)))
     both = forward = attacks = examples = 0
     uncounted, costs, by_evaluator = [], collections.Counter(), []
@@ -145,7 +137,7 @@ def attack_passes(evaluation: EvaluationPlan) -> Passes:
             attacks, examples = attacks + 1, max(examples, len(positions))
             names.append(attack_name(attack.name))
             for member in attack.members or (attack,):
-                passes = len(positions) * member.rounds(evaluation.dataset.class_count) * member.steps
+                passes = len(positions) * member.rounds(dataset.class_count) * member.steps
                 both += passes if member.needs_gradient else 0
                 forward += 0 if member.needs_gradient else passes
                 costs[attack_name(member.name)] += passes * (1 + BACKWARD * member.needs_gradient)
@@ -207,7 +199,8 @@ def _forecast(stage: Stage) -> float:
 
 
 def show_evaluation(
-    evaluation: EvaluationPlan,
+    evaluation: EvaluationSettings,
+    dataset: Dataset,
     per_pass: float | None,
     budget: Budget | None = None,
     pace: str = "the pace of one batch",
@@ -218,13 +211,14 @@ def show_evaluation(
 
     Args:
         evaluation: of the run.
+        dataset: its test split is evaluated.
         per_pass: seconds of a forward pass of one image; None if unknown.
         budget: as for `show`.
         pace: where `per_pass` comes from.
         training: seconds of the training before it.
         epochs: of that training.
     """
-    passes = attack_passes(evaluation)
+    passes = attack_passes(evaluation, dataset)
     if not evaluation.evaluators:
         print("evaluation  none")
         return

@@ -1,5 +1,6 @@
 """The knobs, which are the macros of gin/base/knobs.gin: the values that each takes, and the default of NAME."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -79,3 +80,19 @@ def default_name(bindings: list[Binding], paths: list[str]) -> Binding | None:
         return None
     stems = joined_stems(paths)
     return Binding("", "NAME", "", stems, "the names of the gin files") if KNOBS["NAME"][0](stems) else None
+
+
+def unset_seed(bindings: list[Binding], defaults: list[Binding]) -> Binding | None:
+    """Return the binding that leaves the seed of an evaluation to the model's report, if no file and no flag sets it.
+
+    An explicit SEED = 0 is a seed, the default of the knob is not: it is that of a training.
+
+    Args:
+        bindings: of the defaults, files and flags.
+        defaults: the knobs' defaults.
+    """
+    seeds = [item for item in bindings if item.selector.rpartition(".")[2] == "evaluate" and item.argument == "seed"]
+    if any(item.macro == "SEED" for item in bindings[len(defaults) :]) or not seeds:
+        return None
+    is_default = seeds[-1].value == Macro("SEED") and not seeds[-1].from_flag
+    return dataclasses.replace(seeds[-1], value=None) if is_default else None

@@ -62,8 +62,9 @@ def read(
     bindings += files.read(paths, params)
     name = knobs.default_name(bindings, paths)
     bindings += [name] if name else []
+    seed = knobs.unset_seed(bindings, usual) if command == "evaluate" else None
     difference = radius.intended_difference(bindings, usual, command) if command else None
-    bindings = [*([difference] if difference else []), *bindings]
+    bindings = [*([difference] if difference else []), *bindings, *([seed] if seed else [])]
     check_macros.check_macros(bindings, partial)
     return bindings, [*usual, *([name] if name else [])]
 
