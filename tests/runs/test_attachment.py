@@ -78,6 +78,7 @@ def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(
             ["--gin_param=EVAL_EPSILON=0.2", "--gin_param=SEED=7"],
             "(seed is 5 there and 7 here): set AttackAccuracy.label",
         ),
+        (["--gin_param=EVAL_EPSILON=0.2", "--gin_param=SEED=0"], "(seed is 5 there and 0 here)"),
         (["--gin_param=EVAL_EPSILON=0.2", "--gin_param=AttackAccuracy.limit=50"], " there and 50 here): set"),
         (["--gin_param=evaluate.data=@Digits()", "--gin_param=Digits.split_seed=7"], "is about other test examples"),
         (["--shard=1/2"], "--attach takes no --shard"),

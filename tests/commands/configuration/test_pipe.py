@@ -117,6 +117,21 @@ def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, 
     assert (default and default.value) == name
 
 
+@pytest.mark.parametrize(
+    ("params", "value"),
+    [
+        ([], None),
+        (["SEED=0"], 0),
+        (["SEED=3"], 3),
+        (["evaluate.seed=0"], 0),
+        (["evaluate.seed=%SEED"], 0),
+    ],
+)
+def test_the_default_of_SEED_leaves_the_seed_of_an_evaluation_to_the_report(params, value):
+    run.configure(["gin/eval/quick.gin"], params, command="evaluate")
+    assert gin.get_bindings("tfrobust.runs.experiment.evaluate")["seed"] == value
+
+
 def test_the_configuration_of_a_workdir_keeps_its_name(tmp_path):
     path = tmp_path / "config.gin"
     path.write_text("NAME = 'own'")
