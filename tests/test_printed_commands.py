@@ -175,7 +175,7 @@ ONLY_HELP = {
     r"results_table(?!.*--(list|print))": "trains for hours; tests/tools run a small plan",
     r"quantization_table": "needs exports of several kinds; tests/tools make its table",
     r"tools/local_cluster\.py|'multi_worker'": "tests/distributed trains on a cluster",
-    r"my_imagenet": "needs images of 1,000 classes; tests/runs makes forecasts",
+    r"my_imagenet": "needs images of 1,000 classes; tests/runs makes plans",
     r"--parts=(resnet20|standing|bfloat16)": "traces a ResNet-20 for minutes; other parts of the same tools run",
 }
 # Later settings win over printed ones; all that match are added.

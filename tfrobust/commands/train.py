@@ -26,7 +26,7 @@ def parser() -> Parser:
     help_text = "print what differs from the defaults (all settings with --verbose) and the cost, and stop"
     flags.add_argument("--dry_run", action="store_true", help=help_text)
     flags.add_budget()
-    help_text = "with --dry_run: forecast the training on so many accelerators, under assumptions that Plan sets in gin"
+    help_text = "with --dry_run: plan the training on so many accelerators, under assumptions that Plan sets in gin"
     flags.add_argument("--replicas", metavar="N,N,...", type=counts, help=help_text)
     seeds.add_flags(flags)
     flags.add_verbosity()

@@ -124,31 +124,30 @@ class Artifact:
         with self._heartbeat("staging the SavedModel"):
             weights = assets.assemble(staged, **parts)
         identifying = self.trained.facts["configuration"] | self.evaluation.identity
+        # Without the version and the report: a process that was killed and started again computes the same, and finds
+        # its claim of a number, or its published version, under it.
         run = run_sha256(weights, dataset, self.evaluation.evaluators, identifying, smoothing)
         base, owner = self.publication.base, workdirs.owner(self.folder)
         number = publish.claim(base, owner, self.publication.version, run=run)
         if publish.is_published(base, number, owner, run=run):
             report = earlier_report(base / str(number))
-            self._check_gate(report, "it was published before, when less was required")
+            self._check_gate(report, "it was published before, when less was required", published=True)
             return self._finish(report, base, run, "published by this run before")
         with publish.holding(base, number, owner):
             report = self._report(staged, weights, number, run)
-            if self.publication.gate.failures(report):
-                self._check_gate(
-                    dataclasses.replace(report, model=report.model | {"version": None}), "nothing was published"
-                )
+            self._check_gate(report, "nothing was published", published=False)
             reasons = [] if self.publication.replaces else publication.objections(report, base)
             if reasons:
-                report = dataclasses.replace(report, model=report.model | {"version": None})
+                report = _as_version(report, None)
             texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
             with self._heartbeat("writing and verifying the SavedModel"):
                 assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
                 result = verify.verify(final)
             if not result.passed:
                 raise RuntimeError(f"The model was not published: {result.problems[0]}")
-            if reasons:
+            if reasons:  # after the verification: the command `publish` then only has to copy the folder
                 self._hold_back(report, base, reasons)
-            before = publication.newest_line(base)
+            before = publication.newest_line(base)  # the newest one until the next line
             publish.publish(final, base, number, owner, run=run)
         self._finish(report, base, run)
         if before:
@@ -170,10 +169,12 @@ class Artifact:
         remedy = f"{reasons[0][:110]}: to publish it, python -m tfrobust publish {self.folder}{elsewhere}"
         raise RefusedByGate(f"not published beside the newest version: {remedy}")
 
-    def _check_gate(self, report: Report, consequence: str) -> None:
+    def _check_gate(self, report: Report, consequence: str, *, published: bool) -> None:
+        """Write and print the report of a model that misses a requirement, and raise."""
         failures = self.publication.gate.failures(report)
         if not failures:
             return
+        report = report if published else _as_version(report, None)
         writer.write_report(report, self.folder)
         print(render.console_table(report, short=True), *(f"gate: {failure}" for failure in failures), sep="\n")
         count = f"{len(failures)} requirement{'s' if len(failures) > 1 else ''}"
@@ -240,6 +241,11 @@ class Artifact:
             started = time.monotonic()
             outcome = run_evaluation(evaluators, setting, cache_directory=str(self.folder / "evaluation"))
         return outcome, time.monotonic() - started
+
+
+def _as_version(report: Report, version: int | None) -> Report:
+    """Return the report of a model with another version; None for one that is not published."""
+    return dataclasses.replace(report, model=report.model | {"version": version})
 
 
 def described(value) -> dict:

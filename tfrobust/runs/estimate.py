@@ -22,10 +22,10 @@ from tfrobust.evaluation.engine.base import Setting
 from tfrobust.report.catalog.spelling import attack_name
 from tfrobust.runs import budget as budgets
 from tfrobust.runs.budget import Budget
-from tfrobust.runs.forecast import BACKWARD, forecast_lines
 from tfrobust.runs.plan import Plan
+from tfrobust.runs.plan_lines import plan_lines
 from tfrobust.runs.settings import EvaluationSettings
-from tfrobust.runs.stage import Stage
+from tfrobust.runs.stage import BACKWARD, Stage
 from tfrobust.training import strategy as strategies
 from tfrobust.training.head_fit import fitted_at_once
 
@@ -90,9 +90,9 @@ def show(
         if fitted_at_once(stage.method.head):
             continue
         if plan:
-            passes = attack_passes(evaluation, stage.dataset, plan.test_examples).forward_equivalents
-            passes = passes if stage is stages[-1] else 0
-            print(*forecast_lines(stage, plan, passes), sep="\n")
+            is_last = stage is stages[-1]
+            passes = attack_passes(evaluation, stage.dataset, plan.test_examples).forward_equivalents if is_last else 0
+            print(*plan_lines(stage, plan, passes), sep="\n")
         if strategy.num_replicas_in_sync > 1:
             print("time        unknown: steps are not measured on several replicas")
             continue
@@ -147,14 +147,14 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
 
 
 def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:
-    """Measure or forecast the seconds of a training step on this machine; return them and how they were obtained.
+    """Measure or estimate the seconds of a training step on this machine; return them and how they were obtained.
 
     A few steps of the training itself run in a temporary folder if a forward pass predicts that they are short;
-    otherwise the forecast is returned. The method's weights change.
+    otherwise the estimate of the forward pass is returned. The method's weights change.
     """
-    forecast = _forecast(stage)
-    if forecast > _LONGEST_STEP:
-        return forecast, "estimated from one forward pass, because a step would take too long here"
+    estimated = _from_a_forward_pass(stage)
+    if estimated > _LONGEST_STEP:
+        return estimated, "estimated from one forward pass, because a step would take too long here"
     watch = _Stopwatch()
     with tempfile.TemporaryDirectory() as folder, strategy.scope():
         driven = {"checkpoint_seconds": math.inf, "jit_compile": strategies.use_xla(jit_compile, strategy)}
@@ -185,8 +185,8 @@ class _Stopwatch(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def _forecast(stage: Stage) -> float:
-    """Forecast the seconds of a step from the best of three compiled forward passes of some images."""
+def _from_a_forward_pass(stage: Stage) -> float:
+    """Estimate the seconds of a step from the best of three compiled forward passes of some images."""
     count = min(32, stage.batch_size, len(stage.dataset.train))
     images = stage.dataset.train.fetch(tf.range(count, dtype=tf.int64))
     forward = tf.function(lambda examples: stage.method(examples, training=False), autograph=False)

@@ -111,7 +111,7 @@ def train(
         profile: number of steps to trace for TensorBoard, 0 for none.
         dry_run: True to print the configuration and a cost estimate, and stop.
         budget: time that a dry run fits the run into; None for no such lines.
-        plan: assumptions under which a dry run also forecasts the training on many accelerators; None for no forecast.
+        plan: assumptions under which a dry run also plans the training on many accelerators; None for no plan.
         training_must_be_done: True to refuse a workdir whose training is not finished (the command `export`).
         verbose: 0 prints the results only, 1 also a line per epoch and per attack, 2 all logs and tasks.
         configuration: returns the operative configuration as text; called after everything was built.

@@ -1,4 +1,4 @@
-"""The assumptions under which a dry run forecasts a training on many accelerators."""
+"""The assumptions under which a dry run plans a training on many accelerators."""
 
 from __future__ import annotations
 

@@ -32,6 +32,8 @@ from tfrobust.training.pseudo_labels import refreshers
 
 _log = logging.getLogger(__name__)
 
+# A backward pass takes about twice as many operations as a forward pass.
+BACKWARD = 2
 # A rate that is 0 only during a smaller share of the steps, at their end, causes no warning.
 _IDLE_SHARE = 0.1
 

@@ -22,8 +22,8 @@ A run may be killed anywhere. The same command then continues in the first state
     final/                                     SavedModel with its report           written again
       |
       v  one rename, then the record
-    exported/NAME/VERSION                      published                            the claim of this owner is found,
-    robustness_report.json                                                          and the report written again
+    exported/NAME/VERSION                      published                            the version is found by its run and
+    publication.json, robustness_report.json                                        owner, the record written again
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class TrainingRun:
             validation = stage.dataset.validation.arrays()
             made = training.validation, training.callbacks, training.batch_size
             watchers = selection.watch(worker_folder, validation, *made)
-            self._write_configuration(worker_folder)  # again, now with the parameters of the watchers
+            self._write_configuration(worker_folder)  # again: gin knows the arguments of the watchers only now
             driven |= {"profile_steps": training.profile, "profile_directory": str(worker_folder / "logs")}
             steps_after = estimate.attack_steps(self.evaluation, stage)
             loop = stage.loop(strategy, folder, watchers, steps_after=steps_after, **driven)

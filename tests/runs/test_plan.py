@@ -11,9 +11,10 @@ import tensorflow as tf
 from tfrobust.commands import train
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.resnet18 import ResNet18
-from tfrobust.runs import forecast
-from tfrobust.runs.forecast import Work, speedup, step_of
+from tfrobust.runs import plan_lines, plan_work
 from tfrobust.runs.plan import Plan
+from tfrobust.runs.plan_step import speedup, step_of
+from tfrobust.runs.plan_work import Work
 
 WORK = Work(
     batch_size=1024,
@@ -52,7 +53,7 @@ def test_the_speedup_by_hand():
     assert speedup(WORK, PLAN, 512) == pytest.approx(1.04 / 0.12338046875)
     # 16 replicas: 0.08 + 2 x 15/16 x 0.005 + 530 x 8 x 1e-5 = 0.131775 s, 7.9 times as fast, that is less than half.
     assert (
-        forecast._end(WORK, PLAN)
+        plan_lines._end(WORK, PLAN)
         == "            beyond 8 replicas, less than half of each is used, for batch norm's sums"
     )
 
@@ -109,14 +110,14 @@ def test_operations_and_unknown_products_of_a_model():
         ]
     )
     # 64 pixels x 4 filters x 27 weights, 256 x 10, each a multiplication and an addition.
-    assert forecast.forward_operations(model, (8, 8, 3)) == (2 * 64 * 4 * 27 + 2 * 256 * 10, ())
+    assert plan_work.forward_operations(model, (8, 8, 3)) == (2 * 64 * 4 * 27 + 2 * 256 * 10, ())
 
 
 def test_products_that_are_not_counted_are_named():
     def gram(examples, training):
         return tf.einsum("bij,bkj->bik", examples, examples)
 
-    assert forecast.forward_operations(gram, (4, 3))[1] == ("Einsum",)
+    assert plan_work.forward_operations(gram, (4, 3))[1] == ("Einsum",)
 
 
 def test_the_sums_of_batch_norm_are_those_that_keras_makes(monkeypatch):
@@ -133,10 +134,10 @@ def test_the_sums_of_batch_norm_are_those_that_keras_makes(monkeypatch):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(encoder(tf.ones([2, 8, 8, 3]), training=True))
     tape.gradient(loss, encoder.trainable_variables)
-    assert forecast.norms(encoder) == 20 and len(sums) == 20 * forecast._SUMS_PER_NORM
+    assert plan_work.norms(encoder) == 20 and len(sums) == 20 * plan_work._SUMS_PER_NORM
     branched = ResNet18(width=2, branches=2)
     branched.build((None, 8, 8, 3))
-    assert forecast.norms(branched) == 20  # a pass uses one branch
+    assert plan_work.norms(branched) == 20  # a pass uses one branch
 
 
 @pytest.mark.parametrize(
