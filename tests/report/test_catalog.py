@@ -120,6 +120,6 @@ def test_series_are_read_alike():
 def test_every_family_has_one_place_and_every_record_its_ids():
     places = {}
     for record in catalog.records():
-        assert places.setdefault(record.family, record.place) == record.place
+        assert places.setdefault(record.family.name, record.family.place) == record.family.place
         assert record.quantities and all(isinstance(name, str) for name in record.quantities)
     assert len(set(places.values())) == len(places)

@@ -70,7 +70,7 @@ class Evaluation(Outcome):
             KeyError: there is no such measurement, or several.
         """
         by_id = {measurement.id: measurement for measurement in self.measurements}
-        names = {name, f"{CLEAN.family}.{name}"}
+        names = {name, f"{CLEAN.family.name}.{name}"}
         fitting = [m.id for m in self.measurements if m.id in names or _is_accuracy_under(name, m)]
         if len(fitting) != 1:
             fault = "matches several of" if fitting else "is none of"

@@ -98,7 +98,7 @@ class Gate(Configured):
         """
         for line in self.require:
             for identity in re.findall(rf"\b(?=[A-Za-z]){_IDENTITY}", line.partition("no worse")[0]):
-                is_cost = identity.startswith(f"{COST.family}.")
+                is_cost = identity.startswith(f"{COST.family.name}.")
                 if not (identity in ids or is_cost or any(parts.is_part_of(identity, total) for total in ids)):
                     near = reading.similar_ids(identity, ids)
                     raise InputError(f"Gate.require has {identity}, which this evaluation lacks; nearest: {near}")

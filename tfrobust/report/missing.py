@@ -62,7 +62,7 @@ def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
     missing = [(sentence, words) for sentence, words in missing if sentence]
     sentence = "Patches, rotations, translations and other changes that are not bounded by a norm."
     missing.append((sentence, "patches and rotations"))
-    exception = " and the measured shifted sets" if SHIFT.family in families else ""
+    exception = " and the measured shifted sets" if SHIFT.family.name in families else ""
     sentence = f"Data from sources other than the test set{exception} (domain shift)."
     missing.append((sentence, "images from elsewhere"))
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):

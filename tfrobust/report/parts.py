@@ -73,7 +73,7 @@ def find(report: Report, identity: str) -> list[Measurement]:
 
 def is_part_of(identity: str, total: str) -> bool:
     """Return True for the id of a class or a group whose accuracy over all examples has the id `total`."""
-    has_parts = total == _CLEAN or total.startswith(f"{ATTACK.family}.")
+    has_parts = total == _CLEAN or total.startswith(f"{ATTACK.family.name}.")
     return has_parts and any(_name_in(identity, total, kind) for kind in _SINGULAR)
 
 
@@ -90,7 +90,7 @@ def _totals(report: Report) -> list[str]:
 
 def _prefix(total: str) -> str:
     """Return the beginning that the id of an accuracy over all examples shares with those of its parts."""
-    return CLEAN.family if total == _CLEAN else total.removesuffix(".accuracy")
+    return CLEAN.family.name if total == _CLEAN else total.removesuffix(".accuracy")
 
 
 def _beginning(total: str, kind: str) -> str:

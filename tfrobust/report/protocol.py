@@ -63,7 +63,7 @@ def _facts(measurement: Measurement) -> dict[str, str]:
     """Return the settings that must agree, as text: 8/255 and 0.0313725 are one epsilon."""
     entry = catalog.read(measurement)
     # Calibration and divergence under an attack are not of its family.
-    if entry.family == ATTACK.family or "attack" in measurement.settings:
+    if entry.family == ATTACK.family.name or "attack" in measurement.settings:
         names = [name for name in measurement.settings if name not in _ATTACK_SETTINGS_THAT_MAY_DIFFER]
     else:
         names = [name for name in entry.record.must_agree if name in measurement.settings]

@@ -33,7 +33,7 @@ def _sorted(measurements) -> list[Measurement]:
 
 def is_cost(measurement: Measurement) -> bool:
     """Return True for a measurement of what the evaluation took."""
-    return catalog.read(measurement).record.family == COST.family
+    return catalog.read(measurement).family == COST.family.name
 
 
 def unmeasured(report: Report) -> list[tuple[str, str]]:

@@ -111,9 +111,9 @@ def _not_covered(rows, measurements) -> str:
     if norms:
         subjects.append(f"perturbations measured in {enumerated(norms)}")
     subjects.append("attacks adapted to this defense")
-    if not {CORRUPTION.family, CLIP_CORRUPTION.family} & families:
+    if not {CORRUPTION.family.name, CLIP_CORRUPTION.family.name} & families:
         subjects.append("natural corruptions")
-    origins = " other than the measured shifted sets" if SHIFT.family in families else " from other sources"
+    origins = " other than the measured shifted sets" if SHIFT.family.name in families else " from other sources"
     subjects.append(f"images{origins}")
     return f"Not covered: {enumerated(subjects)}."
 

@@ -64,7 +64,7 @@ def newest_line(base: pathlib.Path) -> str:
     attacked = [
         measurement
         for measurement in listed
-        if catalog.read(measurement).family == ATTACK.family and measurement.value is not None
+        if catalog.read(measurement).family == ATTACK.family.name and measurement.value is not None
     ]
     listed = [*listed[:1], *sorted(attacked, key=lambda measurement: measurement.value)[:1]]
     results = ", ".join(f"{reading.label(measurement)} {formats.number(measurement)}" for measurement in listed)

@@ -28,12 +28,12 @@ def check_certificates(outcome: Outcome) -> Finding | None:
     }
     measured = {m.id: m for m in outcome.measurements if m.id in rows}
     families = {name: catalog.read(m).family for name, m in measured.items()}
-    certified = {name: m.settings for name, m in measured.items() if families[name] == CERTIFIED.family}
+    certified = {name: m.settings for name, m in measured.items() if families[name] == CERTIFIED.family.name}
     broken, compared, count = [], 0, 0
     for name, bound in certified.items():
         count = max(count, int(rows[name].sum()))
         for attack, m in measured.items():
-            is_attack = families[attack] == ATTACK.family and _within(m.settings, bound)
+            is_attack = families[attack] == ATTACK.family.name and _within(m.settings, bound)
             if attack != CLEAN.id("clean") and not is_attack:
                 continue
             compared += 1

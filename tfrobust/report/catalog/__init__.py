@@ -21,13 +21,14 @@ import pkgutil
 from collections.abc import Iterable
 
 from tfrobust.report.catalog import earlier
-from tfrobust.report.catalog.record import Absence, Entry, Quantity, Record
+from tfrobust.report.catalog.record import Absence, Entry, Family, Quantity, Record
 from tfrobust.structs import Measurement, Series
 
 # Settings that are recorded for the sake of the id alone, so that equal ids have equal ones.
 IN_ID = ("label", "set", "class")
 # Prefix of the ids of another model's accuracies.
 REFERENCE = "reference."
+_REFERENCE_FAMILY = Family(name="reference", place=math.inf, is_ranked=False)
 
 _MEMO: dict[int, tuple[Measurement | Series, Entry]] = {}
 _MEMO_SIZE = 10_000
@@ -38,7 +39,7 @@ def records() -> tuple[Record, ...]:
     """Return the records of all modules of this package, by their places in the catalogue."""
     modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
     defined = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Record)}
-    return tuple(sorted(defined.values(), key=lambda record: record.place))
+    return tuple(sorted(defined.values(), key=lambda record: record.family.place))
 
 
 def read(item: Measurement | Series) -> Entry:
@@ -60,7 +61,7 @@ def families(measurements: Iterable[Measurement]) -> set[str]:
 def natural_families(measurements: Iterable[Measurement]) -> list[str]:
     """Return the measured changes of images without an attacker, in words."""
     measured = families(measurements)
-    return list(dict.fromkeys(r.natural for r in records() if r.natural and r.family in measured))
+    return [family.natural for family in _families() if family.natural and family.name in measured]
 
 
 def absences(examples: str, measured: set[str]) -> list[Absence]:
@@ -70,8 +71,13 @@ def absences(examples: str, measured: set[str]) -> list[Absence]:
         examples: kind of its examples, "images", "clips" or "sentences".
         measured: the families that it has.
     """
-    missing = [r.absences[examples] for r in records() if examples in r.absences and r.family not in measured]
-    return sorted(missing, key=lambda absence: absence.order)
+    missing = [family for family in _families() if examples in family.absences and family.name not in measured]
+    return sorted((family.absences[examples] for family in missing), key=lambda absence: absence.order)
+
+
+@functools.cache
+def _families() -> tuple[Family, ...]:
+    return tuple({record.family.name: record.family for record in records()}.values())
 
 
 def _read(identity: str, settings: dict) -> Entry:
@@ -96,21 +102,18 @@ def _of_reference(item: Measurement) -> Entry:
         name = inner.record.label(settings, quantity)
         return f"{name}, of {settings.get('reference', 'the reference')}"
 
-    record = dataclasses.replace(inner.record, family="reference", label=label, is_ranked=False)
+    record = dataclasses.replace(inner.record, family=_REFERENCE_FAMILY, label=label)
     quantity = dataclasses.replace(inner.quantity, headline=None)
     return dataclasses.replace(inner, record=record, quantity=quantity, prefix=f"{REFERENCE}{inner.prefix}")
 
 
 def _unrecorded(identity: str, settings: dict) -> Entry:
     """Return the entry of an id that no record writes: its family and quantity are those that its words name."""
-    family, (prefix, name) = earlier.family_of(identity), earlier.quantity_of(identity)
-    relatives = [record for record in records() if record.family == family]
-    place = relatives[0].place if relatives else math.inf
-    is_ranked = bool(relatives) and relatives[0].is_ranked
-    record = Record(
-        family=family, place=place, prefix=prefix, quantities={}, must_agree=_every_setting(), is_ranked=is_ranked
-    )
-    return Entry(record, name, _quantity_named(name, family), settings, prefix)
+    name, (prefix, measure) = earlier.family_of(identity), earlier.quantity_of(identity)
+    new = Family(name=name, place=math.inf, is_ranked=False)
+    family = next((family for family in _families() if family.name == name), new)
+    record = Record(family=family, prefix=prefix, quantities={}, must_agree=_every_setting())
+    return Entry(record, measure, _quantity_named(measure, name), settings, prefix)
 
 
 @functools.cache
@@ -131,7 +134,7 @@ def _quantity_named(name: str, family: str) -> Quantity:
     headlines = [
         quantity.headline
         for record, quantity in quantities
-        if record.family == family and not isinstance(record.prefix, str)
+        if record.family.name == family and not isinstance(record.prefix, str)
     ]
     better = next((quantity.better for _, quantity in quantities if quantity.better), 0)
     return Quantity(

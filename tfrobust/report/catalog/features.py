@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tfrobust.report.catalog.record import Absence, Quantity, Record
+from tfrobust.report.catalog.record import Absence, Family, Quantity, Record
 
+_GEOMETRY_FAMILY = Family(name="geometry", place=120)
 GEOMETRY = Record(
-    family="geometry",
-    place=120,
+    family=_GEOMETRY_FAMILY,
     prefix="geometry",
     quantities={
         "r_div": Quantity(label="Relative divergence (R-DIV)", headline=0),
@@ -22,9 +22,20 @@ GEOMETRY = Record(
 )
 # The numbers that the section on divergence shows.
 DIVERGENCES = ("r_div", "intra_class_divergence", "inter_class_divergence")
-SENSITIVITY = Record(
-    family="sensitivity",
+_SENSITIVITY_FAMILY = Family(
+    name="sensitivity",
     place=130,
+    absences={
+        "sentences": Absence(
+            sentence=(
+                "Agreement between the words that matter to readers and those that matter to the model (sensitivity)."
+            ),
+            order=-1,
+        )
+    },
+)
+SENSITIVITY = Record(
+    family=_SENSITIVITY_FAMILY,
     prefix="sensitivity",
     quantities={
         "utility_concentration": Quantity(label="Utility, concentration (Gini)"),
@@ -34,8 +45,7 @@ SENSITIVITY = Record(
     must_agree=("measure", "sensitivity", "projections"),
 )
 TOKENS = Record(
-    family="sensitivity",
-    place=130,
+    family=_SENSITIVITY_FAMILY,
     prefix="sensitivity.tokens",
     quantities={
         "correlation": Quantity(
@@ -44,12 +54,4 @@ TOKENS = Record(
         "pooled_correlation": Quantity(label="Token sensitivity and strength, correlation over all", better=1),
     },
     must_agree=("measure", "neutral"),
-    absences={
-        "sentences": Absence(
-            sentence=(
-                "Agreement between the words that matter to readers and those that matter to the model (sensitivity)."
-            ),
-            order=-1,
-        )
-    },
 )

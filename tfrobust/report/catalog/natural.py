@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrobust.report.catalog.record import Absence, Quantity, Record
+from tfrobust.report.catalog.record import Absence, Family, Quantity, Record
 from tfrobust.report.catalog.spelling import text
 from tfrobust.report.formats import nice
 
@@ -17,12 +17,9 @@ def _mean(label: str, **more) -> Quantity:
     return Quantity(label=label, better=1, **more)
 
 
-CORRUPTION = Record(
-    family="corruption",
+_CORRUPTION_FAMILY = Family(
+    name="corruption",
     place=40,
-    prefix=lambda settings: f"corruption.{text(settings['corruption'])}.{settings['severity']}",
-    quantities={"accuracy": _SHARE, "drop": _DROP},
-    must_agree=(*_IMAGES, *_BASELINE, "severity"),
     natural="natural corruptions",
     absences={
         "images": Absence(
@@ -31,9 +28,14 @@ CORRUPTION = Record(
     },
     other_images="corrupted",
 )
+CORRUPTION = Record(
+    family=_CORRUPTION_FAMILY,
+    prefix=lambda settings: f"corruption.{text(settings['corruption'])}.{settings['severity']}",
+    quantities={"accuracy": _SHARE, "drop": _DROP},
+    must_agree=(*_IMAGES, *_BASELINE, "severity"),
+)
 CORRUPTION_MEAN = Record(
-    family="corruption",
-    place=40,
+    family=_CORRUPTION_FAMILY,
     prefix="corruption",
     quantities={
         "mean.accuracy": _mean("Corruptions, mean accuracy", headline=0, corruptions=15, has_frost=True),
@@ -48,14 +50,10 @@ CORRUPTION_MEAN = Record(
         "relative_mce": Quantity(label="Relative mCE", better=-1, has_frost=True),
     },
     must_agree=(*_IMAGES, *_BASELINE),
-    other_images="corrupted",
 )
-CLIP_CORRUPTION = Record(
-    family="clip_corruption",
+_CLIP_CORRUPTION_FAMILY = Family(
+    name="clip_corruption",
     place=50,
-    prefix=lambda settings: f"clip_corruption.{text(settings['corruption'])}.{settings['severity']}",
-    quantities={"accuracy": _SHARE, "drop": _DROP},
-    must_agree=(*_IMAGES, "severity"),
     is_ranked=False,
     natural="clip corruptions",
     absences={
@@ -66,23 +64,24 @@ CLIP_CORRUPTION = Record(
         )
     },
 )
+CLIP_CORRUPTION = Record(
+    family=_CLIP_CORRUPTION_FAMILY,
+    prefix=lambda settings: f"clip_corruption.{text(settings['corruption'])}.{settings['severity']}",
+    quantities={"accuracy": _SHARE, "drop": _DROP},
+    must_agree=(*_IMAGES, "severity"),
+)
 CLIP_CORRUPTION_MEAN = Record(
-    family="clip_corruption",
-    place=50,
+    family=_CLIP_CORRUPTION_FAMILY,
     prefix="clip_corruption",
     quantities={
         "mean_temporal.accuracy": _mean("Clip corruptions in time, mean accuracy"),
         "mean_frames.accuracy": _mean("Clip corruptions of frames, mean accuracy"),
     },
     must_agree=_IMAGES,
-    is_ranked=False,
 )
-STABILITY = Record(
-    family="stability",
+_STABILITY_FAMILY = Family(
+    name="stability",
     place=60,
-    prefix=lambda settings: f"stability.{text(settings['sequence'])}",
-    quantities={"flip_probability": Quantity(better=-1), "flip_rate": Quantity(better=-1)},
-    must_agree=("source", "constants_of", "sequences", "images_sha256", "classes", *_BASELINE),
     natural="perturbation sequences",
     absences={
         # Of single images: clips have none.
@@ -90,34 +89,36 @@ STABILITY = Record(
     },
     other_images="sequences",
 )
+STABILITY = Record(
+    family=_STABILITY_FAMILY,
+    prefix=lambda settings: f"stability.{text(settings['sequence'])}",
+    quantities={"flip_probability": Quantity(better=-1), "flip_rate": Quantity(better=-1)},
+    must_agree=("source", "constants_of", "sequences", "images_sha256", "classes", *_BASELINE),
+)
 STABILITY_MEAN = Record(
-    family="stability",
-    place=60,
+    family=_STABILITY_FAMILY,
     prefix="stability",
     quantities={
         "mean.flip_probability": Quantity(label="Mean flip probability", better=-1, headline=0),
         "mfr": Quantity(label="Mean flip rate (mFR)", better=-1, headline=0),
     },
     must_agree=("source", "constants_of", "sequences", "images_sha256", "classes", *_BASELINE),
-    other_images="sequences",
 )
+_NOISE_FAMILY = Family(name="noise", place=70, natural="random pixels", other_images="noise")
 NOISE = Record(
-    family="noise",
-    place=70,
+    family=_NOISE_FAMILY,
     prefix="noise",
     quantities={
         "uniform.accuracy": _mean("Uniform noise (UN), accuracy", headline=0),
         "non_uniform.accuracy": _mean("Non-uniform noise (NUN), accuracy", headline=0),
     },
     must_agree=("source", "share", "levels", "count"),
-    natural="random pixels",
-    other_images="noise",
 )
 
 _SETS = {"imagenet_r": "ImageNet-R", "imagenet_a": "ImageNet-A"}
+_SHIFT_FAMILY = Family(name="shift", place=80, natural="the measured shifted sets")
 SHIFT = Record(
-    family="shift",
-    place=80,
+    family=_SHIFT_FAMILY,
     prefix=lambda settings: f"shift.{text(settings['set'])}",
     quantities={
         "accuracy": _mean("accuracy", headline=0),
@@ -127,5 +128,4 @@ SHIFT = Record(
     },
     label=lambda settings, quantity: f"{_SETS.get(settings['set'], nice(settings['set']))}, {quantity.label}",
     must_agree=("source", "classes", "bins", "bin_size"),
-    natural="the measured shifted sets",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrobust.report.catalog.record import Absence, Quantity, Record
+from tfrobust.report.catalog.record import Absence, Family, Quantity, Record
 from tfrobust.report.catalog.spelling import (
     attack_caption,
     attack_key,
@@ -27,17 +27,19 @@ _HEADLINES = {
     "rms": Quantity(label="Calibration error (RMS)", better=-1, headline=0),
 }
 _SERIES = {"reliability": Quantity(), "response_rate": Quantity()}
-CALIBRATION = Record(
-    family="calibration",
+_CALIBRATION_FAMILY = Family(
+    name="calibration",
     place=90,
+    absences={"images": _NO_CALIBRATION, "clips": _NO_CALIBRATION, "sentences": _NO_CALIBRATION},
+)
+CALIBRATION = Record(
+    family=_CALIBRATION_FAMILY,
     prefix="calibration",
     quantities=_CALIBRATION | _HEADLINES | _SERIES,
     must_agree=("bins", "bin_size"),
-    absences={"images": _NO_CALIBRATION, "clips": _NO_CALIBRATION, "sentences": _NO_CALIBRATION},
 )
 ATTACKED_CALIBRATION = Record(
-    family="calibration",
-    place=90,
+    family=_CALIBRATION_FAMILY,
     prefix=lambda settings: f"calibration.{attack_key(settings)}",
     quantities=_CALIBRATION,
     label=lambda settings, quantity: (
@@ -47,8 +49,7 @@ ATTACKED_CALIBRATION = Record(
 # Series under an attack.
 ATTACKED_RELIABILITY, ATTACKED_RESPONSE_RATE = (
     Record(
-        family="calibration",
-        place=90,
+        family=_CALIBRATION_FAMILY,
         prefix=lambda settings, name=name: f"calibration.{name}.{attack_key(settings)}",
         quantities={"": Quantity()},
     )
@@ -66,9 +67,9 @@ def _sets_label(settings: dict, quantity: Quantity) -> str:
     return f"{settings['score'].upper()} sets for {share(float(settings['level']))}, {quantity.label}{under}"
 
 
+_CONFORMAL_FAMILY = Family(name="conformal", place=100)
 PREDICTION_SETS = Record(
-    family="conformal",
-    place=100,
+    family=_CONFORMAL_FAMILY,
     prefix=_sets,
     quantities={
         "coverage": Quantity(label="coverage", headline=0),
@@ -104,9 +105,9 @@ def _detection_label(settings: dict, quantity: Quantity) -> str:
     return label[0].upper() + label[1:]
 
 
+_OOD_FAMILY = Family(name="ood", place=110)
 DETECTION = Record(
-    family="ood",
-    place=110,
+    family=_OOD_FAMILY,
     prefix=lambda settings: f"ood.{other_set(settings)}.{text(settings['score'])}",
     quantities={
         "auroc": Quantity(label="AUROC", headline=0),
@@ -120,11 +121,11 @@ DETECTION = Record(
 )
 # A series: the corruption is a column.
 DETECTION_BY_SET = Record(
-    family="ood", place=110, prefix=lambda settings: f"ood.{other_set(settings)}", quantities={"": Quantity()}
+    family=_OOD_FAMILY, prefix=lambda settings: f"ood.{other_set(settings)}", quantities={"": Quantity()}
 )
+_PARITY_FAMILY = Family(name="parity", place=160, is_ranked=False)
 PARITY = Record(
-    family="parity",
-    place=160,
+    family=_PARITY_FAMILY,
     prefix="parity",
     quantities={
         "agreement": Quantity(label="Same class as the SavedModel"),
@@ -132,6 +133,6 @@ PARITY = Record(
         "largest_gap": Quantity(label="Largest difference from the SavedModel"),
         "mean_gap": Quantity(label="Mean difference from the SavedModel"),
     },
-    is_ranked=False,
 )
-COST = Record(family="cost", place=180, prefix="cost", quantities={"evaluation": Quantity()}, is_ranked=False)
+_COST_FAMILY = Family(name="cost", place=180, is_ranked=False)
+COST = Record(family=_COST_FAMILY, prefix="cost", quantities={"evaluation": Quantity()})

@@ -49,35 +49,46 @@ class Absence:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """Kinds of measurements that are listed and counted together.
+
+    Attributes:
+        name: the first word of their ids.
+        place: in the catalogue, which orders lists and sentences.
+        is_ranked: True to list its numbers at its place; False to list them after all others.
+        natural: its name in the threat statement of a report without attacks; "" for others.
+        absences: kind of examples -> `Absence` of a report of these examples without the family.
+        other_images: name of the images in a model card if they are not those of the test set; "" otherwise.
+    """
+
+    name: str
+    place: float
+    is_ranked: bool = True
+    natural: str = ""
+    absences: dict[str, Absence] = dataclasses.field(default_factory=dict)
+    other_images: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
     """One kind of measurement or series: everything that readers of a report know about it.
 
     An id is the prefix, which follows from the settings, a dot and the name of the quantity.
 
     Attributes:
-        family: kinds that are sorted and counted together, such as "corruption".
-        place: place of the family in the catalogue.
+        family: kinds that are listed together.
         prefix: of the ids, without the quantity: a text, or a function of the settings.
         quantities: name of a quantity -> what is known about it; "" if the prefix is the whole id.
         label: display name from settings and quantity; that of the quantity by default.
         must_agree: settings in which two measurements of one id must agree for gate and comparison. Under an attack it
             is all settings that describe the search.
-        is_ranked: True to list the family at its place; False to list it after all others.
-        natural: the family in the threat statement of a report without attacks; "" for others.
-        absences: kind of examples -> `Absence` of a report of these examples without the family.
-        other_images: name of the images in a model card if they are not those of the test set; "" otherwise.
     """
 
-    family: str
-    place: int
+    family: Family
     prefix: str | Callable[[dict], str]
     quantities: dict[str, Quantity]
     label: Callable[[dict, Quantity], str] = lambda settings, quantity: quantity.label
     must_agree: tuple[str, ...] = ()
-    is_ranked: bool = True
-    natural: str = ""
-    absences: dict[str, Absence] = dataclasses.field(default_factory=dict)
-    other_images: str = ""
 
     def id(self, quantity: str = "", settings: dict | None = None) -> str:
         """Return the id of a number.
@@ -123,8 +134,8 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """The family of its kind."""
-        return self.record.family
+        """The name of its family."""
+        return self.record.family.name
 
     @property
     def is_headline(self) -> bool:
@@ -134,7 +145,8 @@ class Entry:
     @property
     def sort_key(self) -> tuple[float, float]:
         """The place in a list of measurements: by family, and within a family the headlines before the rest."""
-        place = self.record.place if self.record.is_ranked else math.inf
+        family = self.record.family
+        place = family.place if family.is_ranked else math.inf
         return place, self.quantity.headline if self.is_headline else math.inf
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfrobust.report.catalog.record import Quantity, Record
+from tfrobust.report.catalog.record import Family, Quantity, Record
 from tfrobust.report.catalog.spelling import (
     NORM_NAMES,
     attack_key,
@@ -31,22 +31,21 @@ def _under_attack(settings: dict, quantity: Quantity, member: str = "") -> str:
     return f"{name}, {budget_of(settings)}" + (f", {quantity.label}" if quantity.label != _ACCURACY else "")
 
 
+_ACCURACY_FAMILY = Family(name="accuracy", place=0)
 CLEAN = Record(
-    family="accuracy",
-    place=0,
+    family=_ACCURACY_FAMILY,
     prefix="accuracy",
     quantities={"clean": Quantity(label="Clean accuracy", better=1, headline=0)},
 )
 CLEAN_CLASS = Record(
-    family="accuracy",
-    place=0,
+    family=_ACCURACY_FAMILY,
     prefix=lambda settings: f"accuracy.class.{settings['class']}",
     quantities={"": Quantity(better=1)},
 )
+_ATTACK_FAMILY = Family(name="attack", place=10)
 # The label of the attack is in the settings where it is not the attack's own name.
 ATTACK = Record(
-    family="attack",
-    place=10,
+    family=_ATTACK_FAMILY,
     prefix=lambda settings: f"attack.{attack_key(settings)}",
     quantities={
         "accuracy": Quantity(label=_ACCURACY, better=1, headline=0),
@@ -57,8 +56,7 @@ ATTACK = Record(
 )
 # Cumulative: the accuracy after this member of an ensemble and all before it.
 MEMBER = Record(
-    family="attack",
-    place=10,
+    family=_ATTACK_FAMILY,
     prefix=lambda settings: settings["ensemble"] and f"attack.{attack_key(settings)}.{text(settings['attack'])}",
     quantities={
         "accuracy": Quantity(label=_ACCURACY, better=1),
@@ -68,28 +66,25 @@ MEMBER = Record(
     label=_under_member,
 )
 ATTACK_CLASS = Record(
-    family="attack",
-    place=10,
+    family=_ATTACK_FAMILY,
     prefix=lambda settings: f"attack.{attack_key(settings)}.class.{settings['class']}",
     quantities={"": Quantity(better=1)},
 )
 # Series: examples with their perturbations, and their size frame by frame.
 PICTURES = Record(
-    family="attack",
-    place=10,
+    family=_ATTACK_FAMILY,
     prefix=lambda settings: f"attack.{attack_key(settings)}",
     quantities={"examples": Quantity(), "frames": Quantity()},
 )
 # A series: the epsilon is a column.
 CURVE = Record(
-    family="attack",
-    place=10,
+    family=_ATTACK_FAMILY,
     prefix=lambda settings: f"attack.{curve_key(settings)}",
     quantities={"curve": Quantity()},
 )
+_CERTIFIED_FAMILY = Family(name="certified", place=20)
 CERTIFIED = Record(
-    family="certified",
-    place=20,
+    family=_CERTIFIED_FAMILY,
     prefix=lambda settings: f"certified.{ball(settings)}",
     quantities={
         "accuracy": Quantity(label="Certified accuracy", better=1, headline=0),
@@ -112,9 +107,9 @@ def smoothed_name(settings: dict) -> str:
     return f"Smoothed by {kind} noise, σ = {size(settings['sigma'])}"
 
 
+_SMOOTHING_FAMILY = Family(name="smoothing", place=30)
 SMOOTHED_RADIUS = Record(
-    family="smoothing",
-    place=30,
+    family=_SMOOTHING_FAMILY,
     prefix=lambda settings: f"{_smoothed(settings)}.{norm_of(settings)}_{size(settings['radius'])}",
     quantities={"accuracy": Quantity(label="certified accuracy", better=1, headline=0)},
     label=lambda settings, quantity: (
@@ -123,8 +118,7 @@ SMOOTHED_RADIUS = Record(
     must_agree=("n0", "n", "alpha", "method", "norm"),
 )
 SMOOTHED = Record(
-    family="smoothing",
-    place=30,
+    family=_SMOOTHING_FAMILY,
     prefix=_smoothed,
     quantities={
         "acr": Quantity(label="average certified radius (ACR)", headline=1),
@@ -134,15 +128,14 @@ SMOOTHED = Record(
     label=lambda settings, quantity: f"{smoothed_name(settings)}, {quantity.label}",
     must_agree=("n0", "n", "alpha", "method", "norm"),
 )
+_VIDEO_FAMILY = Family(name="video", place=150, is_ranked=False)
 VIDEO = Record(
-    family="video",
-    place=150,
+    family=_VIDEO_FAMILY,
     prefix="video",
     quantities={
         "accuracy": Quantity(label="Videos, clean accuracy", better=1),
         "clip_accuracy": Quantity(label="Clips of videos, clean accuracy"),
     },
-    is_ranked=False,
 )
 
 
@@ -151,11 +144,9 @@ def _of_videos(record: Record) -> Record:
     quantities = {name: Quantity(better=quantity.better) for name, quantity in record.quantities.items()}
     prefix = record.prefix
     return Record(
-        family="video",
-        place=150,
+        family=_VIDEO_FAMILY,
         prefix=lambda settings: f"video.{prefix(settings)}",
         quantities=quantities,
-        is_ranked=False,
     )
 
 

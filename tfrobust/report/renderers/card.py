@@ -79,7 +79,7 @@ def _result(measurement: Measurement, report: Report, task: str):
         task_type=task,
         dataset_type=re.sub(r"[^A-Za-z0-9._-]+", "-", name),
         dataset_name=name,
-        dataset_config=entry.record.other_images or None,
+        dataset_config=entry.record.family.other_images or None,
         dataset_split="test",
         dataset_args=_with_values({"fingerprint": report.data.get("test_fingerprint")}) or None,
         metric_type=entry.measure.replace("clean", "accuracy"),

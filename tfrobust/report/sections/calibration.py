@@ -75,7 +75,7 @@ class Calibration(Section):
     def _numbers(self) -> list[Block]:
         """Return a grid of the numbers, one column for clean images and one per attack."""
         columns: dict[str, dict[str, Measurement]] = {}
-        for m in self.measured(CALIBRATION.family):
+        for m in self.measured(CALIBRATION.family.name):
             name = catalog.read(m).quantity.label or m.id
             columns.setdefault(f"Under {_attack(m)}" if _attack(m) else "Clean", {})[name] = m
         rows = []
@@ -88,7 +88,7 @@ class Calibration(Section):
         return [Grid(["Measurement", *columns], [*rows, [self.examples.capitalize(), *counts]])] if rows else []
 
     def _of_last_points(self) -> list[Measurement]:
-        measurements = self.measured(CALIBRATION.family)
+        measurements = self.measured(CALIBRATION.family.name)
         return [
             m for m in measurements if _attack(m) and m.settings.get("answers") == "to the last points of all images"
         ]

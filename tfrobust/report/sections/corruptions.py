@@ -62,7 +62,7 @@ class Corruptions(Section):
         drops = [m for row in self.cells["drop"].values() for m in row.values()] if self.accuracies else []
         cells = (*self.accuracies, *drops)
         identities = {m.id for m in cells}
-        rest = [m for m in self.measured(self.record.family) if m.id not in identities]
+        rest = [m for m in self.measured(self.record.family.name) if m.id not in identities]
         return [*([self._grid(cells)] if cells else []), Numbers(rest)]
 
     def _grid(self, cells: tuple[Measurement, ...]) -> Grid:

@@ -52,7 +52,7 @@ class Divergence(Section):
                 draw = partial(plots.curves, lines=lines["absolute"], **axes)
                 numbers = columns_table(columns, [key, *names["absolute"]])
                 figures.append(Figure(f"{identity}-absolute", f"Absolute divergences {when}", draw, numbers))
-        measured = [m for m in self.measured(GEOMETRY.family) if catalog.read(m).name in DIVERGENCES]
+        measured = [m for m in self.measured(GEOMETRY.family.name) if catalog.read(m).name in DIVERGENCES]
         return [*figures, Numbers(measured)]
 
 

@@ -22,7 +22,7 @@ class Noise(Section):
     @property
     def lead(self) -> str:
         """The construction of the two sets."""
-        numbers = self.measured(NOISE.family)
+        numbers = self.measured(NOISE.family.name)
         shares = {m.settings["share"] for m in numbers if isinstance(m.settings.get("share"), (int, float))}
         share = f"{100 * shares.pop():.3g} %" if len(shares) == 1 else "a share"
         return (
@@ -32,7 +32,7 @@ class Noise(Section):
 
     def blocks(self) -> list[Block]:
         """Return the pictures and the accuracies."""
-        return [*_examples(self.report), *_replacement(self.report), Numbers(self.measured(NOISE.family))]
+        return [*_examples(self.report), *_replacement(self.report), Numbers(self.measured(NOISE.family.name))]
 
 
 def _examples(report: Report) -> list[Figure]:

@@ -27,7 +27,7 @@ class OutOfDistribution(Section):
     def rows(self) -> dict[tuple[str, str], dict[str, Measurement]]:
         """(set, score) -> "auroc", "fpr95" -> measurement, in the order measured."""
         by_set = {}
-        for m in self.measured(DETECTION.family):
+        for m in self.measured(DETECTION.family.name):
             if (entry := catalog.read(m)).record is DETECTION:
                 key = other_set(entry.settings), entry.settings["score"]
                 by_set.setdefault(key, {})[entry.name] = m

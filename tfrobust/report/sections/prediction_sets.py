@@ -21,7 +21,7 @@ class PredictionSets(Section):
     def rows(self) -> dict[tuple[str, str, float], dict[str, Measurement]]:
         """(caption of the attack or "", score, level) -> quantity -> measurement, in the order measured."""
         by_key = {}
-        for m in self.measured(PREDICTION_SETS.family):
+        for m in self.measured(PREDICTION_SETS.family.name):
             if (entry := catalog.read(m)).record is PREDICTION_SETS:
                 by_key.setdefault(_key(entry.settings), {})[entry.name] = m
         return by_key

@@ -112,7 +112,9 @@ def cost_rows(report: Report) -> list[tuple[str, str]]:
         entries[_cost_name(name)] = duration(value) if timed else text
     for measurement in report.measurements:
         if reading.is_cost(measurement):
-            entries.setdefault(_cost_name(measurement.id.removeprefix(f"{COST.family}.")), formats.number(measurement))
+            entries.setdefault(
+                _cost_name(measurement.id.removeprefix(f"{COST.family.name}.")), formats.number(measurement)
+            )
     return list(entries.items())
 
 

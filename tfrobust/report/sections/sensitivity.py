@@ -29,7 +29,7 @@ class Sensitivity(Section):
 
     def blocks(self) -> list[Block]:
         """Return the pictures and the numbers."""
-        numbers = [m for m in self.measured(TOKENS.family) if catalog.read(m).record is not TOKENS]
+        numbers = [m for m in self.measured(TOKENS.family.name) if catalog.read(m).record is not TOKENS]
         return [*_maps(self.report), *_classes(self.report), *_marked(self.report), Numbers(numbers)]
 
 

@@ -51,7 +51,7 @@ class Stability(Section):
             draw = partial(plots.bars, names=list(map(formats.nice, self.flips)), x_label="flip probability", **columns)
             figures.append(Figure("stability-flips", "Flip probability", draw))
         figures += [self._grid()] if self.rows else []
-        means = [m for m in self.measured(STABILITY.family) if m.id not in cells]
+        means = [m for m in self.measured(STABILITY.family.name) if m.id not in cells]
         return [*figures, Numbers(means)]
 
     def _grid(self) -> Grid:

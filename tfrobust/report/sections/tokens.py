@@ -35,7 +35,7 @@ class Tokens(Section):
             sentences.append(
                 Words(_caption(self.report, columns.get("label", [None] * (positions[0] + 1))[positions[0]]), lines)
             )
-        return [*sentences, Numbers([m for m in self.measured(TOKENS.family) if catalog.read(m).record is TOKENS])]
+        return [*sentences, Numbers([m for m in self.measured(TOKENS.family.name) if catalog.read(m).record is TOKENS])]
 
 
 def _caption(report: Report, label: int | None) -> str:
