@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tfrobust import saving
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading
 from tfrobust.report import schema
 from tfrobust.runs import artifact
 from tfrobust.security import rehearsal
@@ -164,7 +164,7 @@ def test_an_export_of_an_earlier_version_loads_with_its_report(earlier):
     report = schema.Report.from_json((folder / "assets.extra" / "robustness_report.json").read_text("utf-8"))
     examples = artifact.named_source(str(folder), report).load().test
     rehearsal.remember(folder)  # test_an_export_of_an_earlier_version_passes_its_checks rehearses it
-    logits = predictor.load(str(folder)).logits(examples.images)
+    logits = loading.load(str(folder)).logits(examples.images)
     accuracy = np.mean(np.argmax(logits, axis=-1) == examples.labels)
     assert accuracy == pytest.approx(report["accuracy.clean"].value, abs=0.01)
 

@@ -30,7 +30,7 @@ from conformance import backbones, methods  # noqa: E402
 from tfrobust import keras as robust  # noqa: E402
 from tfrobust.attacks.shared import objectives  # noqa: E402
 from tfrobust.errors import InputError  # noqa: E402
-from tfrobust.evaluation.engine.predictor import from_saved_model  # noqa: E402
+from tfrobust.evaluation.engine.loading import from_saved_model  # noqa: E402
 from tfrobust.ops import randomness  # noqa: E402
 from tfrobust.serving.export.saved_model import write_saved_model  # noqa: E402
 

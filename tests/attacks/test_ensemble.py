@@ -11,7 +11,7 @@ from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured
 from tfrobust.evaluation.engine.base import Setting
-from tfrobust.evaluation.engine.predictor import from_keras
+from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.evaluators import adversarial
 
 

@@ -12,7 +12,7 @@ from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor.evaluator import Doctor
-from tfrobust.evaluation.engine import predictor as predictors
+from tfrobust.evaluation.engine import loading
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.engine.predictor import from_function
@@ -94,7 +94,7 @@ def test_a_saved_model_without_gradients_is_judged_by_black_box_attacks(tmp_path
         module, str(tmp_path), signatures={"serving_default": module.__call__.get_concrete_function(spec)}
     )
     rehearsal.remember(tmp_path)
-    setting = Setting(predictor=predictors.load(str(tmp_path)), images=IMAGES, labels=LABELS)
+    setting = Setting(predictor=loading.load(str(tmp_path)), images=IMAGES, labels=LABELS)
     outcome = run_evaluation([CleanAccuracy(), AttackAccuracy(attack=PGD(THREAT, steps=2))], setting)
     assert [m.id for m in outcome.measurements] == ["accuracy.clean", "cost.evaluation"]
     (finding,) = outcome.findings

@@ -12,7 +12,8 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import certify
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine.base import Outcome, Setting
-from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy, accuracy, outcomes
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy

@@ -12,7 +12,8 @@ from tfrobust.evaluation.doctor.duplicates import check_duplicates
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.full import surrogate_network
 from tfrobust.evaluation.engine.base import Setting
-from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration

@@ -12,7 +12,8 @@ from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.noise import AddGaussian
-from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration

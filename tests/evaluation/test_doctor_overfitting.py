@@ -14,7 +14,8 @@ from tfrobust.data.sources.digits import Digits
 from tfrobust.evaluation.doctor import overfitting as module
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine.base import Setting
-from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.shared.fast_adversary import FastAdversary
 from tfrobust.models.cnn import CNN

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from oracles import litert_files
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import litert, predictor
+from tfrobust.evaluation.engine import litert, loading, predictor
 from tfrobust.evaluation.engine.litert_operators import OPERATORS
 
 SHAPE = (6, 6, 2)
@@ -41,7 +41,7 @@ def content(kind="int8", output="logits", function=network, **options):
 def loaded(tmp_path):
     def load(name="model.tflite", **options):
         (tmp_path / name).write_bytes(content(**options))
-        return predictor.load(str(tmp_path / name))
+        return loading.load(str(tmp_path / name))
 
     return load
 
@@ -154,9 +154,9 @@ def test_the_newest_version_of_an_export_is_loaded(tmp_path):
     for version in ("9", "10"):
         (tmp_path / "net-int8" / version).mkdir(parents=True)
         (tmp_path / "net-int8" / version / "model.tflite").write_bytes(content())
-    model = predictor.load(str(tmp_path / "net-int8"))
+    model = loading.load(str(tmp_path / "net-int8"))
     assert model.name == "net-int8/10"
-    assert model.weights_sha256 == predictor.load(str(tmp_path / "net-int8" / "9" / "model.tflite")).weights_sha256
+    assert model.weights_sha256 == loading.load(str(tmp_path / "net-int8" / "9" / "model.tflite")).weights_sha256
 
 
 @pytest.mark.parametrize(
@@ -182,15 +182,15 @@ def test_what_is_no_classifier_of_images_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "model.tflite"
     path.write_bytes(litert_files.converted({"a": network, "b": network}, IMAGES))
     with pytest.raises(InputError, match=r"model.tflite has the outputs \['a', 'b'\]: name the logits with"):
-        predictor.load(str(path))
-    assert predictor.load(str(path), "b").class_count == 4
+        loading.load(str(path))
+    assert loading.load(str(path), "b").class_count == 4
     path.write_bytes(litert_files.converted({"logits": lambda images: images + 1.0}, IMAGES))
     with pytest.raises(InputError, match=r"logits are \[b, k\]"):
-        predictor.load(str(path))
+        loading.load(str(path))
     path.write_bytes(litert_files.converted({"logits": lambda images: images + 1.0}, IMAGES[:, :, :, 0]))
     with pytest.raises(InputError, match=r"float or quantized images \[b, h, w, c\] are needed"):
-        predictor.load(str(path))
+        loading.load(str(path))
     path.write_bytes(content())
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     with pytest.raises(InputError, match=r"needs the package ai-edge-litert: pip install 'tfrobust\[litert\]'"):
-        predictor.load(str(path))
+        loading.load(str(path))

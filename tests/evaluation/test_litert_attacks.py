@@ -15,7 +15,7 @@ from tfrobust.attacks.transfer import Transfer
 from tfrobust.commands import evaluate
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading, predictor
 from tfrobust.evaluation.engine.litert_operators import OPERATORS
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
@@ -36,7 +36,7 @@ def setting(tmp_path):
     def make(function, kind="int8", surrogate=True):
         path = tmp_path / f"{kind}.tflite"
         path.write_bytes(_content(function, kind))
-        model = predictor.load(str(path))
+        model = loading.load(str(path))
         if surrogate:
             model = model.with_surrogate(predictor.from_function(function, image_shape=(8, 8, 1), name="float model"))
         return flawed_models.setting(predictor=model)
@@ -103,7 +103,7 @@ def test_a_file_of_pixels_in_another_range_is_attacked_as_one_of_unit_pixels(tmp
     for bottom, top in ((0.0, 1.0), (low, high)):
         function = lambda pixels, b=bottom, t=top: flawed_models.sound((pixels - b) / (t - b))  # noqa: E731
         path.write_bytes(litert_files.converted({"logits": function}, bottom + (top - bottom) * training[:100], kind))
-        file = predictor.load(str(path)).on_unit_pixels(bottom, top)
+        file = loading.load(str(path)).on_unit_pixels(bottom, top)
         setting = flawed_models.setting(predictor=file)
         assert len(np.unique(setting.images)) > 2
         stored = (setting.images * (top - bottom) + bottom) / (file.grid * (top - bottom) or 1e-9)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrobust.common import fingerprint
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading, predictor
 from tfrobust.security import rehearsal
 
 IMAGES = np.random.default_rng(0).uniform(size=(5, 4, 4, 1)).astype(np.float32)
@@ -55,7 +55,7 @@ def served(model, tmp_path_factory):
 
 
 def test_from_keras(model):
-    loaded = predictor.from_keras(model)
+    loaded = loading.from_keras(model)
     assert (loaded.image_shape, loaded.class_count, loaded.name) == ((4, 4, 1), 3, "small")
     assert loaded.parameters == model.count_params()
     np.testing.assert_allclose(loaded.compiled_logits(IMAGES), model.predict(IMAGES, verbose=0), atol=1e-6)
@@ -67,7 +67,7 @@ def test_from_keras(model):
 
 
 def test_saved_model_is_the_live_model(model, served):
-    live, served = predictor.from_keras(model), predictor.load(served)
+    live, served = loading.from_keras(model), loading.load(served)
     np.testing.assert_array_equal(served.compiled_logits(IMAGES), live.compiled_logits(IMAGES))
     np.testing.assert_array_equal(served.compiled_embedding(IMAGES), live.compiled_embedding(IMAGES))
     assert (served.image_shape, served.class_count) == (live.image_shape, live.class_count)
@@ -84,14 +84,14 @@ def test_saved_model_is_the_live_model(model, served):
 
 
 def test_output_names(model, tmp_path):
-    only = predictor.load(_export(model, tmp_path / "1", ("logits",), logits="scores"))
+    only = loading.load(_export(model, tmp_path / "1", ("logits",), logits="scores"))
     assert only.class_count == 3 and only.embedding is None
     several = _export(model, tmp_path / "2", ("logits", "embedding"), logits="scores")
     with pytest.raises(ValueError, match=r"embedding.*scores.*--logits_output"):
-        predictor.load(several)
+        loading.load(several)
     with pytest.raises(ValueError, match="no output 'logitz'"):
-        predictor.load(several, logits_output="logitz")
-    assert predictor.load(several, logits_output="scores").class_count == 3
+        loading.load(several, logits_output="logitz")
+    assert loading.load(several, logits_output="scores").class_count == 3
 
 
 def test_the_newest_version_is_taken(served, tmp_path):
@@ -99,7 +99,7 @@ def test_the_newest_version_is_taken(served, tmp_path):
         shutil.copytree(served, tmp_path / version)
     (tmp_path / "11").mkdir()
     (tmp_path / ".tmp-12").mkdir()
-    assert predictor.load(str(tmp_path)).name == f"{tmp_path.name}/10"
+    assert loading.load(str(tmp_path)).name == f"{tmp_path.name}/10"
 
 
 def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
@@ -111,10 +111,10 @@ def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
     model.save(tmp_path / "one.keras")
     expected = model.predict(IMAGES, verbose=0)
     for file, name in (("dict", "scores"), ("list", names[1]), ("one", None)):
-        loaded = predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
+        loaded = loading.load(str(tmp_path / f"{file}.keras"), logits_output=name)
         np.testing.assert_allclose(loaded.compiled_logits(IMAGES), expected, atol=1e-6)
-    assert loaded.weights_sha256 == predictor.from_keras(model).weights_sha256
-    assert predictor.load(str(tmp_path / "dict.keras"), "scores").compiled_embedding(IMAGES).shape == (5, 6)
+    assert loaded.weights_sha256 == loading.from_keras(model).weights_sha256
+    assert loading.load(str(tmp_path / "dict.keras"), "scores").compiled_embedding(IMAGES).shape == (5, 6)
     for file, name, message in (
         ("dict", None, "--logits_output"),
         ("list", None, "--logits_output"),
@@ -122,19 +122,19 @@ def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
         ("one", "logits", "no output 'logits'"),
     ):
         with pytest.raises(ValueError, match=message) as caught:
-            predictor.load(str(tmp_path / f"{file}.keras"), logits_output=name)
+            loading.load(str(tmp_path / f"{file}.keras"), logits_output=name)
         assert len(str(caught.value)) <= 300
 
 
 def test_probabilities_become_log_probabilities(model):
     soft = keras.Sequential([model, keras.layers.Softmax()], name="soft")
-    raw = predictor.from_keras(soft)
+    raw = loading.from_keras(soft)
     converted = raw.as_logits(IMAGES)
     assert converted.outputs_probabilities and not raw.outputs_probabilities
     expected = tf.nn.log_softmax(model(IMAGES, training=False))
     np.testing.assert_allclose(converted.compiled_logits(IMAGES), expected, atol=1e-5)
     assert converted.as_logits(IMAGES) is converted
-    plain = predictor.from_keras(model)
+    plain = loading.from_keras(model)
     assert plain.as_logits(IMAGES) is plain
 
 
@@ -174,10 +174,10 @@ def test_what_load_refuses(tmp_path):
         ("empty", "saved_model.pb"),
     ):
         with pytest.raises(ValueError, match=message) as caught:
-            predictor.load(str(tmp_path / name))
+            loading.load(str(tmp_path / name))
         assert len(str(caught.value)) < 300 + len(str(tmp_path)) and "\n" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="no model"):
-        predictor.load(str(tmp_path / "missing"))
+        loading.load(str(tmp_path / "missing"))
 
 
 class Eager(keras.Model):
@@ -197,13 +197,13 @@ class Eager(keras.Model):
 
 def test_what_predictors_refuse(model):
     with pytest.raises(ValueError, match="not built"):
-        predictor.from_keras(keras.Sequential([keras.layers.Dense(2)]))
+        loading.from_keras(keras.Sequential([keras.layers.Dense(2)]))
     with pytest.raises(ValueError, match="two classes"):
         predictor.from_function(lambda images: tf.reduce_mean(images, axis=(1, 2)), image_shape=(4, 4, 1))
     with pytest.raises(ValueError, match="fails on one example"):
         predictor.from_function(model, image_shape=(3, 3, 1))
     with pytest.raises(ValueError, match="fails on one example"):
-        predictor.from_keras(Eager())
+        loading.from_keras(Eager())
     with pytest.raises(ValueError, match="returns complex64; logits are real numbers"):
         predictor.from_function(lambda images: tf.cast(model(images), tf.complex64), image_shape=(4, 4, 1))
     nan = predictor.from_function(lambda images: model(images) / 0.0 * 0.0, image_shape=(4, 4, 1))
@@ -224,10 +224,10 @@ def test_a_saved_model_may_have_complex_weights_but_no_complex_logits(tmp_path, 
     signature = tf.function(predict).get_concrete_function(tf.TensorSpec([None, 4, 4, 1], name="images"))
     tf.saved_model.save(module, str(tmp_path), signatures=signature)
     if is_real:
-        outputs = predictor.from_saved_model(str(tmp_path)).compiled_logits(IMAGES)
+        outputs = loading.from_saved_model(str(tmp_path)).compiled_logits(IMAGES)
         return np.testing.assert_allclose(outputs, np.abs(IMAGES.reshape(-1, 16) @ module.weights.numpy()), rtol=1e-5)
     with pytest.raises(InputError, match="returns complex128; logits are real numbers"):
-        predictor.from_saved_model(str(tmp_path))
+        loading.from_saved_model(str(tmp_path))
 
 
 def test_unit_pixels_reach_every_part_of_a_predictor_in_the_models_range():

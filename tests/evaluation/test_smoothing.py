@@ -10,7 +10,7 @@ import pytest
 from tfrobust.certification import smoothing
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import Shard
-from tfrobust.evaluation.engine.predictor import from_keras
+from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.runner import run_evaluation, run_shard

@@ -13,7 +13,8 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.engine.predictor import from_function, from_keras
+from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration, brier_scores

@@ -8,7 +8,7 @@ import pytest
 
 from conformance import facade
 from tfrobust import keras as robust
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading
 from tfrobust.training.callbacks import deployable_variables
 
 
@@ -53,7 +53,7 @@ def test_a_method_is_judged_as_it_stands_and_from_its_file(name, tmp_path):
     method.build((None, *facade.SHAPE))
     robust.save_model(method, tmp_path / "model.keras")
     expected = method(images)
-    for judged in (predictor.from_keras(method), predictor.load(tmp_path / "model.keras")):
+    for judged in (loading.from_keras(method), loading.load(tmp_path / "model.keras")):
         assert judged.image_shape == facade.SHAPE and judged.class_count == facade.CLASSES
         np.testing.assert_allclose(judged.logits(images), expected, atol=1e-5)
         np.testing.assert_allclose(judged.embedding(images), method.embed(images), atol=1e-5)
@@ -93,6 +93,6 @@ def test_a_users_model_with_our_attribute_names_is_taken_whole():
     watch = facade.CALLBACKS["RobustAccuracy"](None)
     history = model.fit(images, labels, verbose=0, callbacks=[watch]).history
     assert {"val_clean_accuracy", "val_robust_accuracy"} <= set(history) and "val_r_div" not in history
-    judged = predictor.from_keras(model)
+    judged = loading.from_keras(model)
     assert judged.embedding is None and judged.parameters == model.count_params()
     assert len(deployable_variables(model)) == len(model.variables) == 6

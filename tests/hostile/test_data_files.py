@@ -16,20 +16,20 @@ from tfrobust.data.sources.folder import ImageFolder
 from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading
 from tfrobust.models.weights import weight_files
 from tfrobust.security import archives, idx_files, picture_files, saved_models
 from tfrobust.security import pickles as restricted_pickle
 from tfrobust.serving.client import inputs
 from tfrobust.serving.export import saved_model as export
 
-_cached = functools.cache(predictor.load)
+_cached = functools.cache(loading.load)
 
 
 @pytest.fixture(autouse=True)
 def _loaded_once(monkeypatch):
     """The whole model is the same for all data."""
-    monkeypatch.setattr(predictor, "load", lambda path, logits_output=None, use=None: _cached(path, logits_output))
+    monkeypatch.setattr(loading, "load", lambda path, logits_output=None, use=None: _cached(path, logits_output))
 
 
 @contextlib.contextmanager

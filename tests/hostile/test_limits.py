@@ -10,7 +10,7 @@ from hostile import programs
 from tfrobust.commands import evaluate
 from tfrobust.data.checks import MOST_CLASSES
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading, predictor
 from tfrobust.security import memory, rehearsal, saved_models
 
 
@@ -115,7 +115,7 @@ def test_what_one_gray_image_does_not_show(tmp_path, monkeypatch, name):
     examples = np.random.default_rng(0).uniform(0.6, 0.9, (20, 8, 8, 1)).astype(np.float32)
     use = rehearsal.Use(batch_size=20, gradient_batch=20, examples=examples)
     with pytest.raises(InputError, match=part) as error:
-        predictor.load(str(model), use=use)
+        loading.load(str(model), use=use)
     assert len(str(error.value)) <= 300
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2**21, "KiB"
 

@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading
 from tfrobust.security import program_files, saved_models
 from tfrobust.security.program_graph import ALLOWED, FILE_INPUTS, SAVERS
 from tfrobust.serving import scan
@@ -36,7 +36,7 @@ def test_operations_that_no_model_needs(export_copy, canary, number):
     assert repr(operation)[1:-1] in finding.evidence and "'canary'" in finding.evidence
     assert ("of the graph" in finding.evidence) == (location == "graph")
     with pytest.raises(InputError) as error:
-        predictor.load(str(export_copy))
+        loading.load(str(export_copy))
     assert len(str(error.value)) <= 300 and str(error.value).isprintable()
 
 
@@ -97,7 +97,7 @@ def test_the_canary_is_real(tmp_path, canary):
     module = _Writes(str(canary))
     tf.saved_model.save(module, str(tmp_path / "bad"), signatures={"serving_default": module.__call__})
     with pytest.raises(InputError, match="'WriteFile'"):
-        predictor.load(str(tmp_path / "bad"))
+        loading.load(str(tmp_path / "bad"))
     assert not canary.exists()
     loaded = tf.saved_model.load(str(tmp_path / "bad"))
     loaded.signatures["serving_default"](images=np.zeros((1, 8, 8, 1), np.float32))

@@ -15,7 +15,7 @@ from hostile import programs
 
 import tfrobust
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading
 from tfrobust.security import rehearsal, rehearsal_process, saved_models
 from tfrobust.serving.export import verify
 
@@ -43,7 +43,7 @@ def test_how_it_ends_is_one_line(another, tmp_path, monkeypatch, name):
     monkeypatch.setattr(rehearsal, "SECONDS", 0.5 if name == "it does not end" else 200)
     monkeypatch.setattr(tf.saved_model, "load", None)
     with pytest.raises(InputError, match=part) as error:
-        predictor.load(str(another))
+        loading.load(str(another))
     assert str(error.value).isprintable() and len(str(error.value)) <= 300
     assert verify.verify(another).problems == (str(error.value),)
 
@@ -168,4 +168,4 @@ def test_tensorflow_itself(tmp_path, monkeypatch, kind, part):
     module = kind()
     tf.saved_model.save(module, str(tmp_path / "model"), signatures={"serving_default": module.__call__})
     with pytest.raises(InputError, match=part):
-        predictor.load(str(tmp_path / "model"))
+        loading.load(str(tmp_path / "model"))

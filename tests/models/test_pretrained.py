@@ -14,7 +14,7 @@ from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine.predictor import from_keras
+from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.models.resnets.resnet50 import ResNet50
 from tfrobust.models.shared.positions import patch_sinusoids, resizing_matrix
 from tfrobust.models.vit import ViT

@@ -14,7 +14,7 @@ from faults.whole_run import EXPORT, copy, report_of
 from tfrobust.commands import export as command
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import predictor
+from tfrobust.evaluation.engine import loading
 from tfrobust.report.schema import Report
 from tfrobust.runs import artifact, conversions
 from tfrobust.runs.conversions import Original
@@ -96,7 +96,7 @@ def test_each_kind_is_published_once_with_a_report_of_its_own(original, tmp_path
         )
         html = (version / "assets.extra" / "robustness_report.html").read_text()
         assert f"<small>version 1, LiteRT file ({kind}, {size:,} bytes)</small>" in html
-        loaded = predictor.load(str(version.parent))
+        loaded = loading.load(str(version.parent))
         assert loaded.weights_sha256 == report.model["weights_sha256"]
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file() and "exported" in path.parts)
     before = {path: path.stat().st_mtime_ns for path in files}
@@ -111,8 +111,8 @@ def test_the_parity_is_what_the_two_models_say(original, tmp_path):
     conversions.litert_files(original, ("int8",), evaluated([]))
     images, labels = Digits(validation_size=100).load().test.arrays()
     base = tmp_path / "exported"
-    ours = np.asarray(predictor.load(str(base / "net")).logits(images))
-    theirs = np.asarray(predictor.load(str(base / "net-int8")).logits(images))
+    ours = np.asarray(loading.load(str(base / "net")).logits(images))
+    theirs = np.asarray(loading.load(str(base / "net-int8")).logits(images))
     report = report_of(base / "net-int8" / "1" / "assets.extra")
     parity = {name: report.get(f"parity.{name}").value for name in ("agreement", "largest_gap", "mean_gap")}
     accuracies = [np.mean(logits.argmax(-1) == labels) for logits in (ours, theirs)]

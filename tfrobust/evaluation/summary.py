@@ -23,6 +23,7 @@ from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
+from tfrobust.evaluation.engine import loading
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import Predictor
@@ -236,9 +237,9 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
     if isinstance(model, Predictor):
         return model
     if isinstance(model, (str, os.PathLike)):
-        return predictors.load(os.fspath(model))
+        return loading.load(os.fspath(model))
     if isinstance(model, keras.Model):
-        return predictors.from_keras(model)
+        return loading.from_keras(model)
     if callable(model):
         return predictors.from_function(model, image_shape=image_shape)
     raise InputError(

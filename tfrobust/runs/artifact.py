@@ -20,7 +20,7 @@ from tfrobust.data.description import described_source, placed, relative_paths
 from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset, Examples
 from tfrobust.errors import InputError, RefusedByGate
-from tfrobust.evaluation.engine import predictor as predictors
+from tfrobust.evaluation.engine import loading
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import run_evaluation
@@ -225,7 +225,7 @@ class Artifact:
             setting = Setting(
                 # A SavedModel has no layers. Bounds use those of the method, and check that the outputs are the same.
                 predictor=dataclasses.replace(
-                    predictors.from_saved_model(str(staged)), **predictors.network_of(trained.method)
+                    loading.from_saved_model(str(staged)), **loading.network_of(trained.method)
                 ),
                 images=images,
                 labels=labels,

@@ -17,6 +17,7 @@ from tfrobust.common.console import Heartbeat
 from tfrobust.common.kinds import IMAGES
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import loading
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.report import catalog
 from tfrobust.report.catalog.outputs import PARITY
@@ -75,7 +76,7 @@ class Original:
     @functools.cached_property
     def predictor(self) -> predictors.Predictor:
         """The SavedModel as a predictor."""
-        return predictors.from_saved_model(str(self.directory))
+        return loading.from_saved_model(str(self.directory))
 
     @functools.cached_property
     def dataset(self) -> Dataset:
@@ -160,7 +161,7 @@ def _converted(original: Original, kind: str) -> tuple[pathlib.Path, tuple[Measu
     model = original.report.model | {"name": folder.name, "version": None}
     files.write_atomically(folder / REPORT_FILE, dataclasses.replace(original.report, model=model).to_json())
     examples, _, _ = original.compared
-    logits = predictors.in_batches(predictors.load(str(folder), "logits").compiled_logits, examples, 128)
+    logits = predictors.in_batches(loading.load(str(folder), "logits").compiled_logits, examples, 128)
     return folder, _parity(original, kind, logits)
 
 

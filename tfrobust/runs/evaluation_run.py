@@ -14,7 +14,7 @@ from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.pixels import refuse_other_range
-from tfrobust.evaluation.engine import layout
+from tfrobust.evaluation.engine import layout, loading
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.engine.chunks import Shard
@@ -93,9 +93,9 @@ class ModelFile:
             return layout.channels_last(dataclasses.replace(self, channels_first=False).predictor(use))
         if self.surrogate is not None:
             predictor = dataclasses.replace(self, surrogate=None).predictor(use)
-            return predictor.with_surrogate(predictors.load(self.surrogate, use=use))
+            return predictor.with_surrogate(loading.load(self.surrogate, use=use))
         if self.is_model:
-            return predictors.load(self.path, self.logits_output, use)
+            return loading.load(self.path, self.logits_output, use)
         weight_files.require_readable(self.path)
         if self.encoder is None:
             raise InputError(
@@ -104,7 +104,7 @@ class ModelFile:
             )
         network, matched = checkpoints.classifier(self.encoder(), self.path)
         print(f"{weight_files.display_name(self.path)}: {matched}")
-        return predictors.from_keras(network, self.logits_output)
+        return loading.from_keras(network, self.logits_output)
 
     def with_data(self, data: Source | Callable[..., Source], fitting: dict, use: Use) -> tuple:
         """Load the data first, whose examples the rehearsal of the model uses, unless the model defines their shape.
@@ -119,7 +119,7 @@ class ModelFile:
         """
         predictor = None
         if self.is_model:
-            predictors.locate(self.path)  # raises before the data are loaded
+            loading.locate(self.path)  # raises before the data are loaded
         if callable(data):
             predictor = self.predictor(use)
             data = data(image_shape=_input_shape(predictor), **fitting)
@@ -132,7 +132,7 @@ class ModelFile:
         if predictor is None:
             return self.predictor(use), data, dataset
         if self.is_model:
-            predictors.rehearse(self.path, use, self.logits_output)
+            loading.rehearse(self.path, use, self.logits_output)
         return predictor, data, dataset
 
     def limited(self, use: Use, predictor: predictors.Predictor) -> contextlib.AbstractContextManager:
@@ -143,7 +143,7 @@ class ModelFile:
         """
         if not self.is_model:
             return contextlib.nullcontext()  # the code is that of tfrobust
-        directory = predictors.locate(self.path)
+        directory = loading.locate(self.path)
         growth = rehearsal.memory_limit(directory, use)
         logits = 4 * predictor.class_count * min(use.batch_size, len(use.examples))
         if _TIMES_LOGITS * logits > growth:

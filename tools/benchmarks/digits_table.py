@@ -99,7 +99,7 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
     measuring = who_measures(parts["evaluators"], flags.values)
     import numpy as np
 
-    from tfrobust.evaluation.engine import predictor, searching
+    from tfrobust.evaluation.engine import loading, searching
     from tfrobust.evaluation.engine.base import Setting
     from tfrobust.evaluation.evaluators import adversarial
 
@@ -109,7 +109,7 @@ def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> 
     trained = time.monotonic()
     (images, labels), (train_images, train_labels) = dataset.test.arrays(), dataset.train.arrays()
     setting = Setting(
-        predictor=predictor.from_keras(model),
+        predictor=loading.from_keras(model),
         images=images,
         labels=labels,
         train_images=train_images,

@@ -120,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(flags: argparse.Namespace) -> None:
     """Read the reports, measure the speed, and print the tables."""
-    from tfrobust.evaluation.engine import predictor
+    from tfrobust.evaluation.engine import loading
 
     names, kinds = flags.names.split(","), flags.kinds.split(",")
     places = {(name, kind): flags.exports / f"{name}-{kind}" for name in names for kind in kinds}
@@ -133,7 +133,7 @@ def run(flags: argparse.Namespace) -> None:
     sizes = {
         pair: (files.model_directory(folder) / files.LITERT_FILE).stat().st_size for pair, folder in places.items()
     }
-    models = {name: predictor.load(str(flags.exports / name)) for name in names}
+    models = {name: loading.load(str(flags.exports / name)) for name in names}
     speeds = {(name, kind): times_as_fast(models[name], folder) for (name, kind), folder in places.items()}
     print(table(names, kinds, outcomes_by_export, sizes, speeds), end="")
 

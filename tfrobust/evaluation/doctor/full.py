@@ -18,7 +18,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.limits import LIMITS, graded, verdict
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
-from tfrobust.evaluation.engine.predictor import from_keras
+from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.searching import perturbed, search
 from tfrobust.structs import Finding
 
