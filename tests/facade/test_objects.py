@@ -9,7 +9,7 @@ import pytest
 from conformance import facade
 from tfrobust import keras as robust
 from tfrobust.evaluation.engine import loading
-from tfrobust.training.callbacks import deployable_variables
+from tfrobust.training.callbacks.deployable import deployable_variables
 
 
 def submodules():

@@ -14,7 +14,7 @@ from tfrobust.ops import randomness
 from tfrobust.pairs import masks, selection
 from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 from tfrobust.structs import Batch, Context
-from tfrobust.training.callbacks import NegativesWarning
+from tfrobust.training.callbacks.negatives_warning import NegativesWarning
 
 
 @pytest.mark.parametrize("features", ["projection", "embedding"])

@@ -8,7 +8,7 @@ import tensorflow as tf
 from conformance import methods as battery
 from oracles import momentum as oracle
 from tfrobust.structs import Batch
-from tfrobust.training.callbacks import CollapseWarning
+from tfrobust.training.callbacks.collapse_warning import CollapseWarning
 
 
 def lengths(method) -> np.ndarray:

@@ -33,7 +33,9 @@ from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.stage import Stage, _refuse_silent
 from tfrobust.runs.workdir import canonical
-from tfrobust.training.callbacks import AveragedWeights, BestWeights, CollapseWarning
+from tfrobust.training.callbacks.averaged_weights import AveragedWeights
+from tfrobust.training.callbacks.best_weights import BestWeights
+from tfrobust.training.callbacks.collapse_warning import CollapseWarning
 
 DIGITS = Digits(validation_size=100)
 

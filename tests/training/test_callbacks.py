@@ -8,8 +8,11 @@ from oracles import geometry as oracle
 from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.training import callbacks
-from tfrobust.training.callbacks import AveragedWeights, BestWeights, OverfittingWarning, RobustAccuracy
+from tfrobust.training.callbacks import robust_accuracy
+from tfrobust.training.callbacks.averaged_weights import AveragedWeights
+from tfrobust.training.callbacks.best_weights import BestWeights
+from tfrobust.training.callbacks.overfitting_warning import OverfittingWarning
+from tfrobust.training.callbacks.robust_accuracy import RobustAccuracy
 
 EPSILON = 0.05
 
@@ -110,7 +113,7 @@ def test_a_long_attack_says_how_far_it_is(linear, capsys, monkeypatch):
     model, _, images, labels = linear
     watch(model, images, labels)
     assert capsys.readouterr().out == ""
-    monkeypatch.setattr(callbacks, "_SILENCE", 0.0)
+    monkeypatch.setattr(robust_accuracy, "_SILENCE", 0.0)
     watch(model, images, labels, batch_size=8)
     lines = capsys.readouterr().out.splitlines()
     assert lines and all(

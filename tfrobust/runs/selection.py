@@ -8,7 +8,8 @@ from collections.abc import Callable
 import keras
 
 from tfrobust.errors import InputError
-from tfrobust.training.callbacks import AveragedWeights, BestWeights
+from tfrobust.training.callbacks.averaged_weights import AveragedWeights
+from tfrobust.training.callbacks.best_weights import BestWeights
 from tfrobust.training.head_fit import fitted_at_once
 from tfrobust.training.observability import Throughput
 

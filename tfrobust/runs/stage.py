@@ -25,7 +25,9 @@ from tfrobust.methods.shared.method import Method
 from tfrobust.models.shared.normalization import synchronization_warning
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
-from tfrobust.training.callbacks import AveragedWeights, CollapseWarning, NegativesWarning
+from tfrobust.training.callbacks.averaged_weights import AveragedWeights
+from tfrobust.training.callbacks.collapse_warning import CollapseWarning
+from tfrobust.training.callbacks.negatives_warning import NegativesWarning
 from tfrobust.training.head_fit import HeadFit, fitted_at_once, refuse_method, unused_settings
 from tfrobust.training.loop import Loop
 from tfrobust.training.pseudo_labels import refreshers

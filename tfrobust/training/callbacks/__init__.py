@@ -1,0 +1,1 @@
+"""Callbacks for robust training, one file each."""

@@ -1,0 +1,67 @@
+"""The weights of the epoch with the highest value of a validation log."""
+
+import math
+import pathlib
+
+import keras
+import tensorflow as tf
+
+from tfrobust.errors import InputError
+from tfrobust.training.callbacks.deployable import deployable_variables
+from tfrobust.training.checkpoint import CheckpointStore
+
+
+class BestWeights(keras.callbacks.Callback):
+    """A callback that keeps on disk the weights of the epoch with the highest value of a validation log.
+
+    Example:
+        >>> import tempfile
+        >>> import keras, numpy as np
+        >>> from tfrobust import keras as robust
+        >>> images, labels = np.random.rand(16, 8, 8, 1).astype("float32"), np.arange(16) % 4
+        >>> model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+        >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        >>> best = robust.callbacks.BestWeights(tempfile.mkdtemp(), monitor="val_accuracy")
+        >>> _ = model.fit(images, labels, validation_data=(images, labels), verbose=0, callbacks=[best])
+        >>> best.restore()["step"]  # the epoch, counted from 1
+        1
+
+    Args:
+        directory: folder of the checkpoint.
+        monitor: a log name; epochs without it do not count. Higher is better.
+
+    Raises:
+        ValueError: `monitor` ends with "loss", for which lower is better.
+    """
+
+    def __init__(self, directory, monitor: str = "val_robust_accuracy"):
+        super().__init__()
+        if monitor.endswith("loss"):
+            raise InputError(
+                f"BestWeights keeps the highest value, and the best {monitor!r} is the lowest: monitor 'val_accuracy' "
+                "or 'val_robust_accuracy', or use keras.callbacks.ModelCheckpoint(..., save_best_only=True)."
+            )
+        self.directory = pathlib.Path(directory)
+        self.monitor = monitor
+        self.best = None
+        self.best_epoch = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Save the weights if the monitored value exceeds the best so far."""
+        value = (logs or {}).get(self.monitor)
+        if value is None or math.isnan(value) or (self.best is not None and value <= self.best):
+            return
+        self.best, self.best_epoch = float(value), epoch + 1
+        self._store().save(epoch + 1, {"monitor": self.monitor, "value": self.best})
+
+    def restore(self) -> dict | None:
+        """Assign the best weights to the model.
+
+        Returns:
+            {"step": the epoch, counted from 1, "monitor", "value"}, or None if no epoch was saved.
+        """
+        return self._store().restore()
+
+    def _store(self) -> CheckpointStore:
+        variables = [v.value for v in deployable_variables(self.model)]
+        return CheckpointStore(self.directory, tf.train.Checkpoint(variables=variables), keep=1)
