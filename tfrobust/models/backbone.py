@@ -1,6 +1,5 @@
 """Any Keras model as an encoder: keras.applications, KerasHub, or a model of the user."""
 
-import logging
 from collections.abc import Callable
 
 import keras
@@ -8,12 +7,10 @@ import tensorflow as tf
 
 from tfrobust.common import configured
 from tfrobust.common.outside import ForeignArguments, LocalPath
-from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.models.shared import foreign, functional
 from tfrobust.models.shared.encoder import Encoder
-
-_log = logging.getLogger("tfrobust")
+from tfrobust.models.shared.foreign_options import LayerOptions, PixelOptions, SourceOptions
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -21,7 +18,8 @@ class Backbone(Encoder):
     """Encoder made of a Keras model that exists already, for pixels in [0, 1] as everywhere in this library.
 
     The pixels are mapped to what the model expects, the model runs, and its output is pooled to a vector. The model is
-    one stage, unless `stage_names` divides it.
+    one stage, unless `stage_names` divides it. The arguments are many and flat because gin files and saved
+    configurations name each of them; inside they are three groups of options.
 
     Example:
         >>> import keras, tensorflow as tf
@@ -102,82 +100,26 @@ class Backbone(Encoder):
             normalization_epsilon=normalization_epsilon,
             **kwargs,
         )
-        sources = {"model": model, "application": application, "preset": preset}
-        if sum(value is not None for value in sources.values()) != 1:
-            raise InputError("Backbone takes exactly one of model, application and preset.")
-        if arguments and model is not None:
-            raise InputError("Backbone.arguments are those of application or preset; a model has been built already.")
+        origins = SourceOptions(model, application, preset, dict(arguments or {}))
         self.application = None if application is None else foreign.application_name(application)
-        self.preset = None
+        self.preset = None  # saved as its model, like `pixel_range` as mean and std
         self.pixel_range = None
-        self.dropout = dropout
+        self.arguments = origins.saved_arguments
         self.output_name = output_name
         self.stage_names = stage_names if isinstance(stage_names, str) else tuple(stage_names)
-        source = self._source(model, preset, dict(arguments or {}))
+        self.dropout = dropout
+        source = origins.load(self.dtype_policy, self.resize_to)
         self.model = foreign.with_policy(source.model, self.dtype_policy)
         self.origin = source.origin or origin
-        # Weights that were loaded are saved with the encoder.
-        self.arguments = {name: value for name, value in (arguments or {}).items() if name != "weights"}
-        if preset is not None:
-            self.arguments = {}
-        self._set_pixels(pixel_range, channel_order, source.pixels)
-        self._adapt_layers()
+        pixels = PixelOptions(pixel_range, self.pixel_mean, self.pixel_std, channel_order)
+        self.pixel_mean, self.pixel_std, self.channel_order = pixels.resolve(source.pixels, self.model.name)
+        layers = LayerOptions(dropout, self.synchronized, self.normalization_momentum, self.normalization_epsilon)
+        layers.apply(self.model)
         network, shape = foreign.single_tensor(self.model, output_name)
         self.pooling = foreign.pooling_of(self.model, shape, pooling)
         neck = foreign.pooling_layers(self.pooling, len(shape), self.dtype_policy)
         stages = functional.make_stages(network, stage_names, branches=branches)
         self.compose([[stage] for stage in stages], neck, dim=shape[-1])
-
-    def _source(self, model, preset, arguments: dict) -> foreign.ForeignModel:
-        if model is not None:
-            return foreign.ForeignModel(model, None)
-        before = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(self.dtype_policy)  # keras.applications take no dtype
-        try:
-            if preset is not None:
-                return foreign.from_preset(preset, arguments, self.dtype_policy)
-            return foreign.from_application(self.application, arguments, self.resize_to)
-        finally:
-            keras.config.set_dtype_policy(before)
-
-    def _set_pixels(self, pixel_range, channel_order, pixel_map: foreign.PixelMap | None) -> None:
-        explicit = self.pixel_mean is not None or self.pixel_std is not None
-        if explicit and pixel_range is not None:
-            raise InputError("Backbone takes pixel_range, or pixel_mean and pixel_std, not both.")
-        if pixel_range is not None:
-            if len(pixel_range) != 2 or not pixel_range[0] < pixel_range[1]:
-                raise InputError(f"Backbone.pixel_range is (low, high) with low < high, got {pixel_range!r}.")
-            pixel_map = foreign.range_map(*pixel_range)
-        elif explicit:
-            mean, std = self.pixel_mean, self.pixel_std
-            pixel_map = foreign.PixelMap(0.0 if mean is None else mean, 1.0 if std is None else std)
-        if pixel_map is None:
-            raise InputError(
-                f"which pixels {self.model.name!r} expects is not known: set pixel_range, such as (0, 1), (0, 255) or "
-                "(-1, 1), or pixel_mean and pixel_std of pixels in [0, 1]."
-            )
-        self.pixel_mean, self.pixel_std = pixel_map.mean, pixel_map.std
-        self.channel_order = require_choice(channel_order or pixel_map.order, "Backbone.channel_order", ("rgb", "bgr"))
-
-    def _adapt_layers(self) -> None:
-        foreign.load_exactly(self.model)
-        if not self.dropout:
-            foreign.stop_dropout(self.model)
-        for layer in foreign.layers_of(self.model, keras.layers.BatchNormalization):
-            layer.synchronized = layer.synchronized or self.synchronized
-            if self.normalization_momentum is not None:
-                layer.momentum = self.normalization_momentum
-            if self.normalization_epsilon is not None:
-                layer.epsilon = self.normalization_epsilon
-        drawing = [layer.name for layer in foreign.random_layers(self.model)]
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if drawing and replicas > 1:
-            shown = ", ".join(drawing[:3]) + (f" and {len(drawing) - 3} more" if len(drawing) > 3 else "")
-            _log.warning(
-                "%s draws random numbers from Keras's own seeds (%s), so that %d replicas train otherwise than one "
-                "device would; dropout=False stops dropout.",
-                self.model.name, shown, replicas,
-            )  # fmt: skip
 
     def get_config(self) -> dict:
         """Return the constructor's arguments; a model of keras.applications by its name, others serialized."""
