@@ -12,7 +12,7 @@ from tensorflow.python.framework import op_def_registry
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import loading
 from tfrobust.security import program_files, saved_models
-from tfrobust.security.program_graph import ALLOWED, FILE_INPUTS, SAVERS
+from tfrobust.security.operations import ALLOWED, FILE_INPUTS, SAVERS
 from tfrobust.serving import scan
 from tfrobust.serving.export import verify
 

@@ -20,7 +20,7 @@ def scan(directory) -> list[Finding]:
     """Scan a SavedModel for unsafe or invalid content, without loading or running any of it.
 
     Each node of every graph, and of every function in the libraries, nested ones included, must be an operation in
-    `security.program_graph.ALLOWED`. Saving and restoring operations may occur only where serving does not reach them,
+    `security.operations.ALLOWED`. Saving and restoring operations may occur only where serving does not reach them,
     and the files that are read must be the model's own `assets/` and `variables/`. Functions must neither call
     themselves nor call missing functions. Names, sizes, calls and objects are bounded as described in
     `guides/safety.md`. No file and no link may lead out of the folder.

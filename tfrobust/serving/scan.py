@@ -1,8 +1,8 @@
 """The command `python -m tfrobust.serving.scan MODEL ...`, which checks models before anything is loaded.
 
 The check is an allowlist: everything that is not known to be harmless is refused, in the functions of the library as in
-the graph. See `tfrobust.security.saved_models.scan` for what is checked, and `tfrobust.security.program_graph` for
-the list; LiteRT files (`.tflite`) are scanned by `tfrobust.security.litert_files.scan`. tfrobust scans every model
+the graph. See `tfrobust.security.saved_models.scan` for what is checked, and `tfrobust/security/operations.toml`
+for the list; LiteRT files (`.tflite`) are scanned by `tfrobust.security.litert_files.scan`. tfrobust scans every model
 before it opens it; this module is for other programs, and for use on the command line.
 """
 
