@@ -24,6 +24,7 @@ from tfrobust.models.shared.dropout import CountedDropout, DropPath
 from tfrobust.models.shared.encoder import Encoder
 from tfrobust.models.shared.functional import BranchedModels
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
+from tfrobust.ops import keras_private
 
 # Activations that increase; ReLU and leaky ReLU have an operation of their own.
 _MONOTONE = {
@@ -121,14 +122,10 @@ class _Walker:
             return self.chain([layer.encoder, layer.head], position)
         if isinstance(layer, Encoder):
             return self.encoder(layer, position)
+        if (functional := keras_private.functional(layer)) is not None:
+            return self.functional(functional, position)
         if isinstance(layer, keras.Sequential):
-            return (
-                self.functional(layer._functional, position)
-                if layer._functional
-                else self.chain(layer.layers, position)
-            )
-        if hasattr(layer, "_nodes_by_depth"):
-            return self.functional(layer, position)
+            return self.chain(layer.layers, position)
         handler = _HANDLERS.get(type(layer))
         if handler is None:
             _refuse(layer)
@@ -160,27 +157,26 @@ class _Walker:
         if len(model.inputs) != 1 or len(model.outputs) != 1:
             _refuse(model, f"{len(model.inputs)} inputs and {len(model.outputs)} outputs")
         positions = {id(model.inputs[0]): position}
-        for depth in sorted(model._nodes_by_depth, reverse=True):
-            for call in model._nodes_by_depth[depth]:
-                if call.is_input:
-                    self.require_float32(call.operation, call.outputs[0].dtype, "casts pixels to")
-                    continue
-                settings = dict(call.arguments.kwargs)
-                if settings.get("training") is False:  # Keras notes it for every Dropout
-                    del settings["training"]
-                if any(value is not None for value in settings.values()):
-                    _refuse(call.operation, "called with arguments besides its input")
-                sources = [positions[id(tensor)] for tensor in call.input_tensors]
-                if type(call.operation) in _SUMS or type(call.operation).__name__ == "Add":
-                    if len(sources) < 2 or len({tuple(tensor.shape) for tensor in call.input_tensors}) > 1:
-                        _refuse(call.operation, "a constant, or summands of several shapes")
-                    end = functools.reduce(self.adder(call.operation), sources)
-                elif len(sources) == 1 and len(call.outputs) == 1:
-                    end = self.walk(call.operation, sources[0])
-                else:
-                    _refuse(call.operation)
-                self.require_float32(call.operation, call.outputs[0].dtype, "returns")
-                positions[id(call.outputs[0])] = end
+        for call in keras_private.calls(model):
+            if call.is_input:
+                self.require_float32(call.operation, call.outputs[0].dtype, "casts pixels to")
+                continue
+            settings = dict(call.arguments.kwargs)
+            if settings.get("training") is False:  # Keras notes it for every Dropout
+                del settings["training"]
+            if any(value is not None for value in settings.values()):
+                _refuse(call.operation, "called with arguments besides its input")
+            sources = [positions[id(tensor)] for tensor in call.input_tensors]
+            if type(call.operation) in _SUMS or type(call.operation).__name__ == "Add":
+                if len(sources) < 2 or len({tuple(tensor.shape) for tensor in call.input_tensors}) > 1:
+                    _refuse(call.operation, "a constant, or summands of several shapes")
+                end = functools.reduce(self.adder(call.operation), sources)
+            elif len(sources) == 1 and len(call.outputs) == 1:
+                end = self.walk(call.operation, sources[0])
+            else:
+                _refuse(call.operation)
+            self.require_float32(call.operation, call.outputs[0].dtype, "returns")
+            positions[id(call.outputs[0])] = end
         return positions[id(model.outputs[0])]
 
     def adder(self, layer) -> Callable[[int, int], int]:

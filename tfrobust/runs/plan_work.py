@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfrobust.data import pipeline
 from tfrobust.errors import InputError
+from tfrobust.ops import keras_private
 from tfrobust.runs.plan import Plan
 from tfrobust.runs.stage import BACKWARD, Stage
 
@@ -73,7 +74,7 @@ def work_of(stage: Stage, plan: Plan) -> tuple[Work, tuple[str, ...]]:
 
 def norms(encoder: keras.Model) -> int:
     """Return the number of batch norms that one pass uses, all of which are synchronized on several replicas."""
-    layers = encoder._flatten_layers()
+    layers = keras_private.all_layers(encoder)
     return sum(isinstance(layer, keras.layers.BatchNormalization) for layer in layers) // getattr(
         encoder, "branches", 1
     )

@@ -23,6 +23,7 @@ from tfrobust.evaluation.progress import attack_title
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.method import Method
 from tfrobust.models.shared.normalization import synchronization_warning
+from tfrobust.ops import keras_private
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
 from tfrobust.training.callbacks.averaged_weights import AveragedWeights
@@ -120,7 +121,10 @@ class Stage:
             for term in self.silent_terms()
         ]
         optimizer = getattr(self.method.optimizer, "inner_optimizer", self.method.optimizer)
-        rates = {"learning": optimizer._learning_rate, "target": getattr(self.method, "target_rate", None)}
+        rates = {
+            "learning": keras_private.learning_rate(optimizer),
+            "target": getattr(self.method, "target_rate", None),
+        }
         for rate, schedule in rates.items():
             scheduled = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
             first = _first_of_zeros(schedule, steps) if scheduled else steps
@@ -129,7 +133,7 @@ class Stage:
                     f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to {steps}, less "
                     "the steps of a warm-up."
                 )
-        boundaries = getattr(optimizer._learning_rate, "boundaries", None) or ()
+        boundaries = getattr(keras_private.learning_rate(optimizer), "boundaries", None) or ()
         late = [boundary for boundary in boundaries if boundary >= steps - 1]
         if late:
             sentences.append(

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+from tfrobust.ops import keras_private
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +42,7 @@ def check_mode(mode: str, model=None) -> str:
         raise InputError(
             f"Unknown batch-norm mode {mode!r} for generating adversarial examples; it is one of {list(MODES)}."
         )
-    # The only traversal in Keras 3 that also finds layers held by layers (branched batch norm).
-    layers = () if mode == "inference" or model is None else model._flatten_layers()
+    layers = () if mode == "inference" or model is None else keras_private.all_layers(model)
     if not any(getattr(layer, "synchronized", False) for layer in layers):
         return mode
     if mode == "train" or tf.distribute.get_strategy().num_replicas_in_sync > 1:
@@ -107,7 +107,7 @@ def following_precision(*models: keras.Layer) -> Iterator[None]:
         *models: Keras models or layers; their inner layers follow, too.
     """
     policy, followers = _REDUCED.get(("", []))
-    layers = {id(layer): layer for model in models for layer in model._flatten_layers()} if policy else {}
+    layers = {id(layer): layer for model in models for layer in keras_private.all_layers(model)} if policy else {}
     originals = [(layer, layer.dtype_policy) for layer in layers.values()]
     originals = [(layer, original) for layer, original in originals if original.name == "float32"]
     followers += [layer for layer, _ in originals]

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.ops import keras_private
+
 
 class NormalizationInput(NamedTuple):
     """Statistics of the input of the first normalization layer for some images.
@@ -33,7 +35,7 @@ def first_normalization(model: keras.Model) -> Callable | None:
     Batch normalization counts, and `keras.layers.Normalization`, unless their statistics are the initial ones. The
     returned function runs the model eagerly in inference mode.
     """
-    layers = [layer for layer in model._flatten_layers() if _statistics(layer) is not None]
+    layers = [layer for layer in keras_private.all_layers(model) if _statistics(layer) is not None]
     return (lambda images: _first_input(model, layers, images)) if layers else None
 
 

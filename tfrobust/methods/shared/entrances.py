@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import compiling, even_batches, updates
 from tfrobust.models.shared import normalization
-from tfrobust.ops import batch_checks
+from tfrobust.ops import batch_checks, keras_private
 
 _log = logging.getLogger("tfrobust")
 
@@ -68,7 +68,7 @@ class Entrances:
     def export(self, *arguments, **keywords):
         """Export as `keras.Model.export`, also before the first call."""
         # Keras requires that the model has been called; `fit` calls encoder and head instead.
-        if self.built and not self._called:
+        if self.built and not keras_private.was_called(self):
             self(tf.zeros((1, *self._example_shape), self.input_dtype))
         return super().export(*arguments, **keywords)
 

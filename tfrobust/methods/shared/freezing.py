@@ -5,6 +5,8 @@ import contextlib
 import keras
 import tensorflow as tf
 
+from tfrobust.ops import keras_private
+
 
 @contextlib.contextmanager
 def skipped_updates(optimizer: keras.optimizers.Optimizer, variables: list, when: tf.Tensor):
@@ -34,7 +36,7 @@ def skipped_updates(optimizer: keras.optimizers.Optimizer, variables: list, when
 def slots(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> list[keras.Variable]:
     """Return the optimizer's own variables for one of the trained ones, such as its momentum."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    trained = inner._trainable_variables
+    trained = keras_private.trained_variables(inner)
     index = [id(other) for other in trained].index(id(variable))
     lists = [held for held in vars(inner).values() if isinstance(held, list) and len(held) == len(trained)]
     candidates = [held[index] for held in lists if held is not trained]

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
+from tfrobust.ops import keras_private
+
 _recording = threading.local()  # replicas are traced in threads
 
 
@@ -28,7 +30,7 @@ def record(layer: keras.layers.Layer) -> None:
     """Record the losses of the last pass of an outermost layer; without effect outside of `recorded`."""
     losses = getattr(_recording, "losses", None)
     if losses is not None:
-        losses.extend(loss for part in layer._flatten_layers() for loss in part._losses)
+        losses.extend(keras_private.losses_of_last_call(layer))
 
 
 def total(layer: keras.layers.Layer, passes: list[tf.Tensor]) -> tf.Tensor | None:

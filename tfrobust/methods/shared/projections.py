@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+from tfrobust.ops import keras_private
 
 
 def build(method: keras.Model, input_shape: tuple) -> tuple[int, int]:
@@ -85,7 +86,7 @@ def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
     """Build a layer if necessary, and return its output shape."""
     if not layer.built:
         # Keras's default `build` creates no variables: a subclassed model creates them in its first call.
-        if getattr(layer.build, "_is_default", False):
+        if keras_private.builds_in_call(layer):
             layer(keras.KerasTensor(shape))
         else:
             layer.build(shape)
@@ -97,7 +98,7 @@ def last_activation(layer: keras.layers.Layer) -> str | None:
     while isinstance(layer, keras.Sequential) and layer.layers:
         layer = layer.layers[-1]
     if isinstance(layer, keras.Model) and getattr(layer, "outputs", None):
-        return last_activation(layer.outputs[0]._keras_history.operation)
+        return last_activation(keras_private.operation_of(layer.outputs[0]))
     if isinstance(layer, keras.layers.Softmax):
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", None)

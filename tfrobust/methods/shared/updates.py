@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.ops import distribution
+from tfrobust.ops import distribution, keras_private
 
 
 def inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
@@ -39,7 +39,7 @@ def completes_update(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     batches = batches_per_update(optimizer)
     if batches == 1:
         return tf.constant(True)
-    count = tf.cast(tf.convert_to_tensor(inner(optimizer)._iterations), tf.int64)
+    count = tf.cast(tf.convert_to_tensor(keras_private.batches_seen(inner(optimizer))), tf.int64)
     return tf.equal((count + 1) % batches, 0)
 
 
@@ -100,5 +100,5 @@ def _accumulated_gradients(variables: list, optimizer: keras.optimizers.Optimize
         with tf.init_scope():
             optimizer.build(variables)
     scale, innermost = optimizer.scale_loss(tf.constant(1.0)), inner(optimizer)
-    sums = (innermost._accumulated_gradients[innermost._get_variable_index(variable)] for variable in variables)
+    sums = keras_private.accumulated_gradients(innermost, variables)
     return [scale * tf.convert_to_tensor(total) for total in sums]

@@ -13,6 +13,7 @@ import numpy as np
 from tfrobust.common import files, outside
 from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
+from tfrobust.ops import keras_private
 from tfrobust.security import weight_archives
 
 # KerasHub's backbones that return tokens [b, n, d], and what its classifiers pool. Others return maps.
@@ -319,7 +320,7 @@ class FirstToken(keras.layers.Layer):
 
 def layers_of(model: keras.Model, kind: type = keras.layers.Layer) -> list:
     """Return all layers of a class, at any depth."""
-    return [layer for layer in model._flatten_layers(include_self=False) if isinstance(layer, kind)]
+    return [layer for layer in keras_private.all_layers(model, include_self=False) if isinstance(layer, kind)]
 
 
 def vocabulary_size(model: keras.layers.Layer) -> int | None:
@@ -328,7 +329,7 @@ def vocabulary_size(model: keras.layers.Layer) -> int | None:
     None if it has neither.
     """
     size = getattr(getattr(model, "encoder", model), "vocabulary_size", None)
-    tables = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+    tables = [layer.input_dim for layer in keras_private.all_layers(model) if isinstance(layer, keras.layers.Embedding)]
     return size if isinstance(size, int) else max(tables, default=None)
 
 

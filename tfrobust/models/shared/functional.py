@@ -13,6 +13,7 @@ import keras
 from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 from tfrobust.models.shared.normalization import check_branch
+from tfrobust.ops import keras_private
 
 RULES = ("resolution", "pyramid")
 
@@ -158,22 +159,21 @@ def _part(start, end, name: str, shape: tuple | None = None) -> keras.Model:
 
 def _nodes(model) -> list:
     """Return the calls of layers in a model, each after those that compute its inputs."""
-    if isinstance(model, keras.Sequential) and model.built:
-        model = model._functional
-    if not hasattr(model, "_nodes_by_depth"):
+    name, model = model.name, keras_private.functional(model)
+    if model is None:
         raise InputError(
-            f"{model.name} is no functional model, so there are no layers to cut after, and no branches: leave "
+            f"{name} is no functional model, so there are no layers to cut after, and no branches: leave "
             "stage_names=() and branches=1."
         )
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise InputError(
             f"{model.name} has {len(model.inputs)} inputs and {len(model.outputs)} outputs; stages need one of each."
         )
-    return [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
+    return keras_private.calls(model)
 
 
 def _name(tensor) -> str:
-    return tensor._keras_history.operation.name
+    return keras_private.operation_of(tensor).name
 
 
 def _cut_index(model, name: str, possible: list) -> int:
@@ -205,7 +205,7 @@ def _cut_index(model, name: str, possible: list) -> int:
 
 
 def _holds(layer, name: str) -> bool:
-    return any(inner.name == name for inner in layer._flatten_layers(include_self=False))
+    return any(inner.name == name for inner in keras_private.all_layers(layer, include_self=False))
 
 
 def _bypassing(model, call) -> list:
@@ -222,7 +222,7 @@ def _bypassing(model, call) -> list:
 
 
 def _advice(model, name: str, possible: list) -> str:
-    layers = [_name(tensor) for tensor in possible if isinstance(tensor._keras_history.operation, keras.Layer)]
+    layers = [_name(tensor) for tensor in possible if isinstance(keras_private.operation_of(tensor), keras.Layer)]
     shown = nearest(name, layers) or layers[-3:]
     return f"It can be cut after {', '.join(shown)}." if shown else "It can be cut nowhere: leave stage_names=()."
 
@@ -294,5 +294,4 @@ def _with_norms(model, branch: int) -> keras.Model:
 
 def _norms(layer) -> list:
     """Return the batch normalizations of a model or layer, also those that its layers hold."""
-    # The only traversal in Keras 3 that also finds layers held by layers.
-    return [part for part in layer._flatten_layers() if isinstance(part, keras.layers.BatchNormalization)]
+    return [part for part in keras_private.all_layers(layer) if isinstance(part, keras.layers.BatchNormalization)]

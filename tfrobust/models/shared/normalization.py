@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
+from tfrobust.ops import keras_private
 
 
 def check_branch(branch, branches: int, owner: str) -> int:
@@ -46,7 +47,7 @@ def adopt_branch(model: keras.Model, branch: int) -> None:
     Raises:
         ValueError: a branch that the model does not have.
     """
-    groups = [norms for layer in model._flatten_layers() for norms in getattr(layer, "norm_branches", ())]
+    groups = [norms for layer in keras_private.all_layers(model) for norms in getattr(layer, "norm_branches", ())]
     check_branch(branch, max(map(len, groups), default=1), model.name)
     for norms in groups:
         for norm in norms[1:]:
@@ -57,7 +58,7 @@ def adopt_branch(model: keras.Model, branch: int) -> None:
 
 def synchronization_warning(model: keras.Model) -> str:
     """Return a sentence that names the batch norms which several replicas do not synchronize; "" if there are none."""
-    norms = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+    norms = [layer for layer in keras_private.all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
     names = [norm.name for norm in norms if norm.trainable and not norm.synchronized]
     if not names:
         return ""

@@ -16,6 +16,7 @@ from tfrobust.common.kinds import IMAGES, TEXT, kind_of
 from tfrobust.data.checks import check_class_names, check_vocabulary
 from tfrobust.data.spec import decode_image
 from tfrobust.errors import InputError
+from tfrobust.ops import keras_private
 from tfrobust.security import rehearsal
 from tfrobust.serving.export import probe
 from tfrobust.serving.export.smoothed import ServedSmoothing, with_entropy
@@ -168,7 +169,7 @@ def _track(archive, parts, *, is_text: bool) -> None:
     # In place of Keras's variables, which would be stored next to the ones that they wrap.
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
         wrapped = [variable.value for part in parts for variable in getattr(part, name)]
-        setattr(archive._tf_trackable, name, wrapped)
+        setattr(keras_private.trackable(archive), name, wrapped)
 
 
 def _add_smoothed(archive, from_seed: Callable, image_shape: tuple[int, ...]) -> None:
@@ -177,7 +178,7 @@ def _add_smoothed(archive, from_seed: Callable, image_shape: tuple[int, ...]) ->
     archive.add_endpoint(SMOOTHED, with_entropy(from_seed), input_signature=[images])
     seeded = tf.function(from_seed, input_signature=[images, seed], autograph=False)
     # An attribute of the loaded object; only `add_endpoint` makes signatures.
-    setattr(archive._tf_trackable, probe.FROM_SEED, seeded)
+    setattr(keras_private.trackable(archive), probe.FROM_SEED, seeded)
 
 
 def _input_specification(image_shape: tuple[int, ...]) -> tf.TensorSpec:

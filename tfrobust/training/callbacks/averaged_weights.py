@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import updates
+from tfrobust.ops import keras_private
 from tfrobust.training.callbacks.deployable import deployable_variables
 
 
@@ -116,7 +117,7 @@ class AveragedWeights(keras.callbacks.Callback):
         """Return False if the last step only accumulated gradients."""
         optimizer = getattr(self.model, "optimizer", None)
         batches = updates.batches_per_update(optimizer)
-        return batches == 1 or int(updates.inner(optimizer)._iterations) % batches == 0
+        return batches == 1 or int(keras_private.batches_seen(updates.inner(optimizer))) % batches == 0
 
     def _begin(self):
         if self.variables:
