@@ -157,7 +157,7 @@ def page(paper: str) -> str:
     """Return the page of a paper."""
     recipe, all_rows = _recipe(paper), rows(paper)
     title = f"[{recipe['paper']}]({recipe['address']})" if "address" in recipe else recipe["paper"]
-    lines = [_HEADER, "", f"# {recipe['paper'].partition(':')[0]}", "", f"{title}."]
+    lines = [_HEADER, "", f"# {recipe['paper'].partition(', ')[0]}", "", f"{title}."]
     files = sorted((PAPERS / paper).glob("*.gin"))
     shared = [path.name for path in files if path.stem not in recipe["rows"]] or [path.name for path in files]
     lines += [

@@ -90,7 +90,7 @@ def test_published_rows_stand_below_a_comparison(tmp_path, capsys, monkeypatch):
     row = "TRADES, beta = 6 (Table 4)"
     for end, line in (("table", f"  {row}  "), ("markdown", f"| {row} | Nat. 76.1, PGD 51.9, mPGD 38.2, AA 36.3 |")):
         assert compare.main([*flags[:-1], "--published=cifar10_resnet20", f"--format={end}"]) == 0
-        assert "Paper 003: Bui et al. 2021: CIFAR-10, ResNet20" in (text := capsys.readouterr().out) and line in text
+        assert "Bui et al. 2021: CIFAR-10, ResNet20" in (text := capsys.readouterr().out) and line in text
     assert compare.main([*flags[:-1], "--published=cifar10_resnet20", "--format=json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["published"]
     assert table["base"] == "cifar10_resnet20" and [row, "Nat. 76.1, PGD 51.9, mPGD 38.2, AA 36.3"] in table["rows"]

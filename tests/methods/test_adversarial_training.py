@@ -1,4 +1,4 @@
-"""ADV: eq. 4 of paper 003, how its adversaries are made, and what batch norm does meanwhile."""
+"""ADV: eq. 4 of Bui et al. 2021, how its adversaries are made, and what batch norm does meanwhile."""
 
 import numpy as np
 import pytest

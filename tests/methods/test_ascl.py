@@ -1,4 +1,4 @@
-"""ASCL: eqs 1 to 6 of paper 003, its four selections and the released code's variants, by loops in NumPy."""
+"""ASCL: eqs 1 to 6 of Bui et al. 2021, its four selections and the released code's variants, by loops in NumPy."""
 
 import keras
 import numpy as np

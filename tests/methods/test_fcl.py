@@ -1,4 +1,4 @@
-"""Feature contrastive learning against the formulas of paper 000, on a network written out in NumPy."""
+"""Feature contrastive learning against the formulas of Kim et al. 2021, on a network written out in NumPy."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Eqs 4 and 5 of paper 002: NT-Xent at every stage, each with its own regulariser."""
+"""Eqs 4 and 5 of Campbell et al. 2020: NT-Xent at every stage, each with its own regulariser."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The row "SCL": cross-entropy and eq. 3 of paper 003 on two augmented views."""
+"""The row "SCL": cross-entropy and eq. 3 of Bui et al. 2021 on two augmented views."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The divergences of paper 003 against the literal loop, and where they are not defined."""
+"""The divergences of Bui et al. 2021 against the literal loop, and where they are not defined."""
 
 import numpy as np
 

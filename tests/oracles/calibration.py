@@ -10,7 +10,7 @@ def softmax(row):
 
 
 def expected_calibration_error(confidence, correct, bins):
-    """Guo et al. 2017, eq. 3, with the bins (lo, hi] of paper 001's script."""
+    """Guo et al. 2017, eq. 3, with the bins (lo, hi] of Erichson et al.'s (2022) script."""
     total = 0.0
     for j in range(bins):
         low, high = j / bins, (j + 1) / bins

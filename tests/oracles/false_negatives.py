@@ -22,7 +22,7 @@ def fnc(z, i, view, threshold, top_k, combine):
 
 
 def adaptive(z, i, view, threshold, key_views):
-    """Paper 004: above the threshold, seen from this view of the anchor alone."""
+    """Gupta et al. 2023: above the threshold, seen from this view of the anchor alone."""
     suspects = set()
     for j, other in pairs(z, i):
         cosines = [cosine(z[view][i], keys[j]) for keys in z]
@@ -46,7 +46,7 @@ def attracting_loss(z, i, view, suspects, temperature):
 
 
 def cancelling_loss(z, i, view, suspects, temperature):
-    """Paper 004, eq 4 as its text has it: two views, suspects gone from the denominator."""
+    """Gupta et al. 2023, eq 4 as its text has it: two views, suspects gone from the denominator."""
     weight = lambda key: np.exp(cosine(z[view][i], z[key[1]][key[0]]) / temperature)  # noqa: E731
     positive = weight((i, 1 - view))
     return -np.log(positive / (positive + sum(weight(key) for key in pairs(z, i) if key not in suspects)))

@@ -1,4 +1,4 @@
-"""Eq. 6 of paper 000 in loops."""
+"""Eq. 6 of Kim et al. 2021 in loops."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Paper 003 (ASCL), section 2, written out sample by sample."""
+"""Bui et al. 2021 (ASCL), section 2, written out sample by sample."""
 
 import numpy as np
 

@@ -27,7 +27,7 @@ def contrastive(views, positives, temperature, with_itself=False):
 
 
 def nt_xent(views, temperature, with_itself=False):
-    """SimCLR, eq 1: the other view of the same image is the one positive; paper 002's sum has the anchor itself."""
+    """SimCLR, eq 1: the other view of the same image is the one positive; in Campbell et al. 2020 the anchor, too."""
     return contrastive(views, lambda anchor, key: anchor[1] == key[1], temperature, with_itself)
 
 

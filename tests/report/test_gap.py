@@ -1,4 +1,4 @@
-"""The gap closed between two reports: paper 004's Table 4, and what has no gap."""
+"""The gap closed between two reports: Gupta et al.'s (2023) Table 4, and what has no gap."""
 
 import dataclasses
 import re
@@ -11,8 +11,8 @@ from tfrobust.report.comparison.gap import gap_closed, gap_table
 from tfrobust.report.comparison.reports import names
 from tfrobust.report.renderers.console import folded
 
-# Paper 004, Table 4, in per cent: relative drops and shares of the gap closed under FGSM 8/255 and 16/255, AutoAttack
-# 1/255 and 2/255.
+# Gupta et al. 2023, Table 4, in per cent: relative drops and shares of the gap closed under FGSM 8/255 and 16/255,
+# AutoAttack 1/255 and 2/255.
 DROPS = {
     "supcon": (59, 67, 74, 88),
     "simclr": (71, 86, 85, 95),

@@ -311,7 +311,7 @@ class MultiTargetedPGD(PGD):
         include_true_class: True: also run the true class as a target, last.
 
     Source:
-        Gowal et al. 2019, https://arxiv.org/abs/1910.09338; paper 003, section 5 ("mPGD"). Its reference code
+        Gowal et al. 2019, https://arxiv.org/abs/1910.09338; Bui et al. 2021, section 5 ("mPGD"). Its reference code
         (ADR) also runs the true class as target, which moves away from every error: `include_true_class`.
     """
 

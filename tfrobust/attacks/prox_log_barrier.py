@@ -81,7 +81,7 @@ class ProxLogBarrier(Attack):
 
     Source:
         Pooladian et al. 2020, https://arxiv.org/abs/1908.01667, and its code APooladian/ProxLogBarrierAttack, Top-1,
-        the origin of the defaults of the first five arguments; paper 002 uses it in L2.
+        the origin of the defaults of the first five arguments; Campbell et al. 2020 uses it in L2.
     """
 
     name = "prox_log_barrier"

@@ -283,7 +283,7 @@ class FeatureNoise(Configured):
     Raises:
         ValueError: an argument out of its range.
 
-    Source: paper 001, section 3.1; the authors' code (Beta(2, 5) scale, sparsity).
+    Source: Erichson et al. 2022, section 3.1; the authors' code (Beta(2, 5) scale, sparsity).
     """
 
     additive: float = 0.4

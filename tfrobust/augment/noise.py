@@ -61,7 +61,7 @@ class AddGaussian(Augmentation):
         noise: float32 in the shape of the images, sigma n.
 
     Source:
-        Paper 000, section 4.3 and appendix C: 0.3 for CIFAR, 0.5 for ImageNet. Lopes et al. 2019,
+        Kim et al. 2021, section 4.3 and appendix C: 0.3 for CIFAR, 0.5 for ImageNet. Lopes et al. 2019,
         https://arxiv.org/abs/1906.02611, for noise up to a level.
     """
 

@@ -51,8 +51,8 @@ class PatchGaussian(Augmentation):
 
     Source:
         Lopes et al. 2019, https://arxiv.org/abs/1906.02611: patch 25 and sigma 0.1 for CIFAR-10, patch <= 250 and sigma
-        1.0 for ImageNet, as quoted in paper 000, section 4.3. The authors' repository was not found. Mask and clipping
-        are those of tensorflow/models.
+        1.0 for ImageNet, as quoted in Kim et al. 2021, section 4.3. The authors' repository was not found. Mask and
+        clipping are those of tensorflow/models.
     """
 
     patch: int | tuple[int, int] = 25

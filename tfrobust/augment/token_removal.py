@@ -39,7 +39,7 @@ class TokenRemoval(Configured):
         ValueError: an argument out of its range.
 
     Source:
-        Paper 000, definitions 1 and 3 (discrete inputs), section 4.1 (fractions of 0.1, 0.2, 0.3 "of the sequence
+        Kim et al. 2021, definitions 1 and 3 (discrete inputs), section 4.1 (fractions of 0.1, 0.2, 0.3 "of the sequence
         length", here of the sentence's own length) and section 3 (the threshold, 1e-12).
     """
 

@@ -62,7 +62,7 @@ class UtilityPerturbation(Configured):
         ValueError: an argument out of its range; in a call, images of fewer than 2 k features.
 
     Source:
-        Paper 000, definitions 1 and 3, section 4.2 (the threshold, 1e-12) and appendix C.
+        Kim et al. 2021, definitions 1 and 3, section 4.2 (the threshold, 1e-12) and appendix C.
     """
 
     count: int | float = 256

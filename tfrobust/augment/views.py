@@ -136,7 +136,7 @@ class ContrastiveViews(Augmentation):
                                DINO crop=(0.4, 1.0), local views crop=(0.05, 0.4), blur=0.5, size=96
         CVRL (clips)           as SimCLR on ImageNet, with crop=(0.3, 1.0), aspect=(0.5, 2.0), interpolation="bilinear",
                                and blur and solarize as for BYOL
-        Report 002             ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear",
+        Campbell et al. 2020   ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear",
                                colors="torchvision"), and with Tikhonov colors="mean"
 
     Example:

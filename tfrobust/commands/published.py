@@ -80,7 +80,7 @@ def _pages(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _of_page(path: pathlib.Path) -> list[Table]:
     page = path.read_text("utf-8")
-    paper = re.search(r"^\[?((?:Paper|Report) \d+: .*? \d{4})", page, re.MULTILINE)
+    paper = re.search(r"^# (.+? \d{4})\b", page, re.MULTILINE)
     title = paper[1].strip() if paper else path.parent.name
     listed = []
     for heading, content in _SECTION.findall(page):

@@ -43,7 +43,7 @@ class WordPiece(Configured):
         ValueError: an unknown `strength_of`, a `size` below 3 or a `minimum_count` below 1.
 
     Source:
-        Wu et al. 2016 (arXiv 1609.08144), section 4.1, as BERT uses it. Paper 000, section 4.1: "BERT-tokenizer".
+        Wu et al. 2016 (arXiv 1609.08144), section 4.1, as BERT uses it. Kim et al. 2021, section 4.1: "BERT-tokenizer".
     """
 
     vocabulary: LocalPath | None = None

@@ -43,7 +43,7 @@ def feature_margin(
         ValueError: margin <= 0, or an unknown form.
 
     Source:
-        Paper 000, appendix B, eq. 9; after Hadsell et al. 2006.
+        Kim et al. 2021, appendix B, eq. 9; after Hadsell et al. 2006.
     """
     if not margin > 0 or form not in FORMS:
         raise InputError(f"feature_margin takes a margin > 0 and one of {list(FORMS)}, not {margin} and {form!r}.")

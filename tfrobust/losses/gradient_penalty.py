@@ -121,7 +121,7 @@ class Tikhonov(GradientPenalty):
         step: length of that step in pixel units, > 0.
 
     Source:
-        Campbell, Manta and Iannantuono 2020 (report 002), eqs 2 and 3; Finlay & Oberman 2019,
+        Campbell, Manta and Iannantuono 2020, eqs 2 and 3; Finlay & Oberman 2019,
         https://arxiv.org/abs/1905.11468, and its code (tulip) for "finite_difference". The report's unused finite
         difference for contrastive losses moves each image in its own direction and therefore squares the sum of the
         norms; "batch" gives the sum of squares of eq 3.
@@ -213,7 +213,7 @@ class LayerWiseTikhonov(GradientPenalty):
         betas: weight >= 0 by term, numbers or schedules of the step; in the report they grow steeply with depth.
 
     Source:
-        Campbell, Manta and Iannantuono 2020 (report 002), eq 5, which has no factor 1/2 where eq 3 has one. Eq 4 is the
+        Campbell, Manta and Iannantuono 2020, eq 5, which has no factor 1/2 where eq 3 has one. Eq 4 is the
         method `LayerWiseContrastive`.
     """
 

@@ -34,7 +34,7 @@ class ACL(NTXentMethod):
         dual_stream                  ( NT-Xent(x1, x2) in branch 0 + NT-Xent(x1^a, x2^a) in branch 1 ) / 2
 
     x1^a and x2^a jointly maximize their own NT-Xent, each inside the ball of its view. A single x1^a maximizes its loss
-    against x2. With `false_negatives=AdaptiveFNC()` the method is Augmented-ACL (paper 004).
+    against x2. With `false_negatives=AdaptiveFNC()` the method is Augmented-ACL (Gupta et al. 2023).
 
     Terms: `contrastive` of the clean views, `adversarial` of the others, `probe`. Needs: labels for the probe only.
     `call` runs branch 0; fine-tuning on the robust statistics starts from branch 1.

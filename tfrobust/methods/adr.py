@@ -38,7 +38,7 @@ class ADR(AdversarialMethod):
         ValueError: an unknown `objective`, or a `label_scale` outside (0, 1].
 
     Source:
-        Bui et al. 2020, https://arxiv.org/abs/2007.05123; the rows "ADR" of paper 003, Tables 4 and 5.
+        Bui et al. 2020, https://arxiv.org/abs/2007.05123; the rows "ADR" of Bui et al. 2021, Tables 4 and 5.
     """
 
     default_weights = {"kl": 6.0, "global_smoothness": 0.0}

@@ -8,7 +8,7 @@ from tfrobust.methods.shared.adversarial_terms import robust_terms
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class AdversarialTraining(AdversarialMethod):
-    """Cross-entropy on clean images and on their adversarial examples (the row "ADV" of paper 003).
+    """Cross-entropy on clean images and on their adversarial examples (the row "ADV" of Bui et al. 2021).
 
     L = ce + ce_adv, ce_adv = CE( h(x^a), y ). Madry et al. (2018) train on the adversarial examples alone, which is the
     term weight `ce` = 0. The clean pass is made all the same, as in the released ASCL code: it gives the training
@@ -33,7 +33,7 @@ class AdversarialTraining(AdversarialMethod):
         **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing, weight_perturbation.
 
     Source:
-        Paper 003, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.
+        Bui et al. 2021, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.
     """
 
     terms = ("ce", "ce_adv")

@@ -38,8 +38,8 @@ class CLGaussian(Method):
         **kwargs: as in `Method`.
 
     Source:
-        Paper 000, section 4.3: "a contrastive loss similar in form" to eq. 6, "a random Gaussian perturbed image as the
-        positive". The paper does not print the loss; without utilities there is no z-.
+        Kim et al. 2021, section 4.3: "a contrastive loss similar in form" to eq. 6, "a random Gaussian perturbed image
+        as the positive". The paper does not print the loss; without utilities there is no z-.
     """
 
     default_weights = {"feature_contrast": 1e-3}

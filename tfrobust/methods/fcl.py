@@ -64,7 +64,7 @@ class FCL(Method):
             fit the perturbation.
 
     Source:
-        Paper 000 (Kim et al. 2021), algorithm 1 and eq. 6; no code was released. Arguments cover what the paper leaves
+        Kim et al. 2021, algorithm 1 and eq. 6; no code was released. Arguments cover what the paper leaves
         open: `forward` and `mode` (the statistics of batch norm), `objective.scale` (whether lambda belongs to a sum or
         a mean), `perturbation.unit`.
     """

@@ -38,7 +38,7 @@ class LayerWiseContrastive(NTXentMethod):
         ValueError: an encoder without stages.
 
     Source:
-        Campbell, Manta and Iannantuono 2020 (report 002), eqs 4 and 5, which the report leaves to future work: its
+        Campbell, Manta and Iannantuono 2020, eqs 4 and 5, which the report leaves to future work: its
         script of that name has the loss of the last layer alone. The report does not define the vectors that L_k
         compares. Here they are the pooled outputs without a projection.
     """

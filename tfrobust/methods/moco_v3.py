@@ -26,8 +26,8 @@ class MoCoV3(FilteringMethod, MomentumPrediction):
     and key j is that of the loss, <q_i, k_j>; with features="embedding" it is the cosine of the trained encoder's
     embedding of one view and the momentum encoder's embedding of the other view. Each direction is filtered separately,
     by its own anchors and keys. A direction has one key per image, so all `key_views` of `AdaptiveFNC` agree. FNC takes
-    the larger cosine of both views of the anchor's image with the key. Paper 004 has false negative cancellation for
-    SimCLR, RoCL and ACL only.
+    the larger cosine of both views of the anchor's image with the key. Gupta et al. 2023 has false negative
+    cancellation for SimCLR, RoCL and ACL only.
 
     Terms: `contrastive`, `probe`. Observed: `embedding_deviation`; with `false_negatives` also `negatives_left` per
     anchor and, by the true labels, the shares `false_negatives_found` and `true_negatives_removed`. Needs: no labels

@@ -40,7 +40,7 @@ class NFM(Method):
         ValueError: stages that the encoder does not have.
 
     Source:
-        Lim et al. 2022, https://arxiv.org/abs/2110.02180, and its released code; paper 001, section 3.1.
+        Lim et al. 2022, https://arxiv.org/abs/2110.02180, and its released code; Erichson et al. 2022, section 3.1.
     """
 
     terms = ("ce_mixed",)

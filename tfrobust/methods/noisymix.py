@@ -46,7 +46,7 @@ class Branches(Configured):
     Raises:
         ValueError: strengths that are not three numbers >= 0, or an unknown `noise`.
 
-    Source: paper 001, section 3.1; the authors' code.
+    Source: Erichson et al. 2022, section 3.1; the authors' code.
     """
 
     strengths: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -97,7 +97,7 @@ class NoisyMix(Method):
         ValueError: an augmentation that cannot be called, or stages that the encoder does not have.
 
     Source:
-        Erichson et al. 2022 (paper 001, https://arxiv.org/abs/2202.01263), eq. 2, and its released code. The paper
+        Erichson et al. 2022 (https://arxiv.org/abs/2202.01263), eq. 2, and its released code. The paper
         leaves the weight and the noise levels open: 12 and the default of `noise` are those of the code. The code's
         sparsity and random scale are not in the paper: FeatureNoise(scale=None, sparsity=0) leaves them out. Partners
         are permuted inside groups of rows; the authors permute the whole batch.

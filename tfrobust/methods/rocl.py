@@ -23,7 +23,7 @@ class RoCL(NTXentMethod):
     L = contrastive + 1/256 adversarial. The adversarial example maximizes the loss of view 1 against view 2
     (instance-wise attack). `contrastive` is NT-Xent over all three views, each with two positives. `adversarial` is
     NT-Xent of the adversarial example and view 2 alone. With `false_negatives=AdaptiveFNC()` the method is
-    Augmented-RoCL (paper 004).
+    Augmented-RoCL (Gupta et al. 2023).
 
     Terms: `contrastive`, `adversarial`, `probe`. Needs: labels for the probe only.
 

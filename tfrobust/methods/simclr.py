@@ -30,7 +30,7 @@ class SimCLR(NTXentMethod):
 
     Source:
         Chen et al. 2020, https://arxiv.org/abs/2002.05709, eq 1 and algorithm 1, with the online probe of
-        google-research/simclr. The released loss is scale="sum" in one joint pass. Paper 002 (eq 1,
+        google-research/simclr. The released loss is scale="sum" in one joint pass. Campbell et al. 2020 (eq 1,
         self_in_denominator=True as printed) has separate passes, forward="separate".
     """
 

@@ -15,7 +15,7 @@ class SupCon(NTXentMethod):
     L = factor contrastive + probe; contrastive is the mean over the 2N views i, and over all views p of i's class, of
     -log( exp(s_ip / t) / sum_(k != i) exp(s_ik / t) ). The factor t / base_temperature is that of the released code;
     the paper has none. This is stage one of two: a linear probe or a fine-tuned classifier follows.
-    (`SupervisedContrastive` is the row of paper 003 that trains with cross-entropy in a single stage.)
+    (`SupervisedContrastive` is the row of Bui et al. 2021 that trains with cross-entropy in a single stage.)
 
     Terms: `contrastive`, `probe`. Observed: `embedding_deviation`. Needs: labels.
 

@@ -39,7 +39,7 @@ class Supervised(PixelBounds, Method):
         **kwargs: as in `Method`; `bounds` of the pixels, (0.0, 1.0) by default.
 
     Source:
-        Paper 000, section 4.3 and appendix C: the weight of `ce_noisy` is 1e-4.
+        Kim et al. 2021, section 4.3 and appendix C: the weight of `ce_noisy` is 1e-4.
     """
 
     default_weights = {"ce_noisy": 1e-4}

@@ -1,4 +1,4 @@
-"""Cross-entropy and supervised contrastive learning without adversarial examples: the row "SCL" of paper 003."""
+"""Cross-entropy and supervised contrastive learning without adversarial examples: the row "SCL" of Bui et al. 2021."""
 
 import keras
 import tensorflow as tf
@@ -40,7 +40,7 @@ class SupervisedContrastive(Method):
         **kwargs: as in `Method`.
 
     Source:
-        Khosla et al. 2020, https://arxiv.org/abs/2004.11362; paper 003, Table 2.
+        Khosla et al. 2020, https://arxiv.org/abs/2004.11362; Bui et al. 2021, Table 2.
     """
 
     terms = ("ce", "contrastive")

@@ -88,8 +88,8 @@ class TextTransformer(Configured, keras.Model):
             length.
 
     Source:
-        Vaswani et al. 2017, without biases in the attention. Paper 000, section 4.1, has 3 layers, 8 heads and 256
-        inner features, and leaves the rest open: width, pooling and the style.
+        Vaswani et al. 2017, without biases in the attention. Kim et al. 2021, section 4.1, has 3 layers, 8 heads and
+        256 inner features, and leaves the rest open: width, pooling and the style.
     """
 
     def __init__(

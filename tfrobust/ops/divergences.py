@@ -50,7 +50,7 @@ def divergences(clean_embeddings, adversarial_embeddings, labels) -> Divergences
         float32 scalars; NaN if no anchor has both sets, r_div also if inter is 0 up to rounding (all features equal).
 
     Source:
-        Paper 003 (ASCL), section 2, (i) and (ii); per batch as in its supplement.
+        Bui et al. 2021 (ASCL), section 2, (i) and (ii); per batch as in its supplement.
     """
     labels = tf.convert_to_tensor(labels)
     # Each set contains x_j together with x_j^T, so the mean over a set is the mean of the two distances.

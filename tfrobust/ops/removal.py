@@ -66,7 +66,7 @@ def utility(objective: Callable, tokens: tf.Tensor, labels: tf.Tensor, *, block_
         ValueError: block_size below 1, or tokens that are not [b, l] with static l.
 
     Source:
-        Paper 000, definition 1 (discrete inputs).
+        Kim et al. 2021, definition 1 (discrete inputs).
     """
     clean = tf.cast(objective(tokens, labels), tf.float32)
 
@@ -93,7 +93,7 @@ def sensitivity(embed: Callable, tokens: tf.Tensor, *, block_size: int | None = 
         ValueError: as `utility`.
 
     Source:
-        Paper 000, definition 2 (discrete inputs).
+        Kim et al. 2021, definition 2 (discrete inputs).
     """
     clean = tf.cast(embed(tokens), tf.float32)
 

@@ -29,8 +29,8 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         ValueError: a negative delay or length, or steps_per_unit below 1.
 
     Source:
-        Paper 000, sections 3 and 4.2: the contrastive term waits until the utilities have settled; appendix C: the
-        learning rate increases before it decreases in steps, which is a schedule for `value`.
+        Kim et al. 2021, sections 3 and 4.2: the contrastive term waits until the utilities have settled; appendix C:
+        the learning rate increases before it decreases in steps, which is a schedule for `value`.
     """
 
     def __init__(

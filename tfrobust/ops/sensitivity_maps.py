@@ -25,7 +25,7 @@ def utility(objective: Callable, inputs: tf.Tensor) -> tf.Tensor:
         ValueError: the loss does not depend on the inputs by differentiable operations.
 
     Source:
-        Paper 000, definition 1 (continuous inputs).
+        Kim et al. 2021, definition 1 (continuous inputs).
     """
     return tf.stop_gradient(tf.abs(input_gradient(objective, inputs)[1]))
 
@@ -95,7 +95,8 @@ def add_squared_derivatives(embed: Callable, inputs: tf.Tensor, directions: tf.T
         ValueError: the embedding does not depend on the inputs by differentiable operations.
 
     Source:
-        Paper 000, definition 2 (continuous inputs). The projections are those of Hutchinson (1990), here orthonormal.
+        Kim et al. 2021, definition 2 (continuous inputs). The projections are those of Hutchinson (1990), here
+        orthonormal.
     """
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(inputs)

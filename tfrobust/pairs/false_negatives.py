@@ -119,7 +119,7 @@ class FNC(FalseNegatives):
     Source:
         Huynh et al. 2022, https://arxiv.org/abs/2011.11765; google-research/fnc, objective.py, uses the intersection,
         attraction, threshold 0.7 and k = 10, on features of a momentum encoder with a memory, which this implementation
-        does not have. Paper 004 describes a union that cancels.
+        does not have. Gupta et al. 2023 describes a union that cancels.
     """
 
     threshold: float = 0.7
@@ -174,8 +174,8 @@ class AdaptiveFNC(FalseNegatives):
         ValueError: an unknown option, a threshold below -1.
 
     Source:
-        Paper 004, section 5.1 and eq 4. As printed, eq 4 has the selected keys among the positives; the text avoids
-        attraction, and this implementation follows the text.
+        Gupta et al. 2023, section 5.1 and eq 4. As printed, eq 4 has the selected keys among the positives; the text
+        avoids attraction, and this implementation follows the text.
     """
 
     threshold: float | Schedule = 0.9

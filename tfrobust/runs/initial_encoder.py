@@ -46,7 +46,7 @@ class Pretrained(Configured):
             statistics are fixed, dropout is off), and only the head is trained. False for fine-tuning of all weights.
 
     Source:
-        Paper 001, section 4.5.
+        Erichson et al. 2022, section 4.5.
     """
 
     path: LocalPath

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the toy problem of NoisyMix (paper 001, appendix A): six training schemes on points in the plane.
+"""Run the toy problem of NoisyMix (Erichson et al. 2022, appendix A): six training schemes on points in the plane.
 
     python tools/benchmarks/toy_problem.py [--output=toy_problem.png] [--seed=0] [--epochs=100]
 

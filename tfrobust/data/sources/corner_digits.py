@@ -48,9 +48,9 @@ class CornerDigits(Source):
         ValueError: a number out of its range, an unknown composition, or a `validation_size`.
 
     Source:
-        Paper 000, section 4.2: about 5,000 and 50 training images per class, 1,000 in each of the other splits. The
-        paper does not give sizes, margin or composition. That all of 5 to 9 have a corner digit follows from its "100
-        out of 101".
+        Kim et al. 2021, section 4.2: about 5,000 and 50 training images per class, 1,000 in each of the other splits.
+        The paper does not give sizes, margin or composition. That all of 5 to 9 have a corner digit follows from its
+        "100 out of 101".
     """
 
     source: Source = dataclasses.field(default_factory=lambda: Digits(validation_size=200))

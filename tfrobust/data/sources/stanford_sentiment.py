@@ -44,8 +44,8 @@ class StanfordSentimentTreebank(Source):
         ValueError: an unknown `train_on`, or a `validation_size`.
 
     Source:
-        Socher et al. 2013, Recursive deep models for semantic compositionality over a sentiment treebank. Paper 000,
-        section 4.1, trains on labels of sentences only, and describes SST-2 in this way.
+        Socher et al. 2013, Recursive deep models for semantic compositionality over a sentiment treebank. Kim et al.
+        2021, section 4.1, trains on labels of sentences only, and describes SST-2 in this way.
     """
 
     path: LocalPath

@@ -292,8 +292,8 @@ def check_last_points(owner: str, attack: Attack) -> None:
 def perturbed(setting: Setting, attack: Attack, positions: np.ndarray) -> np.ndarray:
     """Return the attack's last iterate for every image, also where the prediction was wrong throughout.
 
-    This is the transformation T(x) of paper 003, section 2. `run_attack` instead stops at the first success and does
-    not attack misclassified images, which is right for accuracies, but not for distances between features.
+    This is the transformation T(x) of Bui et al. 2021, section 2. `run_attack` instead stops at the first success and
+    does not attack misclassified images, which is right for accuracies, but not for distances between features.
 
     Args:
         setting: predictor, images, labels and seed.

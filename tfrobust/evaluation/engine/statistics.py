@@ -174,7 +174,7 @@ def relative_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None,
         classified.
 
     Source:
-        Paper 004, eq. 3.
+        Gupta et al. 2023, eq. 3.
     """
     clean, changed = np.asarray(clean, bool), np.asarray(changed, bool)
     correct_count = int(clean.sum())

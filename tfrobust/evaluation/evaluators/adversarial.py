@@ -102,9 +102,9 @@ def _effort(member: Attack) -> str:
 class AttackAccuracy(Evaluator):
     """Accuracy under attack, `attack.<label>_<norm>_<epsilon>.accuracy`, and its relative drop, `.drop`.
 
-    drop = (clean - robust) / clean over the same images (paper 004, eq. 3). An ensemble also gives, cumulative and in
-    order, `attack.<label>_<norm>_<epsilon>.<member>.accuracy`: the accuracy after that member. A minimal-norm attack
-    gives the accuracy of images whose nearest misclassified point found lies beyond epsilon, and
+    drop = (clean - robust) / clean over the same images (Gupta et al. 2023, eq. 3). An ensemble also gives, cumulative
+    and in order, `attack.<label>_<norm>_<epsilon>.<member>.accuracy`: the accuracy after that member. A minimal-norm
+    attack gives the accuracy of images whose nearest misclassified point found lies beyond epsilon, and
     `attack.<label>_<norm>_<epsilon>.median_distance` over all images. The series
     `attack.<label>_<norm>_<epsilon>.classes` has the accuracy of each class, and `.groups` that of each group, if the
     data have groups.

@@ -66,7 +66,7 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> 
         {"confidence", "accuracy": float64 [B], "count": int64 [B]}.
 
     Source:
-        Guo et al. 2017 (arXiv 1706.04599), section 2; bin edges as in paper 001's own script.
+        Guo et al. 2017 (arXiv 1706.04599), section 2; bin edges as in Erichson et al.'s (2022) own script.
     """
     confidence = np.asarray(confidence, np.float64)
     bin_of = np.clip(np.searchsorted(np.linspace(0, 1, bins + 1), confidence, side="left") - 1, 0, bins - 1)

@@ -80,7 +80,7 @@ class CorruptionAccuracy(Evaluator):
             published set.
 
     Source:
-        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4. The drop: paper 004, eq. 3.
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4. The drop: Gupta et al. 2023, eq. 3.
     """
 
     names: tuple[str, ...] = corruptions.NAMES

@@ -56,7 +56,7 @@ def inter_intra_ratio(
         ValueError: an unknown distance.
 
     Source:
-        Paper 004, Figure 2 and section 4.1: 1.98 (SupCon) and 1.19 (SimCLR) on CIFAR-10.
+        Gupta et al. 2023, Figure 2 and section 4.1: 1.98 (SupCon) and 1.19 (SimCLR) on CIFAR-10.
     """
     require_choice(distance, "distance", DISTANCES)
 

@@ -26,8 +26,8 @@ class Divergence(Evaluator):
     """Divergences `geometry.r_div`, `.intra_class_divergence`, `.inter_class_divergence`, and their curve over epsilon.
 
     The curve `geometry.divergence_curve` also has the accuracy on the same adversarial images whose features it
-    measures (the attack's last iterates; paper 003, Figs. 2c and 4). A predictor without an embedding is not measured,
-    and a finding says so.
+    measures (the attack's last iterates; Bui et al. 2021, Figs. 2c and 4). A predictor without an embedding is not
+    measured, and a finding says so.
 
     Attributes:
         attack: the attack; the measurements are at its own epsilon.
@@ -102,8 +102,8 @@ class Divergence(Evaluator):
 class FeatureMap(Evaluator):
     """Feature map: t-SNE of clean and adversarial features, and entropies, the series `geometry.feature_map`.
 
-    Columns x, y (no unit), label, adversarial (0 or 1), entropy in nats (paper 003, Fig. 6). Images whose features or
-    logits are not all finite are left out.
+    Columns x, y (no unit), label, adversarial (0 or 1), entropy in nats (Bui et al. 2021, Fig. 6). Images whose
+    features or logits are not all finite are left out.
 
     Attributes:
         attack: the attack; None shows clean images alone, whatever `adversarial` is.

@@ -1,4 +1,4 @@
-"""Accuracy with some pixels replaced by random gray: the noise sets UN and NUN of paper 000."""
+"""Accuracy with some pixels replaced by random gray: the noise sets UN and NUN of Kim et al. 2021."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ class ReplacedPixels(Evaluator):
         pictures: number of images in `noise.examples`, drawn by the seed; 0: no series.
 
     Source:
-        Paper 000, section 4.2: 15 %. It leaves open `levels` (of color images), `count`, and the handling of pixels
-        that never vary: here they count as varying by one gray level of 255.
+        Kim et al. 2021, section 4.2: 15 %. It leaves open `levels` (of color images), `count`, and the handling of
+        pixels that never vary: here they count as varying by one gray level of 255.
     """
 
     share: float = 0.15

@@ -49,8 +49,8 @@ class Sensitivity(Evaluator):
         classes: maximum number of classes, the first ones, in `sensitivity.classes`; 0: no such series.
 
     Source:
-        Paper 000, definitions 1 and 2, and Fig. 3 (there the classes are taken modulo 10, over one batch). The paper
-        defines the maps; the summaries in one number are those of tfrobust.
+        Kim et al. 2021, definitions 1 and 2, and Fig. 3 (there the classes are taken modulo 10, over one batch). The
+        paper defines the maps; the summaries in one number are those of tfrobust.
     """
 
     limit: int | None = 256

@@ -74,7 +74,7 @@ class Stability(Evaluator):
         ValueError: unknown names, or a baseline that lacks one of them.
 
     Source:
-        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4; paper 001, section 4.3.
+        Hendrycks and Dietterich 2019 (arXiv 1903.12261), section 4; Erichson et al. 2022, section 4.3.
     """
 
     names: tuple[str, ...] = corruptions.SEQUENCES

@@ -49,8 +49,8 @@ class TokenSensitivity(Evaluator):
         resamples: of the bootstrap, >= 100.
 
     Source:
-        Paper 000, section 4.1 (neutral: sentiment in [0.45, 0.55]). It averages over "the whole dataset" and does not
-        mention short sentences.
+        Kim et al. 2021, section 4.1 (neutral: sentiment in [0.45, 0.55]). It averages over "the whole dataset" and does
+        not mention short sentences.
     """
 
     limit: int | None = None

@@ -40,7 +40,7 @@ def robust_terms(objective: str, clean_logits: tf.Tensor, adversarial_logits: tf
     """Compute the terms of adversarial training or of TRADES for each example.
 
     Args:
-        objective: "adversarial_training": `ce` and `ce_adv` (paper 003, eq. 4). "trades": `ce` and `kl`.
+        objective: "adversarial_training": `ce` and `ce_adv` (Bui et al. 2021, eq. 4). "trades": `ce` and `kl`.
         clean_logits: float [b, k].
         adversarial_logits: float [b, k].
         labels: int32 [b], or target distributions [b, k].

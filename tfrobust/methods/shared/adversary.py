@@ -35,7 +35,7 @@ class Adversary(Configured):
             or "train" (every attack step updates the moving statistics, as in the released ASCL code).
 
     Source:
-        Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; paper 003, section 4.1.
+        Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; Bui et al. 2021, section 4.1.
     """
 
     attack: Attack | None = None

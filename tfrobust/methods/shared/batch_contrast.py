@@ -30,11 +30,11 @@ class Contrast(Configured):
     Attributes:
         selection: decides which keys are positives and which are negatives of an anchor.
         temperature: tau > 0.
-        similarity: one of `ops.similarity.SIMILARITIES`. Paper 003 leaves it open. The released code uses "linf" (minus
-            the largest coordinate gap) with `normalized` and temperature 0.2.
+        similarity: one of `ops.similarity.SIMILARITIES`. Bui et al. 2021 leaves it open. The released code uses "linf"
+            (minus the largest coordinate gap) with `normalized` and temperature 0.2.
         normalized: normalize embeddings to length 1 first. The cosine does so by itself.
-        scale: "paper": the sum over the clean and the adversarial anchor of an image (paper 003, eq. 3). "code": the
-            mean over all anchors, half as large.
+        scale: "paper": the sum over the clean and the adversarial anchor of an image (Bui et al. 2021, eq. 3). "code":
+            the mean over all anchors, half as large.
 
     Raises:
         ValueError: unknown scale or similarity, a temperature that is not above 0, or `normalized` with the cosine.

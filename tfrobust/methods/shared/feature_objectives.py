@@ -1,4 +1,4 @@
-"""Objectives that contrast the features of an image with those of its noisy copies: eqs. 6 and 9 of paper 000."""
+"""Objectives that contrast the features of an image with those of its noisy copies: eqs. 6 and 9 of Kim et al. 2021."""
 
 import dataclasses
 
@@ -83,7 +83,7 @@ class FeatureContrast(FeatureObjective):
         scale: as in `FeatureObjective`.
 
     Source:
-        Paper 000, eq. 6 and algorithm 1.
+        Kim et al. 2021, eq. 6 and algorithm 1.
     """
 
     temperature: float = 0.1
@@ -132,7 +132,7 @@ class FeatureMargin(FeatureObjective):
         scale: as in `FeatureObjective`.
 
     Source:
-        Paper 000, appendix B.
+        Kim et al. 2021, appendix B.
     """
 
     margin: float = 1.0

@@ -29,7 +29,8 @@ class NTXentMethod(FilteringMethod):
         temperature: t > 0, a number or a schedule of the step.
         scale: "mean" over all anchors (SimCLR's paper: over 2N). "sum" over the anchors of an image, then the mean over
             images (SimCLR's code: twice as large).
-        self_in_denominator: let k run over i, too: eq 1 of paper 002 as printed. Its code and SimCLR leave i out.
+        self_in_denominator: let k run over i, too: eq 1 of Campbell et al. 2020 as printed. Its code and SimCLR leave
+            i out.
         **kwargs: as in `FilteringMethod`.
 
     Raises:

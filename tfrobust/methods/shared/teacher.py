@@ -103,7 +103,7 @@ class TeacherUtility(Teacher):
         path: as in `Teacher`.
 
     Source:
-        Paper 000, section 3, discussion.
+        Kim et al. 2021, section 3, discussion.
     """
 
     def __call__(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

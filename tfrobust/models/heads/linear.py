@@ -50,9 +50,9 @@ class LinearHead(_DenseChain):
         class_count: k >= 2.
         kernel_initializer: name or Keras initializer; "zeros" for a linear probe.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
-        normalized: divide the embedding by its norm, as the linear probe of report 002.
+        normalized: divide the embedding by its norm, as the linear probe of Campbell et al. 2020.
         batch_normalized: apply batch normalization without scale to the logits, in place of the bias, as the supervised
-            networks of report 002.
+            networks of Campbell et al. 2020.
 
     Returns:
         Of `call`: float32 [b, k].
@@ -97,7 +97,7 @@ class LinearHead(_DenseChain):
 class MLPHead(_DenseChain):
     """Classifier with one hidden layer: logits = W2 relu(W1 embedding + b1) + b2, in float32.
 
-    Report 002 fine-tunes this head.
+    Campbell et al. 2020 fine-tunes this head.
 
     Example:
         >>> import tensorflow as tf

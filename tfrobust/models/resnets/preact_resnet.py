@@ -41,8 +41,8 @@ class PreActResNet18(Encoder):
     Raises:
         ValueError: an unknown shortcut, or a width that is no positive integer.
 
-    Source: He et al. 2016 (Identity mappings in deep residual networks), with the widths of ResNet-18; paper 001,
-        section 4.1 and its released code.
+    Source: He et al. 2016 (Identity mappings in deep residual networks), with the widths of ResNet-18; Erichson et al.
+        2022, section 4.1 and its released code.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""ResNet-50 in the two readings that the ASCL paper allows, its second version, and that of report 002."""
+"""ResNet-50 in the two readings that the ASCL paper allows, its second version, and that of Campbell et al. 2020."""
 
 import dataclasses
 import functools
@@ -77,8 +77,8 @@ class ResNet50(Encoder):
     this way.
     "bottleneck_v2": the bottleneck network with normalization and activation before each convolution and after the last
     stage, none in the stem. Identities begin at a block's input, projections after its first activation.
-    "pooled": the network of report 002, bottlenecks of constant width whose inner convolutions have a quarter of it,
-    average pooling between the stages, batch norm without scale; 512 features.
+    "pooled": the network of Campbell et al. 2020, bottlenecks of constant width whose inner convolutions have a quarter
+    of it, average pooling between the stages, batch norm without scale; 512 features.
 
     Example:
         >>> from tfrobust import keras as robust

@@ -76,9 +76,9 @@ class WideResNet(Encoder):
         width: the widening factor, >= 1.
         dropout: share of the entries dropped between the two convolutions of a block, in [0, 1).
         variant: "paper": convolutions without bias, stride on the first convolution of a block, projections after the
-            first normalization and activation, dropout after the second. "noisymix": the released code of paper 001,
-            with biases, stride on the second convolution, shortcuts from the block's input, dropout before the second
-            normalization, and a final normalization with momentum 0.1 (0.9 in PyTorch).
+            first normalization and activation, dropout after the second. "noisymix": the released code of Erichson et
+            al. 2022, with biases, stride on the second convolution, shortcuts from the block's input, dropout before
+            the second normalization, and a final normalization with momentum 0.1 (0.9 in PyTorch).
         symmetric: pad stride 2 by one pixel on every side, as PyTorch does. False: none before and one after on even
             sizes, as Keras and DeepMind's networks in either framework do.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
@@ -88,8 +88,8 @@ class WideResNet(Encoder):
     Raises:
         ValueError: a depth that is not 6n+4, an unknown variant, or a dropout outside [0, 1).
 
-    Source: Zagoruyko and Komodakis 2016 and its released code; paper 001's released code. Paper 001 writes 28x2 for a
-        network that has width 4 and dropout 0.1 in that code.
+    Source: Zagoruyko and Komodakis 2016 and its released code; the released code of
+        Erichson et al. 2022, whose 28x2 is a network of width 4 and dropout 0.1 in that code.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ def gap_closed(start: float | None, end: float | None, method: float | None) -> 
     """Compute (drop_start - drop_method) / (drop_start - drop_end) from relative drops of accuracy.
 
     Args:
-        start: drop of the model to improve on (paper 004: SimCLR).
-        end: drop of the model that shows what is achievable (paper 004: SupCon).
+        start: drop of the model to improve on (Gupta et al. 2023: SimCLR).
+        end: drop of the model that shows what is achievable (Gupta et al. 2023: SupCon).
         method: drop of the model in between.
 
     Returns:
@@ -25,7 +25,7 @@ def gap_closed(start: float | None, end: float | None, method: float | None) -> 
         or if `end` drops no less than `start`, so that there is no gap.
 
     Source:
-        Paper 004, Table 4, from rounded drops: FGSM 8/255, (71 - 64) / (71 - 59) = 58 %.
+        Gupta et al. 2023, Table 4, from rounded drops: FGSM 8/255, (71 - 64) / (71 - 59) = 58 %.
     """
     if start is None or end is None or method is None or not start > end:
         return None

@@ -19,7 +19,7 @@ class RobustAccuracy(keras.callbacks.Callback):
     """Validation accuracy, clean and under attack, in the logs every few epochs.
 
     It adds `val_clean_accuracy` and `val_robust_accuracy` and, for a model with a method `embed`, `val_r_div`, the
-    relative intra-class divergence under the attack (paper 003, Fig. 2b).
+    relative intra-class divergence under the attack (Bui et al. 2021, Fig. 2b).
 
     It monitors robust overfitting. Never give it test images: data that select a model cannot evaluate it. Later
     callbacks in the list see its logs: `keras.callbacks.ModelCheckpoint(path, monitor="val_robust_accuracy",
