@@ -1,4 +1,15 @@
-"""Auto-PGD: projected gradient ascent with adaptive step size, on three losses."""
+"""Auto-PGD: projected gradient ascent with adaptive step size, on three losses.
+
+A round consists of turns (`apgd_steps` has their schedule, and the moves of each norm):
+
+    _begin, _enter                  the start, and the state of a round
+    _turn, for every example that is due:
+        evaluate                    loss, gradient and logits at the point, by one pass; keep the best point
+        moves.note                  count the steps in which the loss rose
+        moves.at_checkpoint         little progress: halve the step (L1: adapt the sparsity), go back to the best point
+        moves.move                  one step
+        _next_phase                 at the end of a phase: from the best point into the smaller ball instead
+"""
 
 from collections.abc import Callable
 
@@ -175,8 +186,9 @@ class APGD(Attack):
         """Return the state `count` steps later; `evaluate`: points -> (values [b], gradient, reached [b])."""
         plan, moves = self._schedule(), self._moves(inputs)
         requested = state["requested"] + count
-        # An example may run ahead of its requested steps while others take the extra turns of their phases; it then
-        # waits at the end of the round.
+        # The engine counts steps, and each phase but the last has one turn more. An example takes these extra turns
+        # when all of its steps have been requested. Meanwhile others run ahead of their requested steps, and wait at
+        # the end of the round.
         due = select(requested >= self.steps, tf.fill(tf.shape(requested), plan.turns), requested)
 
         def body(old):
@@ -214,6 +226,7 @@ class APGD(Attack):
         if self.resolved_large_radii:
             moved, entered = self._next_phase(inputs, plan, moves, state, moved)
             state |= entered
+        # A misclassified point is the candidate, so it must not move; nor may examples that wait at the end.
         stays = state["found"] | (turn >= plan.turns)
         return state | {"point": select(stays, here, moved), "turn": tf.minimum(turn + 1, plan.turns)}
 

@@ -1,4 +1,21 @@
-"""The fast adaptive boundary attack (FAB): projections onto the linearized class boundary."""
+"""The fast adaptive boundary attack (FAB): projections onto the linearized class boundary.
+
+A step makes one linear model of the boundary, at the current point, and moves onto its plane from two sides:
+
+                                plane f + <w, z - x_i> = 0
+      image x                        |
+        o -------------- d_2 ------->|  p(x): the nearest point that the model predicts to be misclassified
+                                     |
+                       x_i o -- d_1 >|  p(x_i): where the search would go by itself
+                                     |
+
+    _plane                      f and w at x_i, by one pass
+    _move                       both moves in one call; x_{i+1} is near p(x_i), pulled towards p(x) by at most alpha_max
+    x_{i+1} is misclassified    keep it if it is the nearest so far, and go back towards the image by 1 - beta
+    otherwise                   continue from x_{i+1}
+
+The pull keeps the distance to the image small, the overshoot eta > 1 crosses the boundary where the model is too flat.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,15 @@
-"""Gradient attacks with steps of fixed size: FGSM, PGD and its variants."""
+"""Gradient attacks with steps of fixed size: FGSM, PGD and its variants.
+
+All are the loop of `PGD`, and each replaces some of its hooks:
+
+    point = _begin(image)                           a random start, or the image itself
+    repeat `steps` times:
+        gradient, points, logits = _gradient(point) of `_values`, at the point or elsewhere (averaged, smoothed)
+        keep the first of the points that reaches the goal
+        direction, memory = _steer(gradient)        of the memory that `_memory` begins, such as a velocity
+        point = _move(point, direction)             a step of `step_size`, projected onto ball and box
+    candidate: the point that was kept, or else the last one
+"""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,20 @@
-"""Square: random windows of decreasing size, kept where the margin increases; no gradients."""
+"""Square: random windows of decreasing size, kept where the margin increases; no gradients.
+
+A step draws its windows and proposes one changed image, which `RandomSearch` keeps or drops:
+
+    Linf                              L2 and L1: the change has a fixed norm, so it is moved
+    +-----------------+               +-----------------+
+    |    +-----+      |               |    +-----+      |    A gets a pattern of two hills (+ above -, or lying),
+    |    |+-eps|      |               |    |  A  |+---+ |    with the norm that A and B held, and what is free
+    |    +-----+      |               |    +-----+| B | |    B is emptied; where both overlap, A counts
+    |                 |               |           +---+ |
+    +-----------------+               +-----------------+
+
+    _draws                            corner, signs and second corner, from the example's own key
+    _windows                          the masks of the windows; L2, L1: where the pattern lies in its table
+    _proposals                        the function (point, draw) -> proposed point; `_rearranged` is that of L2 and L1
+    shares, sides                     the schedule of the window's size
+"""
 
 import math
 from typing import NamedTuple
@@ -181,6 +197,9 @@ class Square(RandomSearch):
             return _Draws(rows, columns, signs)
         sides = np.unique(self._sides(images))
         row_of_side = tf.constant(np.searchsorted(sides, np.arange(sides[-1] + 1)), tf.int32)
+        # `placed_patterns` has each pattern upright and transposed inside of zeros, twice as large as the image. A
+        # window at (row, column) is then the part of a table that begins at (h - row, w - column): one gather of
+        # constant size for windows of any size.
         table = 2 * tf.gather(row_of_side, side) + tf.cast(transposed, tf.int32)
         corner = (table * 2 * height + height - row) * 2 * width + width - column
         return _Draws(rows, columns, signs, (corner[..., None], *window(*other)))
@@ -223,6 +242,8 @@ class Square(RandomSearch):
             free = tf.maximum(epsilon**2 - used, 0.0) / channels
             size = tf.sqrt(free + tf.reduce_sum(tf.square(given_up), [1, 2], keepdims=True))
         else:
+            # As in the official code: each channel gets all that is free, and `channels` times what its windows held.
+            # The projection shortens the change.
             used = tf.reduce_sum(tf.abs(change), [1, 2, 3], keepdims=True)
             size = tf.maximum(epsilon - used, 0.0) + channels * self._size(given_up)
         return change - given_up + new * (size / (_TINY + self._size(new)))

@@ -6,6 +6,17 @@ and unit roundoff u errs, in any order of summation, by at most gamma (|L| |x| +
 m = n + 32 (Higham 2002, section 3.1). The 32 cover folded normalizations, and the rounding of the bounds themselves,
 which are computed in float64. Convolutions by FFT or Winograd's algorithm and TF32 are not covered.
 
+    y = L x + o on a box with center c, radius r and largest magnitude m
+
+    in exact arithmetic   L c + o                 +- |L| r
+    in float32            the same                +- |L| r  +- gamma (|L| m + |o|)  +- underflow
+
+      |<- gamma ->|<------- |L| r ------->|<------- |L| r ------->|<- gamma ->|
+      lower                             L c + o                            upper
+
+The margin is added to the box of each operation (`Affine.box`), since the next one begins with rounded values. Backward
+(`Affine.backward`), the same margin is subtracted from the constant: for coefficients A that is |A| times it.
+
 That holds as long as no number overflows or underflows. An operation therefore also says whether all numbers that occur
 inside it stay below 2^100 (`Operation.in_range`), and bounds are wider by what subnormal numbers can lose, which
 kernels set to 0.
@@ -132,6 +143,7 @@ def concretize(coefficients: tf.Tensor, box: Box, arithmetic: Arithmetic) -> tf.
     Returns:
         [b, s].
     """
+    # In units of the network, 2^-24, of which each is 2^29 units of the float64 in which the bound is computed.
     error = _BACKWARD * arithmetic.unit * box.magnitude
     return _dot(tf.maximum(coefficients, 0.0), box.lower - error) + _dot(
         tf.minimum(coefficients, 0.0), box.upper + error
@@ -216,6 +228,7 @@ class Affine(Operation):
         """Return center and radius: L c + offset, |L| r, the latter with the margin for rounding."""
         (box,) = boxes
         growth = arithmetic.growth(self._count(box))
+        # |L| (r + gamma m) is |L| r + gamma |L| m by one product.
         radius = (box.upper - box.lower) / 2 + growth * box.magnitude
         center = self.linear((box.upper + box.lower) / 2, arithmetic) + self.offset(arithmetic)
         radius = self.linear(radius, arithmetic, absolute=True) + growth * self.offset(arithmetic, absolute=True)

@@ -5,6 +5,16 @@ once per graph call, so that constants of the loop are computed before it. The s
 turns of a round, computed before any graph. A turn evaluates one point and moves on to the next. Turn 0 evaluates the
 start, turn t the point after t steps. Where a round has several phases (radii), each phase begins with a turn of its
 own.
+
+    four steps, one phase             four steps in two phases
+
+    turn      0   1   2   3           turn      0   1   2   3   4
+    evaluates x0  x1  x2  x3          evaluates x0  x1  x2  y0  y1
+    moves to  x1  x2  x3  x4          moves to  x1  x2  y0  y1  y2
+                                                        |
+                                                        the best of x0, x1, x2, projected into the smaller ball
+
+The last point, x4 or y2, is verified by the engine, outside of the search.
 """
 
 import math

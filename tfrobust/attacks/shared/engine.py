@@ -3,6 +3,21 @@
 An example leaves the batch when the attack succeeds or a round ends, and the next waiting example takes its slot. When
 none waits any more, the batch shrinks. The graphs are traced once, for any batch size. An example's outcome follows
 from its own key, not from the other examples in the batch.
+
+    verify clean inputs                 those that are classified correctly wait for their first round
+    while an example waits, has a slot, or is pending:
+        _fill                           attack.start: a state for each free slot
+        _stage                          attack.advance: a tenth of a round, in calls of a few seconds
+        _harvest                        attack.candidate: verify claims of success at once;
+                                        attack.refuse: if one fails, the round continues;
+                                        at the end of a round the example leaves, and its candidate is pending
+        _settle                         verify pending candidates, a batch at a time
+
+                 _fill             _harvest             _settle
+      waiting ----------> slots ----------------> pending ------> success, or no round left
+         ^                  |  (nothing to verify)   |
+         +------------------+------------------------+
+                    remains, and has another round
 """
 
 from __future__ import annotations
@@ -318,6 +333,7 @@ class _Run:
     def _state(self) -> Begun:
         """Return what was found; a round whose candidate waits for its verification is not finished."""
         rounds = self.rounds_done.copy()
+        # `_harvest` counts the round when its example leaves the batch.
         for row, _ in self.pending:
             rounds[row] -= 1
         return Begun(self.success.copy(), self.distance.copy(), rounds)
@@ -337,7 +353,10 @@ class _Run:
         self._report()
 
     def _fill(self):
-        """Fill free slots with waiting examples, at least a quarter of the batch at a time."""
+        """Fill free slots with waiting examples, at least a quarter of the batch at a time.
+
+        Each filling copies the states of all slots, which is too expensive for single examples.
+        """
         count = min(self.size - len(self.slots), len(self.waiting))
         if count and (count >= self.size // 4 or count == len(self.waiting)):
             rows = np.array([self.waiting.popleft() for _ in range(count)])
@@ -413,6 +432,7 @@ class _Run:
 
     def _settle(self, everything: bool):
         """Verify full batches of candidates, and the rest if examples need the result before their next round."""
+        # A pending example may be the next one to fill a slot, but not before its round is decided.
         needed = self.rounds > 1 and len(self.waiting) < self.size - len(self.slots)
         everything = everything or needed or not (self.waiting or len(self.slots))
         while self.pending and (everything or len(self.pending) >= self.size):
