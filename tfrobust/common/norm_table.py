@@ -16,7 +16,7 @@ class Norm:
         dual: name of the dual norm: max <v, g> over |v| <= 1 is the dual norm of g. "" if there is none.
         farthest: d -> the largest norm in the box [-1, 1]^d, by which two images in [0, 1] can differ.
         center: d -> the radius around any image in [0, 1] that contains the gray image.
-        noise: d -> norm of standard normal noise, in the sense of `attacks.noise.GaussianNoise`; None if it has none.
+        noise: d -> norm of standard normal noise, in the sense of `attacks.noise.GaussianNoise`; NaN if it has none.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Norm:
     dual: str
     farthest: Callable[[int], float]
     center: Callable[[int], float]
-    noise: Callable[[int], float] | None
+    noise: Callable[[int], float]
 
 
 _RECORDS = (
@@ -33,7 +33,7 @@ _RECORDS = (
     Norm("l2", "L2", 2, "l2", math.sqrt, lambda d: math.sqrt(d) / 2, math.sqrt),
     Norm("l1", "L1", 1, "linf", float, lambda d: d / 2, lambda d: d * math.sqrt(2 / math.pi)),
     # Gray differs from an image in any number of values.
-    Norm("l0", "L0", 0, "", float, float, None),
+    Norm("l0", "L0", 0, "", float, float, lambda d: math.nan),
 )
 NORMS = {record.name: record for record in _RECORDS}
 # Those with a steepest direction, which every gradient attack needs.

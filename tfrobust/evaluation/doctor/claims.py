@@ -67,8 +67,8 @@ def check_classes(setting: Setting) -> Finding | None:
     count = setting.predictor.class_count
     names = setting.class_names or tuple(map(str, range(count)))
     counts = {"test": np.bincount(setting.labels, minlength=count), "training": setting.train_counts}
-    gaps = {part: summary.without_examples(held, names) for part, held in counts.items() if held is not None}
-    gaps = [f"{part} {setting.examples}: {missing}" for part, missing in gaps.items() if missing]
+    missing = {part: summary.without_examples(held, names) for part, held in counts.items() if held is not None}
+    gaps = [f"{part} {setting.examples}: {classes}" for part, classes in missing.items() if classes]
     if not gaps:
         return None
     remedy = (

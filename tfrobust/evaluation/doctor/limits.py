@@ -33,7 +33,7 @@ class Limits:
         """Return "pass", "warn" or "fail"; NaN fails."""
         within = type(self).within
         verdict = "pass" if within(value, self.passing) else "warn" if within(value, self.failing) else "fail"
-        return verdict if self.few is None else min(verdict, self.few.verdict(count), key=VERDICTS.index)
+        return verdict if self.few is None else min(verdict, self.few.verdict(count or 0), key=VERDICTS.index)
 
     def above(self, base: float) -> Limits:
         """Return the limits with the failing one counted from `base`."""

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -231,7 +232,7 @@ def from_litert(path: str, logits_output: str | None = None, use: Use = A_FEW) -
     """
     parts = pathlib.Path(path).resolve().parts
     name = "/".join(parts[-3:-1]) if parts[-2].isdecimal() else parts[-1]
-    opening = {"opener": _OPENER, "options": {"logits_output": logits_output}}
+    opening: dict[str, Any] = {"opener": _OPENER, "options": {"logits_output": logits_output}}
     content = litert_files.load(path, dataclasses.replace(use, **opening))
     with rehearsal.limited(path, use), saved_models.answering(name, (Exception,)):
         return _from_litert(content, name, logits_output)
@@ -245,7 +246,11 @@ def _from_litert(content: bytes, name: str, logits_output: str | None) -> Predic
     embedding = None if position is None else functools.partial(file.output, tensor=position)
     predictor = from_function(logits, image_shape=file.image_shape, embedding=embedding, name=name)
     predictor = dataclasses.replace(predictor, weights_sha256=hashlib.sha256(content).hexdigest())
-    float_copy = {"logits": logits.dequantized_logits, "embedding": None, "name": f"{name}, dequantized"}
+    float_copy: dict[str, Any] = {
+        "logits": logits.dequantized_logits,
+        "embedding": None,
+        "name": f"{name}, dequantized",
+    }
     return dataclasses.replace(
         predictor,
         differentiable=not logits.fault,

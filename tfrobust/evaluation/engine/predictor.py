@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -176,7 +177,7 @@ class Predictor:
         if kind != "logits":  # decided on all images, so that batch_size does not matter
             outputs = in_batches(self.compiled_logits, images, batch_size)
             kind = probabilities.kind_of_outputs(outputs[np.isfinite(outputs).all(axis=-1)])
-        changes = {}
+        changes: dict[str, Any] = {}
         if self.surrogate is not None:
             changes["surrogate"] = self.surrogate.as_logits(images, batch_size)
         if kind in probabilities.INVERSES:

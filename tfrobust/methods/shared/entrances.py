@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import compiling, even_batches, updates
+from tfrobust.methods.shared.mixin import Mixin
 from tfrobust.models.shared import normalization
 from tfrobust.ops import batch_checks, keras_private
 
 _log = logging.getLogger("tfrobust")
 
 
-class Entrances:
+class Entrances(Mixin):
     """Mixin of `Method`: functions of `keras.Model`, from `compile` and `fit` to `load_weights` and `summary`."""
 
     @functools.wraps(keras.Model.compile)

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import even_batches, layer_losses, updates
+from tfrobust.methods.shared.mixin import Mixin
 from tfrobust.models.shared import foreign
 from tfrobust.ops import batch_checks, distribution, randomness
 from tfrobust.structs import Batch, Context
@@ -12,7 +13,7 @@ from tfrobust.structs import Batch, Context
 _MIXED = "; to train on mixed labels, use robust.methods.Mixup or robust.methods.CutMix, which mix the images too"
 
 
-class Steps:
+class Steps(Mixin):
     """Mixin of `Method`: `train_step` and `test_step`, as `fit` and the training loop call them."""
 
     # As `fit` and the training loop call it. AutoGraph would warn about hooks without a body.

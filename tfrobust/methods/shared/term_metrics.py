@@ -3,9 +3,10 @@
 import keras
 
 from tfrobust.errors import InputError
+from tfrobust.methods.shared.mixin import Mixin
 
 
-class TermMetrics:
+class TermMetrics(Mixin):
     """Mixin of `Method`: what a step logs."""
 
     def _make_metrics(self) -> None:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+from tfrobust.methods.shared.mixin import Mixin
 from tfrobust.structs import Batch, Context
 
 
-class Terms:
+class Terms(Mixin):
     """Mixin of `Method`: evaluates, checks and weights the terms."""
 
     @property

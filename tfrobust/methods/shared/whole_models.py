@@ -9,9 +9,10 @@ import keras
 
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import projections
+from tfrobust.methods.shared.mixin import Mixin
 
 
-class WholeModels:
+class WholeModels(Mixin):
     """Mixin of `Method`: constructors also take a whole classifier in place of encoder and head."""
 
     def __init_subclass__(cls, **keywords):
