@@ -99,6 +99,7 @@ def test_the_checks_of_an_evaluation_speak_of_clips():
     findings = {finding.check: finding for finding in outcome.findings}
     assert findings["gradients"].verdict == findings["ascent"].verdict == findings["repredict"].verdict == "pass"
     assert findings["deterministic"].evidence.startswith("Equal clips")
+    assert not any("image" in finding.evidence + finding.remedy for finding in outcome.findings)
     assert (
         "Of 40 test clips 4 (10.0%) are among 4 training clips, and 1 (2.5%) differ" in findings["duplicates"].evidence
     )
@@ -123,6 +124,9 @@ def test_a_report_shows_strips_of_frames_and_where_in_time_the_perturbation_lies
     examples, sizes = (outcome.report.get_series(f"attack.pgd_linf_0.02.{name}") for name in ("examples", "frames"))
     np.testing.assert_allclose(sizes.columns["size"], [0.02, 0.0, 0.02], rtol=1e-4)
     assert sizes.columns["frame"] == [1, 2, 3] and sizes.settings["interval"] == "95 % over clips, normal"
+    intervals = [item.settings.get("interval", "") for item in (*outcome.report.measurements, *outcome.report.series)]
+    titles = [series.title.lower() for series in outcome.report.series]
+    assert not any("image" in text for text in (*intervals, *titles)) and "clips clean and attacked" in titles
     row = {name: values[0] for name, values in examples.columns.items()}
     assert (row["height"], row["width"], row["channels"], row["frames"]) == (8, 24, 1, 3)
     strip = np.array(thumbnails.decode(row["image"], 8, 24, 1))

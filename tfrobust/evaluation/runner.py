@@ -23,7 +23,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured, files, fingerprint
-from tfrobust.common.kinds import TEXT, Kind, takes, worded
+from tfrobust.common.kinds import TEXT, Kind, takes
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
@@ -78,27 +78,12 @@ def run_evaluation(
             setting.progress("evaluation", done + 1, len(evaluators))
     findings = _without_gradients_twice(left_out, outcome.findings)
     # Several evaluators can miss the same thing.
-    contradiction = check_certificates(outcome)
+    contradiction = check_certificates(outcome, setting.examples)
     findings += [] if contradiction is None else [contradiction]
     outcome.findings = list(dict.fromkeys([*findings, *_logits_finding(findings, setting)]))
     _refuse_equal([item.id for item in [*outcome.measurements, *outcome.series]])
     outcome.measurements.append(Measurement("cost.evaluation", seconds, "seconds"))
-    return _worded(outcome, setting.examples)
-
-
-def _worded(outcome: Outcome, examples: str) -> Outcome:
-    """Return an outcome whose intervals, findings and titles name the examples, where evaluators speak of images."""
-    for item in (*outcome.measurements, *outcome.series):
-        if "interval" in item.settings:
-            item.settings["interval"] = worded(item.settings["interval"], examples)
-    findings = [
-        dataclasses.replace(
-            finding, evidence=worded(finding.evidence, examples), remedy=worded(finding.remedy, examples)
-        )
-        for finding in outcome.findings
-    ]
-    series = [dataclasses.replace(entry, title=worded(entry.title, examples)) for entry in outcome.series]
-    return Outcome(outcome.measurements, series, findings)
+    return outcome
 
 
 def run_shard(

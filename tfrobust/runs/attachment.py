@@ -18,7 +18,7 @@ from tfrobust.evaluation.evaluators.adversarial import (
     attack_settings,
     curve_epsilons,
 )
-from tfrobust.report import assembly
+from tfrobust.report import assembly, reading
 from tfrobust.report.renderers import html, markdown
 from tfrobust.report.schema import Report, plain
 from tfrobust.runs import artifact as artifacts
@@ -170,7 +170,8 @@ def _asked(evaluator: AttackAccuracy | AccuracyCurve, setting: Setting) -> dict:
 
 def _jointly_checked(earlier: Report, later: Report) -> tuple[Report, Report]:
     """Return the reports with one finding on certificates, which attacks of either report can contradict."""
-    joint = check_certificates(Outcome([*earlier.measurements, *later.measurements], [*earlier.series, *later.series]))
+    outcome = Outcome([*earlier.measurements, *later.measurements], [*earlier.series, *later.series])
+    joint = check_certificates(outcome, reading.examples_of(earlier.data))
     if joint is None:
         return earlier, later
     doctor = tuple(joint if finding.check == joint.check else finding for finding in earlier.doctor)

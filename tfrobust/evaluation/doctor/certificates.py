@@ -12,11 +12,12 @@ from tfrobust.structs import Finding
 _PREFIX = "outcomes."
 
 
-def check_certificates(outcome: Outcome) -> Finding | None:
+def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | None:
     """Check that no certified example is misclassified: unmodified, or by an attack within the certified epsilon.
 
     Args:
         outcome: of all evaluators of one model on the same examples.
+        examples: plural noun, as in `Kind.examples`.
 
     Returns:
         The finding `certificates`; None if no example is certified.
@@ -40,14 +41,15 @@ def check_certificates(outcome: Outcome) -> Finding | None:
             attacked = rows[attack]  # of all images, or of the first
             wrong = int(np.sum(rows[name][: len(attacked)] & ~attacked[: len(rows[name])]))
             if wrong:
-                broken.append(f"{wrong} of the {rows[name].sum()} images of {name} are misclassified in {attack}")
+                broken.append(f"{wrong} of the {rows[name].sum()} {examples} of {name} are misclassified in {attack}")
     if not count:
         return None
     if broken:
         remedy = "Either the bound is not sound for this model, or the attack left its ball: use neither number."
         return Finding("certificates", "fail", f"{'; '.join(broken)}.", remedy)
     evidence = (
-        f"None of {count} certified images is misclassified, in {compared} comparisons with attacks and clean images."
+        f"None of {count} certified {examples} is misclassified, in {compared} comparisons with attacks and clean "
+        f"{examples}."
     )
     return Finding("certificates", "pass", evidence)
 

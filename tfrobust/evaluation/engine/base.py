@@ -168,6 +168,10 @@ class Setting:
         """Name of the examples: "images", "clips" or "sentences"."""
         return self.predictor.kind.examples
 
+    def interval(self, kind: str) -> str:
+        """Return the text of a 95 % interval over the examples: "95 % over images, Wilson"."""
+        return f"95 % over {self.examples}, {kind}"
+
     @property
     def example(self) -> str:
         """Name of one example: "image", "clip" or "sentence"."""

@@ -74,7 +74,8 @@ class Corrupted:
         self.clean = setting.clean_correct[self._positions] if self.paired else setting.clean_correct
         compared = "image by image" if self.paired else "as a whole: they are others, or in another order"
         self.settings = {**self._opened.notes, "compared_with_clean_images": compared}
-        self.drop_interval = statistics.PAIRED_DROP if self.paired else statistics.INDEPENDENT_DROP
+        kind = statistics.paired_drop_kind(setting.example) if self.paired else statistics.INDEPENDENT_DROP
+        self.drop_interval = setting.interval(kind)
         self.findings: list[Finding] = []
         self._is_clean = self._close if self.paired else _copies(setting)
 

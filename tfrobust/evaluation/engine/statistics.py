@@ -8,9 +8,8 @@ from tfrobust.errors import InputError
 
 # The 97.5 % quantile of the standard normal.
 Z = 1.959963984540054
-# The kinds of the intervals of `relative_drop` and `independent_drop`, as measurements state them.
-PAIRED_DROP = "95 % over images, delta method, or Wilson if no image becomes correct"
-INDEPENDENT_DROP = "95 % over images, from two Wilson intervals"
+# The kind of the interval of `independent_drop`, as measurements state it.
+INDEPENDENT_DROP = "from two Wilson intervals"
 
 
 def wilson_interval(successes: int, count: int) -> tuple[float, float]:
@@ -49,8 +48,14 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - Z * error), float(values.mean() + Z * error)
 
 
-# The kind of `share_interval` where each image has a share, for reports.
-SHARE_INTERVAL = "of each image's mean, normal; Wilson's where all are 0 or all 1"
+def paired_drop_kind(example: str) -> str:
+    """Return the kind of the interval of `relative_drop`, as measurements state it."""
+    return f"delta method, or Wilson if no {example} becomes correct"
+
+
+def share_kind(example: str) -> str:
+    """Return the kind of `share_interval` where each example has a share, as measurements state it."""
+    return f"of each {example}'s mean, normal; Wilson's where all are 0 or all 1"
 
 
 def share_interval(values: np.ndarray) -> tuple[float, float]:

@@ -149,51 +149,54 @@ class AttackAccuracy(Evaluator):
             settings["sample"] = f"first {self.first}"
         name = ATTACK.id("", settings)
         measurements = [
-            accuracy.accuracy(ATTACK.id("accuracy", settings), robust, settings),
-            self._drop(setting.clean_correct[positions], robust, settings),
+            accuracy.accuracy(ATTACK.id("accuracy", settings), robust, settings, setting.examples),
+            self._drop(setting.clean_correct[positions], robust, settings, setting),
         ]
         for number, member in enumerate(attack.members):
             correct = ~(result.success & (result.member <= number))
             after = attack_settings(member, setting, result.complete) | self._in_ensemble(member)
             after |= {"cumulative": True} | _efforts(attack, number + 1)
-            measurements.append(accuracy.accuracy(MEMBER.id("accuracy", after), correct, after))
+            measurements.append(accuracy.accuracy(MEMBER.id("accuracy", after), correct, after, setting.examples))
         if attack.minimal:
-            measurements.append(self._median(result, settings))
-        classes = accuracy.by_class(name, robust, setting.labels[positions])
+            measurements.append(self._median(result, settings, setting))
+        classes = accuracy.by_class(name, robust, setting.labels[positions], setting.examples)
         if self.per_class:
             measurements += accuracy.class_measurements(classes, settings)
         names = setting.group_names
-        series = [classes, *accuracy.by_group(name, robust, None if names is None else names[positions])]
+        names = None if names is None else names[positions]
+        series = [classes, *accuracy.by_group(name, robust, names, setting.examples)]
         if self.limit is None or len(positions) == len(setting.images):
             series.append(accuracy.outcomes(ATTACK.id("accuracy", settings), robust))
-        return Outcome(measurements, series, [] if result.complete else [self._cut_short(name, result)])
+        findings = [] if result.complete else [self._cut_short(name, result, setting.examples)]
+        return Outcome(measurements, series, findings)
 
     def _in_ensemble(self, member: Attack) -> dict:
         """Return the settings that are in the ids of a member's numbers."""
         label = {name: text for name, text in id_settings(self.attack, self.label).items() if name == "label"}
         return id_settings(member) | label | {"ensemble": self.attack.name}
 
-    def _cut_short(self, name: str, result: chunks.SearchResult) -> Finding:
-        count = f"{result.success.sum()} of {len(result.success)} images"
+    def _cut_short(self, name: str, result: chunks.SearchResult, examples: str) -> Finding:
+        count = f"{result.success.sum()} of {len(result.success)} {examples}"
         evidence = f"{name} was ended after {self.seconds:g} s; the attack had succeeded on {count}."
         return Finding(
             "complete_search", "warn", evidence, "Give it more time, or run again to resume; this is a bound."
         )
 
-    def _drop(self, clean: np.ndarray, robust: np.ndarray, settings: dict) -> Measurement:
+    def _drop(self, clean: np.ndarray, robust: np.ndarray, settings: dict, setting: Setting) -> Measurement:
         drop, low, high = statistics.relative_drop(clean, robust)
-        settings = {**settings, "interval": "95 % over images, Wilson among the correctly classified"}
+        settings = {**settings, "interval": setting.interval("Wilson among the correctly classified")}
         if "bound" in settings:
             settings["bound"] = "lower"
         return Measurement(ATTACK.id("drop", settings), drop, "fraction of clean", len(robust), low, high, settings)
 
-    def _median(self, result: chunks.SearchResult, settings: dict) -> Measurement:
+    def _median(self, result: chunks.SearchResult, settings: dict, setting: Setting) -> Measurement:
         # Images without a misclassified point count as farther than all others; if they are the majority, there is no
         # median.
         distances = np.where(result.success, result.distance, np.inf)
         value, low, high = statistics.median(distances)
         unit = "changed values" if self.attack.threat.norm == "l0" else "pixel units"
-        settings = {**settings, "interval": "95 % over images, order statistics", "found": float(result.success.mean())}
+        more = {"interval": setting.interval("order statistics"), "found": float(result.success.mean())}
+        settings = {**settings, **more}
         return Measurement(ATTACK.id("median_distance", settings), value, unit, len(distances), low, high, settings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
@@ -267,7 +270,7 @@ class AccuracyCurve(Evaluator):
             point = (epsilon, float(robust.mean()), low, high, len(robust))
             for name, value in zip(columns, point, strict=True):
                 columns[name].append(value)
-        settings = attack_settings(self.attack, setting, label=self.label) | {"interval": "95 % over images, Wilson"}
+        settings = attack_settings(self.attack, setting, label=self.label) | {"interval": setting.interval("Wilson")}
         # Epsilon, and with it the step size, differs from point to point.
         settings = {name: value for name, value in settings.items() if name not in ("epsilon", "step_size")}
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])

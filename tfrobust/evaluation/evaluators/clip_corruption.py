@@ -69,18 +69,18 @@ class ClipCorruptionAccuracy(Evaluator):
                 identity = CLIP_CORRUPTION.id("accuracy", settings)
                 measurements.append(accuracy(identity, hits, settings, setting.examples))
                 drop, low, high = clips.drop(hits)
-                settings = settings | {"interval": clips.drop_interval.replace("images", setting.examples)}
+                settings = settings | {"interval": clips.drop_interval}
                 identity = CLIP_CORRUPTION.id("drop", settings)
                 measurements.append(Measurement(identity, drop, "fraction", len(hits), low, high, settings))
                 if setting.progress is not None:
                     setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
-        return Outcome([*measurements, *(self._mean(kind, correct) for kind in self._kinds())])
+        return Outcome([*measurements, *(self._mean(setting, kind, correct) for kind in self._kinds())])
 
-    def _mean(self, kind: str, correct: dict) -> Measurement:
+    def _mean(self, setting: Setting, kind: str, correct: dict) -> Measurement:
         rates = np.mean([hits for (name, _), hits in correct.items() if name in _MEANS[kind]], axis=0)
         settings = {
             "source": temporal.SET,
-            "interval": f"95 % over images, {statistics.SHARE_INTERVAL}".replace("image", "clip"),
+            "interval": setting.interval(statistics.share_kind(setting.example)),
         }
         settings |= {"names": [name for name in self.names if name in _MEANS[kind]]}
         settings |= {"severities": list(self.severities)}

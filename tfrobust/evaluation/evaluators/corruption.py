@@ -49,7 +49,7 @@ ALEXNET = {
 # Tracing a corruption costs about as much as so many untraced runs.
 _WORTH_TRACING = 8
 _MEAN = CORRUPTION_MEAN.id("mean.accuracy")
-_INTERVAL = f"95 % over images, {statistics.SHARE_INTERVAL}"
+_INTERVAL = f"95 % over images, {statistics.share_kind('image')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -214,10 +214,10 @@ class Generated:
     """Clean examples under generated corruptions; `published.Corrupted` is the counterpart for published ones."""
 
     findings = ()
-    drop_interval = statistics.PAIRED_DROP
 
     def __init__(self, setting: Setting, positions: np.ndarray, frost_pictures: str = "", frost: bool = False):
         self._setting, self._positions, self._folder = setting, positions, frost_pictures
+        self.drop_interval = setting.interval(statistics.paired_drop_kind(setting.example))
         self._key = randomness.make_key(setting.seed, "evaluation", "corruption")
         self.clean = setting.clean_correct[positions]
         side = registry.reference_side(min(_size(setting)))

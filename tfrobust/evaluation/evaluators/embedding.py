@@ -161,9 +161,9 @@ class EmbeddingGeometry(Evaluator):
             ("uniformity", "nats", spread, {"sharpness": self.sharpness}),
         ]
         if self.views is not None:
-            settings = {"power": self.power, "views": type(self.views).__name__, "interval": "95 % over images, normal"}
+            settings = {"power": self.power, "views": type(self.views).__name__, "interval": setting.interval("normal")}
             rows.append(("alignment", "1", self._alignment(setting, positions), settings))
-        return Outcome([_measurement(*row, len(positions)) for row in rows])
+        return Outcome([_measurement(setting, *row, len(positions)) for row in rows])
 
     def _alignment(self, setting: Setting, positions: np.ndarray) -> tuple[float, float, float]:
         images, pairs = setting.images[positions], []
@@ -186,9 +186,9 @@ class EmbeddingGeometry(Evaluator):
         return tuple(GEOMETRY.id(name) for name in names + ["alignment"] * (self.views is not None))
 
 
-def _measurement(name: str, unit: str, interval, settings: dict, count: int) -> Measurement:
+def _measurement(setting: Setting, name: str, unit: str, interval, settings: dict, count: int) -> Measurement:
     value, low, high = map(finite, interval)
-    settings = {"interval": "95 % over images, jackknife", **settings}
+    settings = {"interval": setting.interval("jackknife"), **settings}
     return Measurement(GEOMETRY.id(name), value, unit, count, low, high, settings)
 
 

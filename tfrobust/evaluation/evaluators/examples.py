@@ -74,7 +74,7 @@ class AdversarialExamples(Evaluator):
         }
         shown = [_row(setting, points, row, factor) for row in rows]
         columns = {name: [picture[name] for picture in shown] for name in shown[0]}
-        series = [Series(self.ids()[0], "Images clean and attacked", columns, settings)]
+        series = [Series(self.ids()[0], f"{setting.examples.capitalize()} clean and attacked", columns, settings)]
         if setting.predictor.kind is CLIPS:
             series.append(_by_frame(PICTURES.id("frames", settings), setting, points, settings))
         return Outcome(series=series)
@@ -122,7 +122,7 @@ def _by_frame(identity: str, setting: Setting, points: LastPoints, settings: dic
         "high": [none_if_nan(high) for _, high in intervals],
     }
     settings = {name: value for name, value in settings.items() if name not in ("difference_factor", "drawn")}
-    settings |= {"measure": "root mean square over a frame", "n": len(sizes), "interval": "95 % over clips, normal"}
+    settings |= {"measure": "root mean square over a frame", "n": len(sizes), "interval": setting.interval("normal")}
     return Series(identity, "Size of the perturbation by frame", columns, settings)
 
 

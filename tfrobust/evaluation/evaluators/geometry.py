@@ -150,7 +150,8 @@ class FeatureMap(Evaluator):
             "adversarial": np.repeat([0, 1], [len(positions), len(chosen)])[shown].tolist(),
             "entropy": entropy_from_logits(logits[shown]).numpy().tolist(),
         }
-        return Outcome(series=[Series("geometry.feature_map", "Features of images and adversaries", columns)])
+        title = f"Features of {setting.examples} and adversaries"
+        return Outcome(series=[Series("geometry.feature_map", title, columns)])
 
     def ids(self) -> tuple[str, ...]:
         """Return the id of the series."""

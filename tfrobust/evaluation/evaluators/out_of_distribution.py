@@ -268,4 +268,4 @@ def _share(values: np.ndarray, independent: bool) -> tuple[tuple[float, float], 
     """Return the interval of a mean of shares [n], each 0 or 1 if `independent`, and its kind."""
     if independent:
         return statistics.wilson_interval(int(values.sum()), len(values)), "Wilson"
-    return statistics.share_interval(values), statistics.SHARE_INTERVAL
+    return statistics.share_interval(values), statistics.share_kind("image")

@@ -22,13 +22,6 @@ LEVELS = ("grey", "channel")
 COUNTS = ("exact", "bernoulli")
 # A pixel that never changes in training would certainly be replaced; it counts as varying by one gray level of 255.
 _LEAST_DEVIATION = 1 / 255
-_NO_TRAINING_IMAGES = Finding(
-    "training_images",
-    "warn",
-    "There are no training images of this size, from which NUN computes its replacement probabilities; "
-    "only UN is measured.",
-    "Evaluate with the data that the model was trained on, including its training split.",
-)
 
 
 def replacement_weights(train_images: np.ndarray) -> np.ndarray:
@@ -158,13 +151,13 @@ class ReplacedPixels(Evaluator):
         if train is not None and len(train) and train.shape[1:] == setting.images.shape[1:]:
             weights["non_uniform"] = replacement_weights(train)
         else:
-            outcome.findings.append(_NO_TRAINING_IMAGES)
+            outcome.findings.append(_no_training_images(setting.examples))
         for name, weight in weights.items():
             images = self._replaced(setting, name, weight)
             examples[name] = images[shown]
             outcome.measurements.append(self._accuracy(setting, name, images))
         if len(shown):
-            outcome.series.append(_examples(examples, setting.labels[shown]))
+            outcome.series.append(_examples(setting, examples, setting.labels[shown]))
             if "non_uniform" in weights:
                 chances = replacement_probabilities(weights["non_uniform"], share=self.share, count=self.count)
                 outcome.series.append(_map_of_chances(chances))
@@ -177,7 +170,9 @@ class ReplacedPixels(Evaluator):
     def _accuracy(self, setting: Setting, name: str, images: np.ndarray) -> Measurement:
         logits = setting.predict(images, f"{name} noise")
         correct = are_correct(logits, setting.labels)
-        return accuracy(NOISE.id(f"{name}.accuracy"), correct, {**self._choices, "seed": setting.seed})
+        return accuracy(
+            NOISE.id(f"{name}.accuracy"), correct, {**self._choices, "seed": setting.seed}, setting.examples
+        )
 
     @property
     def _choices(self) -> dict:
@@ -188,13 +183,23 @@ class ReplacedPixels(Evaluator):
         return tuple(NOISE.id(name) for name in ("uniform.accuracy", "non_uniform.accuracy", "examples", "replacement"))
 
 
-def _examples(images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
+def _no_training_images(examples: str) -> Finding:
+    return Finding(
+        "training_images",
+        "warn",
+        f"There are no training {examples} of this size, from which NUN computes its replacement probabilities; only "
+        "UN is measured.",
+        "Evaluate with the data that the model was trained on, including its training split.",
+    )
+
+
+def _examples(setting: Setting, images: dict[str, np.ndarray], labels: np.ndarray) -> Series:
     """Return `noise.examples`: a row per image, a column per set; pictures encoded by `common.thumbnails.encode`."""
     small = {name: [thumbnails.shrunk(_still(image)) for image in stills] for name, stills in images.items()}
     sizes = zip(*(image.shape for image in small["clean"]), strict=True)
     columns = {"label": labels.tolist(), **dict(zip(("height", "width", "channels"), map(list, sizes), strict=True))}
     columns |= {name: [thumbnails.encode(image) for image in stills] for name, stills in small.items()}
-    return Series("noise.examples", "Images clean and with random pixels", columns)
+    return Series("noise.examples", f"{setting.examples.capitalize()} clean and with random pixels", columns)
 
 
 def _still(example: np.ndarray) -> np.ndarray:

@@ -93,9 +93,9 @@ class Smoothing(Evaluator):
             if len(positions) == len(setting.images):
                 outcome.series.append(accuracy.outcomes(identity, certified))
         outcome.measurements += self._means(
-            np.maximum(radii, 0.0), certificates.classes == smoothing.ABSTAINED, settings
+            setting, np.maximum(radii, 0.0), certificates.classes == smoothing.ABSTAINED, settings
         )
-        outcome.series.append(self._curve(radii, self._largest(values), settings))
+        outcome.series.append(self._curve(setting, radii, self._largest(values), settings))
         return outcome
 
     def ids(self) -> tuple[str, ...]:
@@ -161,14 +161,14 @@ class Smoothing(Evaluator):
             done += len(part)
         return np.concatenate(blocks)
 
-    def _means(self, radii: np.ndarray, abstained: np.ndarray, settings: dict) -> list[Measurement]:
+    def _means(self, setting: Setting, radii: np.ndarray, abstained: np.ndarray, settings: dict) -> list[Measurement]:
         """Return the average certified radius and the share of abstentions."""
         low, high = statistics.mean_interval(radii)
-        mean_settings = {**settings, "interval": "95 % over images, normal"}
+        mean_settings = {**settings, "interval": setting.interval("normal")}
         mean = Measurement(
             SMOOTHED.id("acr", settings), float(radii.mean()), "1", len(radii), max(0.0, low), high, mean_settings
         )
-        return [mean, accuracy.accuracy(SMOOTHED.id("abstention", settings), abstained, settings)]
+        return [mean, accuracy.accuracy(SMOOTHED.id("abstention", settings), abstained, settings, setting.examples)]
 
     def _largest(self, values: int) -> float:
         """Return the radius of a unanimous vote."""
@@ -176,7 +176,7 @@ class Smoothing(Evaluator):
         options = {"noise": noise, "alpha": self.alpha, "values": values}
         return float(smoothing.certificates(draws, draws, self.draws, **options).radii[0])
 
-    def _curve(self, radii: np.ndarray, largest: float, settings: dict) -> Series:
+    def _curve(self, setting: Setting, radii: np.ndarray, largest: float, settings: dict) -> Series:
         """Return the certified accuracy over radii up to the largest that so many draws can certify."""
         columns: dict[str, list] = {"radius": [], "accuracy": [], "low": [], "high": [], "n": []}
         for radius in np.linspace(0.0, largest, _CURVE_POINTS):
@@ -184,7 +184,7 @@ class Smoothing(Evaluator):
             row = (float(radius), correct / len(radii), *statistics.wilson_interval(correct, len(radii)), len(radii))
             for name, value in zip(columns, row, strict=True):
                 columns[name].append(value)
-        settings = {**settings, "interval": "95 % over images, Wilson"}
+        settings = {**settings, "interval": setting.interval("Wilson")}
         return Series(
             SMOOTHED.id("curve", settings), "Certified accuracy of the smoothed classifier", columns, settings
         )

@@ -45,7 +45,7 @@ ALEXNET = {
 }
 _SEQUENCES = (*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES)
 _MEAN = STABILITY_MEAN.id("mean.flip_probability")
-_INTERVAL = f"95 % over images, {statistics.SHARE_INTERVAL}"
+_INTERVAL = f"95 % over images, {statistics.share_kind('image')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

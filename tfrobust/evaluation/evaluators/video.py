@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import ClassVar
 
 import numpy as np
@@ -175,5 +174,5 @@ def _renamed(item: Measurement | Series) -> Measurement | Series:
     """Return a measurement or a series of videos under its own id, and with intervals over videos."""
     head, _, rest = item.id.rpartition("attack.")
     interval = item.settings.get("interval")
-    more = {} if interval is None else {"interval": re.sub("over (images|clips)", "over videos", interval)}
+    more = {} if interval is None else {"interval": interval.replace("over clips", "over videos")}
     return dataclasses.replace(item, id=f"{head}video.attack.{rest}", settings={**item.settings, **more})
