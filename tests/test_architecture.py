@@ -61,8 +61,8 @@ def test_every_entry_of_the_layers_exists():
     assert [name for names in TOOL.LAYERS for name in names if name not in modules] == []
 
 
-def test_twelve_changes_have_their_place():
-    assert len(rows("Where do I ...?")) == 12
+def test_every_change_has_its_place():
+    assert len(rows("Where do I ...?")) == 15
     assert all(len(row) == 3 and all(row) for row in rows("Where do I ...?"))
 
 
