@@ -50,7 +50,7 @@ def test_resolves(configurables, selector, complete):
         "failures.main",
         "configuration.registry.collect",
         "write_atomically",
-        "predictor.load",
+        "loading.load",
         "configured.deserialize",
         "publish.claim",
         "run_evaluation",
