@@ -10,7 +10,6 @@ from html import escape
 import pytest
 from report.synthetic import CONFIGURATION, attack, classes, examples, make_report
 
-from tfrobust.common.kinds import worded
 from tfrobust.report import Report, formats, not_measured, sections, threat_statement, write_report
 from tfrobust.report.blocks import Figure, Table
 from tfrobust.report.comparison import reports as compare
@@ -178,20 +177,26 @@ def test_the_effort_behind_curves_and_reliability_under_attack_is_said():
 @pytest.mark.parametrize(("data", "named"), [({"kind": "clips"}, "clips"), ({"vocabulary_size": 9}, "sentences")])
 def test_no_section_speaks_of_images_where_the_examples_are_others(data, named):
     """The texts of the report itself are written by the evaluation, which knows the examples."""
+
+    def of_examples(text: str) -> str:
+        return re.sub("[Ii]mage", lambda match: named[:-1].capitalize() if match[0] == "Image" else named[:-1], text)
+
+    def with_interval(item):
+        return dataclasses.replace(
+            item,
+            settings={name: of_examples(v) if name == "interval" else v for name, v in item.settings.items()},
+        )
+
     report = make_report()
-    numbers = [
-        dataclasses.replace(m, settings=m.settings | {"interval": worded(m.settings["interval"], named)})
-        if "interval" in m.settings
-        else m
-        for m in report.measurements
-    ]
+    numbers = list(map(with_interval, report.measurements))
     changed = dataclasses.replace(
         report,
         data=report.data | data,
         measurements=tuple(numbers),
         doctor=tuple(
-            Finding(*(worded(part, named) for part in dataclasses.astuple(finding))) for finding in report.doctor
+            Finding(*(of_examples(part) for part in dataclasses.astuple(finding))) for finding in report.doctor
         ),
+        series=tuple(dataclasses.replace(with_interval(s), title=of_examples(s.title)) for s in report.series),
         threat=threat_statement(numbers, examples=named),
         not_measured=tuple(not_measured(numbers, examples=named)),
     )

@@ -1,7 +1,6 @@
 """Kinds of examples (text, images, clips): the rank of one example tells them apart, here and nowhere else."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 
 
@@ -47,17 +46,6 @@ ANY = (*OF_PIXELS, TEXT.name)
 def kind_of(shape: Sequence[int | None]) -> Kind:
     """Return the kind of examples of a shape, without the batch axis; a rank that no kind has counts as images."""
     return _BY_RANK.get(len(shape), IMAGES)
-
-
-def worded(text: str, examples: str) -> str:
-    """Return a text that speaks of images as one that speaks of other examples.
-
-    Args:
-        text: such as "95 % over images, Wilson".
-        examples: plural noun, as in `Kind.examples`.
-    """
-    noun = examples.removesuffix("s")
-    return re.sub(r"\b([Ii])mage(?=s?\b)", lambda match: noun.capitalize() if match[1] == "I" else noun, text)
 
 
 def takes(part, kind: Kind) -> bool:

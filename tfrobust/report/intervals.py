@@ -26,7 +26,7 @@ def common(report: Report) -> str:
 
 def statement(report: Report) -> str:
     """State the most frequent kind of a report in one sentence; "" if it has no interval."""
-    return f"Intervals are 95 % {_worded(common(report))}." if common(report) else ""
+    return f"Intervals are 95 % {_in_sentence(common(report))}." if common(report) else ""
 
 
 def unusual_kinds(report: Report, measurements) -> str:
@@ -45,13 +45,13 @@ def unusual_kinds(report: Report, measurements) -> str:
             )
             names.setdefault(kind_text, {})[name] = None
     clauses = [
-        f"{', '.join(filter(None, subjects)) or 'this section'}: {_worded(kind_text)}"
+        f"{', '.join(filter(None, subjects)) or 'this section'}: {_in_sentence(kind_text)}"
         for kind_text, subjects in names.items()
     ]
     return f"Intervals of {'; of '.join(clauses)}." if clauses else ""
 
 
-def _worded(kind: str) -> str:
+def _in_sentence(kind: str) -> str:
     """Return a kind for use in a sentence: "over images (Wilson)" for "over images, Wilson"."""
     over, _, how = kind.partition(", ")
     return f"{over} ({how})" if how else over

@@ -1,6 +1,5 @@
 """The list of what a report does not measure."""
 
-from tfrobust.common.kinds import worded
 from tfrobust.report import catalog
 from tfrobust.report.attack_table import attack_rows, unmeasured_norms
 from tfrobust.report.catalog.natural import SHIFT
@@ -15,7 +14,7 @@ _CHECKS = {
     "more_effort": "Errors found by more steps or restarts (gin/eval/full.gin).",
     "black_box": "Comparison of the white-box attacks with a black-box attack (gin/eval/full.gin).",
     "transfer": "Comparison with attacks transferred from an undefended model (gin/eval/full.gin).",
-    "duplicates": "Overlap of test and training images: not checked, or the training images are unknown.",
+    "duplicates": "Overlap of test and training {examples}: not checked, or the training {examples} are unknown.",
 }
 
 
@@ -27,13 +26,13 @@ def not_measured(measurements, findings=(), examples: str = "images") -> list[st
         findings: sequence of Finding, the doctor's.
         examples: kind of the evaluated examples, "images", "clips" or "sentences".
     """
-    return [worded(sentence, examples) for sentence, _ in _missing(measurements, findings, examples)]
+    return [sentence for sentence, _ in _missing(measurements, findings, examples)]
 
 
 def untried(report: Report) -> list[str]:
     """List in a few words each what `not_measured` lists in sentences, as far as it concerns changes of the images."""
     examples = examples_of(report.data)
-    return [worded(words, examples) for _, words in _missing(report.measurements, report.doctor, examples) if words]
+    return [words for _, words in _missing(report.measurements, report.doctor, examples) if words]
 
 
 def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
@@ -54,7 +53,7 @@ def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
     missing.append((_not_certified(measurements), ""))
     missing.append(("Adaptive attacks designed against this particular defense.", "attacks made for this defense"))
     checked = {finding.check for finding in findings}
-    missing += [(sentence, "") for check, sentence in _CHECKS.items() if check not in checked]
+    missing += [(text.format(examples=examples), "") for check, text in _CHECKS.items() if check not in checked]
     norms = unmeasured_norms(rows)
     if norms:
         missing.append((f"Perturbations measured in {enumerated(norms)}.", f"changes bounded in {enumerated(norms)}"))
@@ -64,9 +63,9 @@ def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
     missing.append((sentence, "patches and rotations"))
     exception = " and the measured shifted sets" if SHIFT.family.name in families else ""
     sentence = f"Data from sources other than the test set{exception} (domain shift)."
-    missing.append((sentence, "images from elsewhere"))
+    missing.append((sentence, f"{examples} from elsewhere"))
     if not any("seed" in str(m.settings.get("interval", "")) for m in measurements):
-        sentence = "Other training seeds: one trained model is evaluated, and the intervals are over images."
+        sentence = f"Other training seeds: one trained model is evaluated, and the intervals are over {examples}."
         missing.append((sentence, ""))
     return missing
 
@@ -90,7 +89,7 @@ def _missing_of_text(measurements, findings) -> list[tuple[str, str]]:
     ]
     missing += [(absence.sentence, absence.words) for absence in catalog.absences("sentences", families)]
     if "duplicates" not in checks:
-        missing.append((_CHECKS["duplicates"], ""))
+        missing.append((_CHECKS["duplicates"].format(examples="sentences"), ""))
     seeds = "Other training seeds: one trained model is evaluated, and the intervals are over sentences."
     shift = "Sentences from sources other than the test set (domain shift)."
     return [*missing, (shift, "sentences from elsewhere"), (seeds, "")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from tfrobust.common.kinds import worded
 from tfrobust.report import attack_table, catalog, formats, missing, parts, protocol, reading
 from tfrobust.report.attack_table import AttackRow
 from tfrobust.report.blocks import Figure
@@ -54,13 +53,12 @@ def opening(report: Report) -> Opening:
     """Return the opening of a report, as far as its measurements allow."""
     examples = reading.examples_of(report.data)
     row = main_attack(report)
-    answer = _attacked(row) if row else _without_attack(report)
-    details = [*_natural(report, row), *_compared(report, row), *_worst(report, row), *_proven(report, row)]
-    details += _other_budgets(report, row)
+    answer = _attacked(row, examples) if row else _without_attack(report, examples)
+    details = [*_natural(report, row, examples), *_compared(report, row, examples), *_worst(report, row)]
+    details += [*_proven(report, row, examples), *_other_budgets(report, row, examples)]
     verdict, checks = _checks(report)
-    details = tuple(worded(sentence, examples) for sentence in details)
     pair = _pair(report, row) if row else None
-    return Opening(worded(answer, examples), details, _untried(report), verdict, checks, pair)
+    return Opening(answer, tuple(details), _untried(report), verdict, checks, pair)
 
 
 def main_attack(report: Report) -> AttackRow | None:
@@ -104,12 +102,12 @@ def of_hundred(share: float, examples: str = "images") -> str:
     return f"{count} of 100 {examples}".rstrip()
 
 
-def power(row: AttackRow) -> str:
+def power(row: AttackRow, examples: str = "images") -> str:
     """Return what an attack may change, in plain words: "change every pixel by up to 10 % of full scale"."""
     try:
         size = float(row.epsilon)
     except ValueError:  # an id of another program
-        return f"change the image within {row.budget}"
+        return f"change the {examples.removesuffix('s')} within {row.budget}"
     per_frame = " in every frame" if row.frames.startswith("_per_frame") else ""
     _, _, count = row.frames.partition("_max_frames_")
     frames = f", in at most {count} frame{'s' * (count != '1')}" if count else ""
@@ -126,7 +124,7 @@ def power(row: AttackRow) -> str:
     return f"{words}{per_frame}{frames}"
 
 
-def _wrong(accuracy: Measurement, examples: str = "images") -> str:
+def _wrong(accuracy: Measurement, examples: str) -> str:
     """Return the share of errors with its interval: "34 of 100 images (33 to 35)"."""
     bound = "at least " if accuracy.settings.get("bound") == "upper" else ""
     text = bound + of_hundred(1 - accuracy.value, examples)
@@ -136,42 +134,45 @@ def _wrong(accuracy: Measurement, examples: str = "images") -> str:
     return text if low == high else f"{text} ({low} to {high})"
 
 
-def _attacked(row: AttackRow) -> str:
-    return f"An attacker allowed to {power(row)} makes this model wrong on {_wrong(row.accuracy)}."
+def _attacked(row: AttackRow, examples: str) -> str:
+    wrong = _wrong(row.accuracy, examples)
+    return f"An attacker allowed to {power(row, examples)} makes this model wrong on {wrong}."
 
 
-def _without_attack(report: Report) -> str:
+def _without_attack(report: Report, examples: str) -> str:
     clean = _measurement_with_value(report, _CLEAN)
-    errors = f"On unmodified images this model is wrong on {_wrong(clean)}. " if clean else ""
+    errors = f"On unmodified {examples} this model is wrong on {_wrong(clean, examples)}. " if clean else ""
     return f"{errors}No attack was run, so nothing is known about its robustness to attackers."
 
 
-def _natural(report: Report, row: AttackRow | None) -> list[str]:
+def _natural(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     """Return the sentences on errors without an attacker: on unmodified and on corrupted images."""
     clean, corrupted = (
         _measurement_with_value(report, identity) for identity in (_CLEAN, CORRUPTION_MEAN.id("mean.accuracy"))
     )
-    sentences = [f"Without any attack it is wrong on {_wrong(clean)}."] if row and clean else []
+    sentences = [f"Without any attack it is wrong on {_wrong(clean, examples)}."] if row and clean else []
     if corrupted:
-        sentences.append(f"With noise, blur, weather and digital artifacts it is wrong on {_wrong(corrupted)}.")
+        wrong = _wrong(corrupted, examples)
+        sentences.append(f"With noise, blur, weather and digital artifacts it is wrong on {wrong}.")
     return sentences
 
 
-def _compared(report: Report, row: AttackRow | None) -> list[str]:
+def _compared(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     """Return the sentence on a reference model under the same attack, or else on guessing."""
     if row is None:
         return []
     other = reference_of(report, row.accuracy)
     if other is None:
         count = len(report.data.get("class_names") or parts.of(report, _CLEAN, parts.CLASSES))
-        guess = f"; guessing among {count} classes is wrong on {of_hundred(1 - 1 / count)}" if count > 1 else ""
+        wrong = of_hundred(1 - 1 / count, examples) if count > 1 else ""
+        guess = f"; guessing among {count} classes is wrong on {wrong}" if wrong else ""
         return [f"No other model was measured for comparison{guess}."]
     settings = other.settings
     name = reference_name(other)
     kind = "An undefended model" if settings.get("undefended") else "Another model"
     clean = _measurement_with_value(report, f"{catalog.REFERENCE}{_CLEAN}")
     without = f", and on {of_hundred(1 - clean.value, '').strip()} without one" if clean else ""
-    return [f"{kind} ({name}) is wrong on {of_hundred(1 - other.value)} under the same attack{without}."]
+    return [f"{kind} ({name}) is wrong on {of_hundred(1 - other.value, examples)} under the same attack{without}."]
 
 
 def _worst(report: Report, row: AttackRow | None) -> list[str]:
@@ -192,16 +193,16 @@ def _worst(report: Report, row: AttackRow | None) -> list[str]:
     return sentences
 
 
-def _proven(report: Report, row: AttackRow | None) -> list[str]:
+def _proven(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     """Return the sentence on images that no attack within the budget can change, if some are certified."""
     shares = {bracket.budget: bracket.certified for bracket in attack_table.brackets(report.measurements)}
     certified = shares.get(row.budget) if row else None
     if not certified or not certified.value:
         return []
-    return [f"For {of_hundred(certified.value)} it is proven that no such attacker can succeed."]
+    return [f"For {of_hundred(certified.value, examples)} it is proven that no such attacker can succeed."]
 
 
-def _other_budgets(report: Report, row: AttackRow | None) -> list[str]:
+def _other_budgets(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     """Return a sentence per other budget, with the strongest attack within it."""
     if row is None:
         return []
@@ -209,7 +210,7 @@ def _other_budgets(report: Report, row: AttackRow | None) -> list[str]:
     budgets = [budget for budget in dict.fromkeys(rival.budget for rival in rows) if budget != row.budget]
     strongest = [attack_table.strongest([rival for rival in rows if rival.budget == budget]) for budget in budgets]
     return [
-        f"Allowed to {power(rival)}, an attacker makes it wrong on {_wrong(rival.accuracy)}."
+        f"Allowed to {power(rival, examples)}, an attacker makes it wrong on {_wrong(rival.accuracy, examples)}."
         for rival in strongest[:_MOST_BUDGETS]
     ]
 

@@ -1,6 +1,5 @@
 """The threat statement: which attacks the measured accuracies hold against, and what they do not cover."""
 
-from tfrobust.common.kinds import worded
 from tfrobust.report import catalog, intervals
 from tfrobust.report.attack_table import (
     Bracket,
@@ -31,21 +30,21 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
     if not rows:
         seen = [f"unmodified test {examples}", *catalog.natural_families(measurements)]
         sentence = f"No attack was run. This report does not cover adversarial robustness, only {enumerated(seen)}."
-        return " ".join([sentence, *map(smoothed_sentence, smoothed(measurements))]).replace("images", examples)
+        return " ".join([sentence, *(smoothed_sentence(row, examples) for row in smoothed(measurements))])
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):
-        sentences.append(_holds([row for row in rows if row.budget == budget]))
+        sentences.append(_holds([row for row in rows if row.budget == budget], examples))
     if is_black_box(findings):
         sentences.append("The model provides no input gradients, so no gradient-based attack was run.")
     sentences.append("Stronger attacks may find more errors, so these accuracies are upper bounds.")
-    sentences += map(bracket_sentence, brackets(measurements))
-    sentences += map(smoothed_sentence, smoothed(measurements))
+    sentences += [bracket_sentence(bracket, examples) for bracket in brackets(measurements)]
+    sentences += [smoothed_sentence(classifier, examples) for classifier in smoothed(measurements)]
     mean = {m.id: m for m in measurements}.get(CORRUPTION_MEAN.id("mean.accuracy"))
     if mean is not None and mean.value is not None:
         frost = f" ({frost_word(mean)} frost)" if frost_word(mean) else ""
         sentences.append(f"The mean accuracy over the measured corruptions is {number(mean)}{frost}.")
-    sentences.append(_not_covered(rows, measurements))
-    return worded(" ".join(sentences), examples)
+    sentences.append(_not_covered(rows, measurements, examples))
+    return " ".join(sentences)
 
 
 def is_black_box(findings) -> bool:
@@ -53,14 +52,14 @@ def is_black_box(findings) -> bool:
     return any(finding.check == "white_box" for finding in findings)
 
 
-def bracket_sentence(bracket: Bracket) -> str:
+def bracket_sentence(bracket: Bracket, examples: str = "images") -> str:
     """State what a certified accuracy proves; or, if it is 0, what the bound is worth."""
     certified = bracket.certified
     if not certified.value:
         worth = certified.settings.get("certified_up_to")
         until = f"; it certifies some at ε = {worth:.2g}" if isinstance(worth, float) and worth else ""
         return (
-            f"From below, nothing is known within {bracket.budget}: the bound certifies none of the images{until}. "
+            f"From below, nothing is known within {bracket.budget}: the bound certifies none of the {examples}{until}. "
             "Such bounds are loose on networks that were not trained for them."
         )
     claim = f"From below, {number(certified)} are certified within {bracket.budget}: no attack can change their class"
@@ -69,7 +68,7 @@ def bracket_sentence(bracket: Bracket) -> str:
     return f"{claim}. For {quantity(bracket.unknown, 'fraction')} neither is known."
 
 
-def smoothed_sentence(classifier: Smoothed) -> str:
+def smoothed_sentence(classifier: Smoothed, examples: str = "images") -> str:
     """State what is certified of a smoothed classifier, and that it is another classifier than the served one."""
     certified = [(radius, m) for radius, m in classifier.accuracies.items() if radius > 0] or [
         *classifier.accuracies.items()
@@ -77,12 +76,12 @@ def smoothed_sentence(classifier: Smoothed) -> str:
     radius, measured = certified[0]
     within = f"within {classifier.norm} radius {radius:g}" if radius else "at radius 0"
     return (
-        f"{classifier.name}: {number(measured)} of the images are certified {within}. "
+        f"{classifier.name}: {number(measured)} of the {examples} are certified {within}. "
         "That is the classifier that votes over noisy copies, not the one behind serving_default."
     )
 
 
-def _holds(rows) -> str:
+def _holds(rows, examples: str) -> str:
     worst = strongest(rows)
     accuracy = worst.accuracy
     # Efforts of ensemble members contain parentheses themselves.
@@ -90,9 +89,11 @@ def _holds(rows) -> str:
     effort = effort if worst.effort else ""
     compared = compared_with(worst, rows)
     tried = f"the strongest of {len(compared)} attacks" if len(compared) > 1 else "the only attack"
-    tried += " on these images" if len(compared) < len(rows) else ""
+    tried += f" on these {examples}" if len(compared) < len(rows) else ""
     early = ", which its time budget ended early" if worst.is_upper_bound else ""
-    correct = f"{_share(worst)} of {_tested(accuracy)}{intervals.in_brackets(accuracy)} are classified correctly"
+    correct = (
+        f"{_share(worst)} of {_tested(accuracy, examples)}{intervals.in_brackets(accuracy)} are classified correctly"
+    )
     return f"{correct} under {worst.name}{effort}, {tried} within {worst.budget}{early}."
 
 
@@ -101,11 +102,11 @@ def _share(row) -> str:
     return bound + quantity(row.accuracy.value, row.accuracy.unit)
 
 
-def _tested(accuracy, examples: str = "images") -> str:
+def _tested(accuracy, examples: str) -> str:
     return f"{accuracy.n} test {examples}" if accuracy.n else f"the test {examples}"
 
 
-def _not_covered(rows, measurements) -> str:
+def _not_covered(rows, measurements, examples: str) -> str:
     subjects = ["larger perturbations"]
     norms, families = unmeasured_norms(rows), catalog.families(measurements)
     if norms:
@@ -114,7 +115,7 @@ def _not_covered(rows, measurements) -> str:
     if not {CORRUPTION.family.name, CLIP_CORRUPTION.family.name} & families:
         subjects.append("natural corruptions")
     origins = " other than the measured shifted sets" if SHIFT.family.name in families else " from other sources"
-    subjects.append(f"images{origins}")
+    subjects.append(f"{examples}{origins}")
     return f"Not covered: {enumerated(subjects)}."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tfrobust.common.console import duration
-from tfrobust.common.kinds import worded
 from tfrobust.report import attack_table, formats, protocol, reading
 from tfrobust.report.comparison import groups as grouping
 from tfrobust.report.comparison.reports import Comparison
@@ -46,18 +45,18 @@ def verdict(comparison: Comparison) -> list[str]:
     if obstacle:
         return [f"The reports do not tell which model is {quality}: {obstacle}."]
     rows.sort(key=lambda row: -row[1][identity].value)
-    under = f"under {reading.label(rows[0][1][identity])}" if identity != CLEAN else "on unmodified images"
+    examples = reading.examples_of(rows[0][1].data)
+    under = f"under {reading.label(rows[0][1][identity])}" if identity != CLEAN else f"on unmodified {examples}"
     (best, report), *_ = rows
-    sentences = _answer(comparison, [name for name, _ in rows], identity, quality, under)
+    sentences = _answer(comparison, [name for name, _ in rows], identity, quality, under, examples)
     rival = max((name for name, _ in rows if name != best), key=lambda name: _value(dict(rows)[name], CLEAN) or 0.0)
     sentences += _against(comparison, [name for name, _ in rows], identity)
     if identity != CLEAN:
-        sentences += _price(comparison, best, rival)
+        sentences += _price(comparison, best, rival, examples)
     sentences += _time(comparison, best, rival)
     missing = [name for name, other in comparison.named if _value(other, identity) is None]
     sentences += [f"Not compared, since not evaluated {under}: {_listed(missing)}."] if missing else []
-    examples = reading.examples_of(report.data)
-    return [worded(sentence, examples) for sentence in sentences]
+    return sentences
 
 
 def _obstacle(comparison: Comparison, rows: list[tuple[str, Report]], identity: str) -> str:
@@ -76,26 +75,28 @@ def _obstacle(comparison: Comparison, rows: list[tuple[str, Report]], identity: 
     return f"checks of the evaluation failed for {_listed(failed)}" if failed else ""
 
 
-def _answer(comparison: Comparison, names: list[str], identity: str, quality: str, under: str) -> list[str]:
+def _answer(
+    comparison: Comparison, names: list[str], identity: str, quality: str, under: str, examples: str
+) -> list[str]:
     """Return which model is best, and which others it differs from significantly."""
     reports, (best, *rivals) = dict(comparison.named), names
     values = {name: formats.number(reports[name][identity]) for name in names}
     gaps = {name: _difference(comparison, identity, best, name) for name in rivals}
     beaten = [name for name, gap in gaps.items() if _is_significant(gap)]
     open_ = [name for name in rivals if name not in beaten]
-    basis = "seeds" if comparison.groups is not None else "images"
+    basis = "seeds" if comparison.groups is not None else examples
     if len(rivals) == 1:
         (other,), (gap,) = gaps, gaps.values()
         if beaten:
             return [
-                f"{best} is {quality} than {other}: {under} it is correct on {values[best]} of the images, {other} on "
-                f"{values[other]}, a difference of {_points(gap)}."
+                f"{best} is {quality} than {other}: {under} it is correct on {values[best]} of the {examples}, {other} "
+                f"on {values[other]}, a difference of {_points(gap)}."
             ]
         return [
             f"The {basis} do not tell which of {best} and {other} is {quality}: {under} they are correct on "
             f"{values[best]} and {values[other]}, and the difference of {_points(gap)} may be chance."
         ]
-    top = f"{under} it is correct on {values[best]} of the images"
+    top = f"{under} it is correct on {values[best]} of the {examples}"
     if not beaten:
         return [f"The {basis} do not tell which of {len(names)} models is {quality}: {best} is ahead, but {top}."]
     answer = f"{best} is {quality} than {_listed(beaten)}: {top}, {_margins(beaten, gaps)}."
@@ -131,7 +132,7 @@ def _margins(names: list[str], gaps: dict[str, Difference | None]) -> str:
     return " and ".join([*margins, *(["more of the others"] if len(names) > _MOST_MARGINS else [])])
 
 
-def _price(comparison: Comparison, best: str, rival: str) -> list[str]:
+def _price(comparison: Comparison, best: str, rival: str, examples: str) -> list[str]:
     """Return what the best model loses or gains in clean accuracy against the rival with the highest."""
     reports = dict(comparison.named)
     gap = _difference(comparison, CLEAN, best, rival)
@@ -140,10 +141,10 @@ def _price(comparison: Comparison, best: str, rival: str) -> list[str]:
     shares = f"{formats.number(reports[best][CLEAN])} against {formats.number(reports[rival][CLEAN])}"
     both = f"{shares} of {rival}"
     if not _is_significant(gap):
-        return [f"On unmodified images it does not differ significantly from {rival}: {shares}, {_points(gap)}."]
+        return [f"On unmodified {examples} it does not differ significantly from {rival}: {shares}, {_points(gap)}."]
     if gap.value > 0:
-        return [f"It is also more accurate on unmodified images: {both}, by {_points(gap)}."]
-    return [f"Its price is accuracy on unmodified images: {both}, {_points(gap)}."]
+        return [f"It is also more accurate on unmodified {examples}: {both}, by {_points(gap)}."]
+    return [f"Its price is accuracy on unmodified {examples}: {both}, {_points(gap)}."]
 
 
 def _time(comparison: Comparison, best: str, rival: str) -> list[str]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfrobust.common.kinds import worded
 from tfrobust.report import catalog, intervals, reading
-from tfrobust.report.blocks import Block, Figure, Numbers, Table, measurements_of
+from tfrobust.report.blocks import Block, Numbers, measurements_of
 from tfrobust.report.catalog.spelling import curve_key
 from tfrobust.report.catalog.under_attack import CURVE
 from tfrobust.report.parts import has_numbers
@@ -45,36 +43,28 @@ class Section(abc.ABC):
 
     @functools.cached_property
     def content(self) -> list[Block]:
-        """The blocks, built once, without lists of no measurements; captions and headers name the examples."""
-        return [_worded(block, self.examples) for block in self.blocks() if block != Numbers([])]
+        """The blocks, built once, without lists of no measurements."""
+        return [block for block in self.blocks() if block != Numbers([])]
 
     @property
     def introduction(self) -> str:
         """The lead, and the kinds of those of its intervals that differ from most in the report."""
-        paragraph = " ".join(
-            filter(None, (self.lead, intervals.unusual_kinds(self.report, measurements_of(self.content))))
-        )
-        return worded(paragraph, self.examples)
+        kinds = intervals.unusual_kinds(self.report, measurements_of(self.content))
+        return " ".join(filter(None, (self.lead, kinds)))
 
     @functools.cached_property
     def examples(self) -> str:
         """Name of the report's examples: "images", "clips" or "sentences"."""
         return reading.examples_of(self.report.data)
 
+    @property
+    def example(self) -> str:
+        """Name of one of them."""
+        return self.examples.removesuffix("s")
+
     def measured(self, family: str) -> list[Measurement]:
         """Return the report's measurements of a family, in order."""
         return [m for m in reading.in_order(self.report) if catalog.read(m).family == family]
-
-
-def _worded(block: Block, examples: str) -> Block:
-    """Return a block whose caption and header speak of the examples instead of images."""
-    if isinstance(block, Table):
-        header = [worded(name, examples) for name in block.header]
-        return dataclasses.replace(block, header=header, title=worded(block.title, examples))
-    if isinstance(block, Figure):
-        numbers = block.numbers and _worded(block.numbers, examples)
-        return dataclasses.replace(block, caption=worded(block.caption, examples), numbers=numbers)
-    return block
 
 
 def joined(parts) -> str:

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from tfrobust.common.kinds import worded
 from tfrobust.report import attack_table
 from tfrobust.report.blocks import Block, Figure, Table, plots
 from tfrobust.report.sections.base import Section
@@ -14,15 +13,19 @@ class Brackets(Section):
 
     anchor = "bracket"
     heading = "Bounds from both sides"
-    lead = (
-        "Certified: a sound bound proves that no perturbation of this size changes the class. Attacked: an attack "
-        "changes it, or the image is misclassified without one. Unknown: neither."
-    )
+
+    @property
+    def lead(self) -> str:
+        """The meaning of the three shares."""
+        return (
+            "Certified: a sound bound proves that no perturbation of this size changes the class. Attacked: an attack "
+            f"changes it, or the {self.example} is misclassified without one. Unknown: neither."
+        )
 
     @property
     def sentence(self) -> str:
         """What each bound proves."""
-        return worded(" ".join(map(bracket_sentence, self._brackets)), self.examples)
+        return " ".join(bracket_sentence(bracket, self.examples) for bracket in self._brackets)
 
     @property
     def _brackets(self) -> list[attack_table.Bracket]:

@@ -45,13 +45,14 @@ class Calibration(Section):
         efforts = [f"{attack}: {attack_table.effort(settings)}" for attack, settings in attacked.items()]
         if efforts:
             lines += (
-                f" Under attack, the predictions are those for the last point of each image ({'; '.join(efforts)})."
+                f" Under attack, the predictions are those for the last point of each {self.example}"
+                f" ({'; '.join(efforts)})."
             )
             lines += " More of them can be correct than of the points that accuracies under attack count."
         return (
             "If the confidence is 80 %, are 80 % correct? The closer to the diagonal, the better. Diagrams leave out"
-            " bins of a single image. Calibration errors have no interval and are biased upwards in small samples."
-            + lines
+            f" bins of a single {self.example}. Calibration errors have no interval and are biased upwards in small"
+            " samples." + lines
         )
 
     @property
@@ -134,7 +135,7 @@ def _diagram(series: Series, examples: str) -> Figure:
     ]
     attack = _attack(series)
     caption = f"Reliability under {attack}" if attack else series.title or "Reliability"
-    numbers = Table(["Confidence", "Accuracy", "Images"], rows, texts=0)
+    numbers = Table(["Confidence", "Accuracy", examples.capitalize()], rows, texts=0)
     return Figure(
         series.id,
         caption,

@@ -14,7 +14,7 @@ class Corruptions(Section):
 
     anchor = "corruptions"
     heading = "Corruptions"
-    record, corrupted = CORRUPTION, "test images"
+    record, origin = CORRUPTION, ""
 
     @functools.cached_property
     def cells(self) -> dict[str, dict[str, dict[int, Measurement]]]:
@@ -34,9 +34,10 @@ class Corruptions(Section):
     @property
     def lead(self) -> str:
         """The content of the map and the width of its intervals."""
+        corrupted = f"corrupted test {self.examples}{self.origin}"
         if not self.accuracies:
-            return f"Accuracy on corrupted {self.corrupted}."
-        text = f"Accuracy in per cent on corrupted {self.corrupted}, by severity: darker is more accurate."
+            return f"Accuracy on {corrupted}."
+        text = f"Accuracy in per cent on {corrupted}, by severity: darker is more accurate."
         if self.cells["drop"]:
             text += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
         widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
@@ -85,7 +86,7 @@ class ClipCorruptions(Corruptions):
 
     anchor = "clip_corruptions"
     heading = "Clip corruptions of tfrobust"
-    record, corrupted = CLIP_CORRUPTION, "test clips (the corruptions are those of tfrobust, no published benchmark)"
+    record, origin = CLIP_CORRUPTION, " (the corruptions are those of tfrobust, no published benchmark)"
 
 
 def _mean(values) -> float | None:

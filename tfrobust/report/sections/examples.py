@@ -94,7 +94,7 @@ class Examples(Section):
         )
         drawn = " and ".join(dict.fromkeys(group.drawn for group in self.shown))
         correct, weak = self._correct()
-        noun, order = ("clip", "top to bottom, frames of") if self._are_clips else ("image", "left to right:")
+        noun, order = self.example, "top to bottom, frames of" if self._are_clips else "left to right:"
         lead = (
             f"From {order} the {noun}, the attacked {noun}, and the difference of the two multiplied by"
             f" {factors} (gray: unchanged). Above each is the predicted class and its probability. The {noun}s were"

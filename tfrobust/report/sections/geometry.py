@@ -66,7 +66,9 @@ class Features(Section):
     def lead(self) -> str:
         """Instructions for reading the map."""
         lead = "Penultimate features in two dimensions (t-SNE). Distances are only suggestive, no measurement"
-        more = "An adversarial image has the color of its true class; among another class it hints at an error."
+        more = (
+            f"An adversarial {self.example} has the color of its true class; among another class it hints at an error."
+        )
         return f"{lead}. {more}" if self._attacked else f"{lead}."
 
     def blocks(self) -> list[Block]:
@@ -75,7 +77,9 @@ class Features(Section):
         has_points = has_numbers(series, "x", "y", "adversarial", "label") and series.columns["x"]
         if not has_points or None in (*series.columns["x"], *series.columns["y"]):
             return []
-        title = "Natural and adversarial images" if self._attacked else "Images by class"
+        title = f"{self.examples.capitalize()} by class"
+        if self._attacked:
+            title = f"Natural and adversarial {self.examples}"
         names = self.report.data.get("class_names")
         draw = partial(plots.feature_map, columns=series.columns, class_names=names, examples=self.examples)
         figures = [Figure("features-classes", title, draw)]

@@ -26,16 +26,20 @@ class Noise(Section):
         shares = {m.settings["share"] for m in numbers if isinstance(m.settings.get("share"), (int, float))}
         share = f"{100 * shares.pop():.3g} %" if len(shares) == 1 else "a share"
         return (
-            f"Random levels replace {share} of the pixels of each test image: pixels chosen uniformly (UN), or mostly"
-            " pixels that vary little over the training images (NUN)."
+            f"Random levels replace {share} of the pixels of each test {self.example}: pixels chosen uniformly (UN), or"
+            f" mostly pixels that vary little over the training {self.examples} (NUN)."
         )
 
     def blocks(self) -> list[Block]:
         """Return the pictures and the accuracies."""
-        return [*_examples(self.report), *_replacement(self.report), Numbers(self.measured(NOISE.family.name))]
+        return [
+            *_examples(self.report, self.examples),
+            *_replacement(self.report),
+            Numbers(self.measured(NOISE.family.name)),
+        ]
 
 
-def _examples(report: Report) -> list[Figure]:
+def _examples(report: Report, examples: str) -> list[Figure]:
     columns = columns_of(report, "noise.examples", "label", "height", "width", "channels", "clean")
     names, rows = [name for name in _SETS if name in columns], []
     for row, label in enumerate(columns.get("label", ())):
@@ -44,7 +48,7 @@ def _examples(report: Report) -> list[Figure]:
         if all(decoded):
             rows.append((class_name(report, label), [image_of(image) for image in decoded]))
     draw = partial(pixel_maps, titles=[_SETS[name] for name in names], rows=rows, images=len(names))
-    return [Figure("noise-examples", "Some of the evaluated images", draw)] if rows else []
+    return [Figure("noise-examples", f"Some of the evaluated {examples}", draw)] if rows else []
 
 
 def _replacement(report: Report) -> list[Figure]:

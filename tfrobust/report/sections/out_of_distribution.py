@@ -18,10 +18,15 @@ class OutOfDistribution(Section):
 
     anchor = "ood"
     heading = "Other distributions"
-    lead = (
-        "AUROC is the probability that a test image has the higher score, 50 % for no difference. False positives are "
-        "the images of the other distribution above the threshold that 95 % of the test images exceed."
-    )
+
+    @property
+    def lead(self) -> str:
+        """The meaning of both numbers."""
+        return (
+            f"AUROC is the probability that a test {self.example} has the higher score, 50 % for no difference. False "
+            f"positives are the {self.examples} of the other distribution above the threshold that 95 % of the test "
+            f"{self.examples} exceed."
+        )
 
     @functools.cached_property
     def rows(self) -> dict[tuple[str, str], dict[str, Measurement]]:

@@ -36,11 +36,14 @@ class PredictionSets(Section):
             level = levels.pop()
             scatter = math.sqrt(level * (1 - level) / (count + 2))
             text += (
-                f"It is calibrated on {count} images of the validation split. On average over such splits, at least "
-                f"{formats.share(level)} of the sets of clean images contain the label. From one split to another, "
-                f"coverage varies by about {formats.per_cent(scatter)} points (standard deviation). "
+                f"It is calibrated on {count} {self.examples} of the validation split. On average over such splits, at "
+                f"least {formats.share(level)} of the sets of clean {self.examples} contain the label. From one split "
+                f"to another, coverage varies by about {formats.per_cent(scatter)} points (standard deviation). "
             )
-        return text + "Under attack nothing is guaranteed. LAC sets are smaller, APS sets adapt to difficult images."
+        return (
+            f"{text}Under attack nothing is guaranteed. LAC sets are smaller, APS sets adapt to difficult "
+            f"{self.examples}."
+        )
 
     @property
     def sentence(self) -> str:
@@ -52,7 +55,7 @@ class PredictionSets(Section):
         attack, score, level = _key(catalog.read(worst).settings)
         return (
             f"Prediction sets calibrated for {formats.share(level)} contain the label for "
-            f"{formats.number(worst)} of the images under {attack} ({score.upper()})."
+            f"{formats.number(worst)} of the {self.examples} under {attack} ({score.upper()})."
         )
 
     def blocks(self) -> list[Block]:
@@ -68,7 +71,7 @@ class PredictionSets(Section):
             ]
             for (attack, score, level), row in self.rows.items()
         ]
-        header = ["Score", "Level", "Images", "Coverage", "Mean size", "Empty sets"]
+        header = ["Score", "Level", self.examples.capitalize(), "Coverage", "Mean size", "Empty sets"]
         shown = tuple(m for row in self.rows.values() for m in row.values())
         return [Grid(header, cells, texts=3, title="Coverage and size", measurements=shown)]
 

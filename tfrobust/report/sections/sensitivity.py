@@ -30,7 +30,7 @@ class Sensitivity(Section):
     def blocks(self) -> list[Block]:
         """Return the pictures and the numbers."""
         numbers = [m for m in self.measured(TOKENS.family.name) if catalog.read(m).record is not TOKENS]
-        return [*_maps(self.report), *_classes(self.report), *_marked(self.report), Numbers(numbers)]
+        return [*_maps(self.report), *_classes(self.report, self.examples), *_marked(self.report), Numbers(numbers)]
 
 
 def _maps(report: Report) -> list[Figure]:
@@ -59,7 +59,7 @@ def _marked(report: Report) -> list[Figure]:
     return [Figure("sensitivity-marked", caption, partial(marked_pixels, panels=panels))] if panels else []
 
 
-def _classes(report: Report) -> list[Figure]:
+def _classes(report: Report, examples: str) -> list[Figure]:
     needed = ("label", "images", "height", "width", "channels", "image", "utility")
     columns, panels = columns_of(report, "sensitivity.classes", *needed), []
     for row, label in enumerate(columns.get("label", ())):
@@ -70,7 +70,8 @@ def _classes(report: Report) -> list[Figure]:
             panels.append((class_name(report, label), image_of(image), image_of(utility)))
     if not panels:
         return []
-    caption = f"{report.get_series('sensitivity.classes').title} (below the mean image; bright: largest of each map)"
+    title, example = report.get_series("sensitivity.classes").title, examples.removesuffix("s")
+    caption = f"{title} (below the mean {example}; bright: largest of each map)"
     return [Figure("sensitivity-classes", caption, partial(class_maps, panels=panels))]
 
 

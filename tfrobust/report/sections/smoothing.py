@@ -26,14 +26,14 @@ class Smoothing(Section):
         certainty = f" with confidence {100 * confidence:g} %" if isinstance(confidence, float) else ""
         effort = f" from {draws:,} draws" if isinstance(draws, int) else ""
         return (
-            "It votes over noisy copies of an image, and abstains without a clear majority. "
-            f"A radius{effort} holds{certainty} for each image by itself. Abstentions count as errors."
+            f"It votes over noisy copies of the {self.example}, and abstains without a clear majority. "
+            f"A radius{effort} holds{certainty} for each {self.example} by itself. Abstentions count as errors."
         )
 
     @property
     def sentence(self) -> str:
         """The certified accuracy of each."""
-        return " ".join(map(smoothed_sentence, self._classifiers))
+        return " ".join(smoothed_sentence(classifier, self.examples) for classifier in self._classifiers)
 
     @property
     def _classifiers(self) -> list[smoothing_table.Smoothed]:

@@ -15,7 +15,14 @@ class Stability(Section):
 
     anchor = "stability"
     heading = "Stability"
-    lead = "How often the prediction changes between frames of a slightly changing image; lower is more stable."
+
+    @property
+    def lead(self) -> str:
+        """The meaning of a flip."""
+        return (
+            f"How often the prediction changes between frames of a slightly changing {self.example}; lower is more "
+            "stable."
+        )
 
     @functools.cached_property
     def rows(self) -> dict[str, dict[str, Measurement]]:

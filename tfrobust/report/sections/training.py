@@ -27,10 +27,10 @@ class Epochs(Section):
     def lead(self) -> str:
         """The images, and the meaning of a falling curve."""
         size = self.report.data.get("validation_size")
-        images = f"{size} validation" if size else "validation"
+        examples = f"{size} validation {self.examples}" if size else f"validation {self.examples}"
         return (
-            f"Accuracy on {images} images after an epoch. If the robust accuracy falls as training goes on, the model"
-            " overfits to the adversarial images of training (robust overfitting)."
+            f"Accuracy on {examples} after an epoch. If the robust accuracy falls as training goes on, the model"
+            f" overfits to the adversarial {self.examples} of training (robust overfitting)."
         )
 
     @property
@@ -80,7 +80,11 @@ class Pairs(Section):
 
     anchor = "pairs"
     heading = "Selected pairs"
-    lead = "The images that attract and repel each anchor, by the selection rule."
+
+    @property
+    def lead(self) -> str:
+        """The meaning of a pair."""
+        return f"The {self.examples} that attract and repel each anchor, by the selection rule."
 
     def blocks(self) -> list[Block]:
         """Return the plots."""
@@ -92,7 +96,11 @@ class History(Section):
 
     anchor = "history"
     heading = "Training"
-    lead = "Values logged after each epoch, on training and validation images."
+
+    @property
+    def lead(self) -> str:
+        """The origin of the values."""
+        return f"Values logged after each epoch, on training and validation {self.examples}."
 
     def blocks(self) -> list[Block]:
         """Return the plots."""
