@@ -72,7 +72,7 @@ class ExpectedRobustness(Evaluator):
             shares, settings["radii"] = self._by_distance(setting, positions), "all"
         else:
             shares, settings["radii"] = self._by_radius(setting, positions), list(self._radii)
-        settings["interval"] = f"95 % over {setting.examples}, {statistics.SHARE_INTERVAL}"
+        settings["interval"] = setting.interval(statistics.share_kind(setting.example))
         value, (low, high) = float(shares.mean()), statistics.share_interval(shares)
         (identity,) = self.ids()
         return Outcome([Measurement(identity, value, "fraction", len(shares), low, high, settings)])
