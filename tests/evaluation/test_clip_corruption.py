@@ -53,7 +53,7 @@ def test_nobody_takes_them_for_a_benchmark(measurements):
     cells = [measurement for name, measurement in measurements.items() if name.startswith("clip_corruption.")]
     assert len(cells) == 10
     assert all(cell.settings["source"] == "tfrobust clip corruptions, no published benchmark" for cell in cells)
-    assert "no published benchmark" in ClipCorruptions.corrupted
+    assert "no published benchmark" in ClipCorruptions.origin
 
 
 @pytest.mark.parametrize(

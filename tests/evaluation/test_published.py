@@ -133,7 +133,7 @@ def test_other_clean_images_are_compared_as_a_whole(folder, clean):
     correct = by_hand("fog", 5)
     assert accuracy.value == correct.mean() and accuracy.n == COUNT
     assert (drop.value, drop.low, drop.high) == statistics.independent_drop(setting.clean_correct, correct)
-    assert drop.settings["interval"] == statistics.INDEPENDENT_DROP
+    assert drop.settings["interval"] == "95 % over images, from two Wilson intervals"
     assert accuracy.settings["compared_with_clean_images"].startswith("as a whole")
     some = values(judge(folder, limit=11).run(setting))["corruption.fog.5.accuracy"]
     assert some.n == 11 and some.value == correct[setting.subset(11, COUNT)].mean()
