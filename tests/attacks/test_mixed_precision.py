@@ -19,6 +19,7 @@ from tfrobust.models.cnn import CNN, DigitsCNN
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.vit import ViT
+from tfrobust.ops import keras_private
 from tfrobust.structs import Batch
 
 THREAT = ThreatModel(epsilon=0.4)
@@ -93,7 +94,7 @@ def test_a_reduced_network_is_one_built_in_16_bits(encoder):
         np.testing.assert_array_equal(tf.cast(exact.layers[-2](images, training=False), tf.float32), encoded)
     assert len(layers) > 5 and 0 < np.abs(reduced - plain).max() < 0.2 * np.abs(plain).max()
     np.testing.assert_array_equal(exact(images, training=False), plain)
-    assert {layer.dtype_policy.name for layer in exact._flatten_layers()} == {"float32"}
+    assert {layer.dtype_policy.name for layer in keras_private.all_layers(exact)} == {"float32"}
 
 
 def test_policies_come_back_after_an_error_and_other_policies_stay():
@@ -119,7 +120,7 @@ def test_a_training_step_generates_in_16_bits_and_learns_in_float32(method):
     logs = step(Batch(images, tf.range(6) % 3, tf.range(6, dtype=tf.int64), {}))
     assert np.isfinite(float(logs["loss"]))
     assert any(np.any(old != new.numpy()) for old, new in zip(before, model.encoder.variables, strict=True))
-    assert {layer.dtype_policy.name for layer in model.encoder._flatten_layers()} == {"float32"}
+    assert {layer.dtype_policy.name for layer in keras_private.all_layers(model.encoder)} == {"float32"}
 
 
 def test_evaluation_verifies_in_float32():

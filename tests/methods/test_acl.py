@@ -18,6 +18,7 @@ from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.ops import keras_private
 from tfrobust.pairs.false_negatives import AdaptiveFNC
 from tfrobust.runs.first_stage import Pretraining
 
@@ -102,7 +103,7 @@ def test_each_stream_is_the_released_loss_of_its_own_branch(streams):
 
 def statistics(method, branch):
     """The moving statistics of one branch."""
-    norms = [layer for layer in method._flatten_layers() if hasattr(layer, "norms")]
+    norms = [layer for layer in keras_private.all_layers(method) if hasattr(layer, "norms")]
     assert len(norms) == 3
     return [v.numpy() for layer in norms for v in layer.norms[branch].non_trainable_variables]
 

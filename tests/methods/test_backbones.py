@@ -22,6 +22,7 @@ from tfrobust.errors import InputError
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.backbone import Backbone
 from tfrobust.models.heads.linear import LinearHead
+from tfrobust.ops import keras_private
 from tfrobust.training.optimizers import LARS
 
 FOUR = ("supervised", "trades", "ascl_leaked", "simclr")
@@ -124,7 +125,7 @@ def test_mixed_precision(name, policy):
     """Foreign layers compute in 16 bits, and their variables stay float32."""
     encoder = backbones.make(name, dtype=policy)
     assert encoder(battery.data(2)[0]).dtype == policy.removeprefix("mixed_")
-    assert {layer.compute_dtype for layer in encoder.model._flatten_layers() if layer.weights} == {policy[6:]}
+    assert {layer.compute_dtype for layer in keras_private.all_layers(encoder.model) if layer.weights} == {policy[6:]}
     assert {variable.dtype for variable in encoder.trainable_variables} == {"float32"}
 
 

@@ -16,6 +16,7 @@ from tfrobust.models.backbone import Backbone
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.ops import keras_private
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.training.optimizers import LARS
 
@@ -86,7 +87,7 @@ def twins(branches: int):
     theirs = Backbone(model, pixel_range=(0, 1), stage_names=STAGES, branches=branches)
     theirs.build((None, *battery.IMAGE_SHAPE))
     branched = {}
-    for layer in theirs._flatten_layers():
+    for layer in keras_private.all_layers(theirs):
         branched |= {id(group[0]): group for group in getattr(layer, "norm_branches", ())}
     pairs = convolutions + [
         pair for norm, new in norms for pair in zip(norm.norms, branched.get(id(new), [new]), strict=True)

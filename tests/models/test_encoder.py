@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfrobust.models.cnn import CNN, DigitsCNN
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.shared.encoder import Encoder
+from tfrobust.ops import keras_private
 
 
 def convolve(images, kernel, bias=None):
@@ -80,7 +81,7 @@ def test_settings_reach_every_norm():
     encoder = DigitsCNN(normalization_momentum=0.7, normalization_epsilon=0.01, synchronized=True, branches=3)
     norms = [
         layer
-        for layer in encoder._flatten_layers(include_self=False)
+        for layer in keras_private.all_layers(encoder, include_self=False)
         if isinstance(layer, keras.layers.BatchNormalization)
     ]
     assert len(norms) == 9

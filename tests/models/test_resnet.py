@@ -6,6 +6,7 @@ import numpy as np
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.resnets.resnet50 import ResNet50
 from tfrobust.models.shared.blocks import PreActivationBlock
+from tfrobust.ops import keras_private
 
 
 def test_embedding_is_the_mean_over_the_last_map():
@@ -19,7 +20,7 @@ def test_embedding_is_the_mean_over_the_last_map():
 def test_activation_and_regularisation_reach_every_layer():
     encoder = ResNet(8, activation="softplus", kernel_regularization=0.0)
     activations = {
-        layer.activation for layer in encoder._flatten_layers() if isinstance(layer, keras.layers.Activation)
+        layer.activation for layer in keras_private.all_layers(encoder) if isinstance(layer, keras.layers.Activation)
     }
     assert activations == {keras.activations.softplus} and not encoder.losses
 
