@@ -30,7 +30,7 @@ IN_ID = ("label", "set", "class")
 REFERENCE = "reference."
 _REFERENCE_FAMILY = Family(name="reference", place=math.inf, is_ranked=False)
 
-_MEMO: dict[int, tuple[Measurement | Series, Entry]] = {}
+_MEMO: dict[int, tuple[Measurement, Entry]] = {}
 _MEMO_SIZE = 10_000
 
 
@@ -44,13 +44,16 @@ def records() -> tuple[Record, ...]:
 
 def read(item: Measurement | Series) -> Entry:
     """Return the entry of a measurement or a series; of an unknown kind, one that says what its words allow."""
-    if id(item) not in _MEMO:  # a page reads each measurement some fifty times
+    if not isinstance(item, Measurement):  # few, and large to keep
+        return _read(item.id, item.settings)
+    memo = _MEMO.get(id(item))  # a page reads each measurement some fifty times
+    if memo is None:
         if len(_MEMO) >= _MEMO_SIZE:
             _MEMO.clear()
         is_reference = item.id.startswith(REFERENCE)
         # The item is kept, so that no other object gets its id.
-        _MEMO[id(item)] = item, _of_reference(item) if is_reference else _read(item.id, item.settings)
-    return _MEMO[id(item)][1]
+        memo = _MEMO[id(item)] = item, _of_reference(item) if is_reference else _read(item.id, item.settings)
+    return memo[1]
 
 
 def families(measurements: Iterable[Measurement]) -> set[str]:
