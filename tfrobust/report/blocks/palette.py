@@ -52,6 +52,7 @@ _WORDS = {
 LEVEL_COUNT = 8
 
 _NAMES = list(ROLES)
+# The last two digits number the role. matplotlib writes a color as text, so that it can be found again in the SVG.
 _PLACEHOLDER = re.compile(r"(fill|stroke|stop-color): #0af5([0-9a-f]{2})")
 
 

@@ -49,6 +49,7 @@ _KEY_STEPS = 5
 _MOST_ROWS, _MOST_COLUMNS = 120, 12
 # Blocks that stand side by side.
 _BESIDE = (Figure, Grid, Numbers)
+# A number up to its decimal point, and the rest: ("<= 12", ".5 %"), ("3", " s").
 _NUMBER = re.compile(r"((?:[<>]= )?[-+]?[\d ]*\d)((?:\.\d+)?(?:[ e].*)?)")
 
 
