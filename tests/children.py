@@ -34,7 +34,8 @@ class _Children:
         _import_quietly()
         # A process that never runs TensorFlow: a fork of one that does would lack its threads.
         self._orders, orders = multiprocessing.Pipe()
-        if os.fork() == 0:
+        self._server = os.fork()
+        if self._server == 0:
             self._orders.close()
             _serve(session, orders)
         orders.close()
@@ -53,6 +54,10 @@ class _Children:
         if last:
             self._child = None
         return True
+
+    def pytest_sessionfinish(self):
+        self._orders.close()
+        os.waitpid(self._server, 0)  # the children write their coverage when they end
 
     def _reports(self, item, following):
         self._orders.send((item.nodeid, following))

@@ -11,7 +11,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 import state  # noqa: E402
 
-pytest_plugins = ["tiers", "children"]
+pytest_plugins = ["tiers", "children", "covered"]
 
 
 @pytest.fixture(autouse=True)

@@ -93,6 +93,12 @@ def test_costly(kind):
 """
 # The first tier takes one of the costly tests.
 COSTS = {"test_costly[a]": tiers.COSTLY, "test_costly[b]": 2 * tiers.COSTLY}
+MEASURED = """
+import tfrobust.ops.rows
+
+def test_count():
+    assert tfrobust.ops.rows.count() == 1
+"""
 DEADLY = """
 import os
 import pytest
@@ -136,13 +142,27 @@ def test_a_test_that_kills_its_process_fails_alone_and_fixtures_end(tmp_path):
     assert (tmp_path / "durations.json").read_text() == "{}\n"
 
 
+@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["one process", "worker"])
+def test_all_prints_the_share_of_executed_statements(tmp_path, arguments):
+    output = run(tmp_path, MEASURED, "--all", *arguments)
+    rows = re.findall(r"^(tfrobust\S*|all) +(\d+) +(\S+) %", output, re.MULTILINE)
+    assert rows == [("tfrobust", "0", "100.0"), ("tfrobust/ops", "4", "75.0"), ("all", "4", "75.0")], output
+
+
+def test_no_other_run_measures(tmp_path):
+    assert "statements" not in run(tmp_path, MEASURED)
+
+
 def run(folder, text: str, *arguments: str, durations: str = "{}") -> str:
     """Run pytest on one file with these plugins in a folder of its own and return what it printed."""
     (folder / "test_small.py").write_text(text)
-    for plugin in ("tiers.py", "children.py"):
+    for plugin in ("tiers.py", "children.py", "covered.py"):
         (folder / plugin).write_text((TESTS / plugin).read_text("utf-8"))
     (folder / "durations.json").write_text(durations)
-    (folder / "conftest.py").write_text('pytest_plugins = ["tiers", "children"]\n')
+    (folder / "conftest.py").write_text('pytest_plugins = ["tiers", "children", "covered"]\n')
+    (folder / "tfrobust" / "ops").mkdir(parents=True)
+    (folder / "tfrobust" / "__init__.py").write_text("")
+    (folder / "tfrobust" / "ops" / "rows.py").write_text("def count():\n    return 1\ndef none():\n    return 0\n")
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
