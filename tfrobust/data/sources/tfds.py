@@ -294,14 +294,13 @@ def _check_prepared(folder: pathlib.Path) -> None:
     Raises:
         InputError (a ValueError): names the file at fault.
     """
-    for entry in os.scandir(folder):
-        if not (entry.is_file() or entry.is_dir()):
-            raise InputError(f"{shorten(entry.path)} is not a regular file, as in a prepared data set.")
-        if entry.name.endswith((".json", ".txt")):
-            content = files.read_bounded(entry.path, _LARGEST_TEXT)
-            fault = _text_fault(entry.name, content)
+    for path in sorted(folder.iterdir()):
+        if not (path.is_file() or path.is_dir()):
+            raise InputError(f"{shorten(path)} is not a regular file, as in a prepared data set.")
+        if path.suffix in (".json", ".txt"):
+            fault = _text_fault(path.name, files.read_bounded(path, _LARGEST_TEXT))
             if fault:
-                raise InputError(f"{shorten(entry.path)}: {fault}.")
+                raise InputError(f"{shorten(path)}: {fault}.")
 
 
 def _text_fault(name: str, content: bytes) -> str:
