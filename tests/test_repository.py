@@ -26,6 +26,7 @@ def tool(name):
 
 check_layers = tool("check_layers")
 check_names = tool("check_names")
+check_types = tool("check_types")
 
 
 def sources() -> list[pathlib.Path]:
@@ -42,6 +43,11 @@ def test_at_most_a_few_names_say_nothing_of_their_values():
 
 
 # ------------------------------------------------------------------------------------------------- layers
+
+
+@pytest.mark.first
+def test_no_package_has_more_type_errors_than_its_budget():
+    assert check_types.main([str(ROOT)]) == 0
 
 
 def test_imports_go_down_only():

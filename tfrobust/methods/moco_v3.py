@@ -1,5 +1,7 @@
 """MoCo v3: recognize the momentum network's projection of the other view among those of all images of the batch."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -77,7 +79,7 @@ class MoCoV3(FilteringMethod, MomentumPrediction):
         **kwargs,
     ):
         if projection is None:
-            style = {"dim": 256, "use_bias": False, "output_bias": False}
+            style: dict[str, Any] = {"dim": 256, "use_bias": False, "output_bias": False}
             projection = ProjectionHead((4096,), normalization="standardized", **style)
             prediction = prediction or ProjectionHead((4096,), normalization="hidden", **style)
         networks = {"projection": projection, "prediction": prediction, "target_rate": target_rate}

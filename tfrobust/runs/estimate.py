@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import keras
 import numpy as np
@@ -101,7 +102,7 @@ def show(
         print(f"time        about {total} ({duration(seconds)} per step: {rests_on})")
         per_pass = seconds / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
         training += seconds * stage.epochs * stage.steps_per_epoch
-    pace = {"pace": "training's pace", "training": training, "epochs": stages[-1].epochs}
+    pace: dict[str, Any] = {"pace": "training's pace", "training": training, "epochs": stages[-1].epochs}
     show_evaluation(evaluation, stages[-1].dataset, per_pass, budget, **pace)
 
 

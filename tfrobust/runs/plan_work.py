@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -108,7 +109,7 @@ def forward_operations(model: keras.Model, shape: tuple, dtype="float32") -> tup
 def measured_images_per_core(stage: Stage) -> float:
     """Return the training examples that the input pipeline makes in one CPU second of this process."""
     rows = min(_ROWS, stage.batch_size)
-    drawn = {"seed": stage.seed, "augmentation": stage.augmentation, "views": stage.method.host_views}
+    drawn: dict[str, Any] = {"seed": stage.seed, "augmentation": stage.augmentation, "views": stage.method.host_views}
 
     def seconds(batches: int) -> float:
         stream = pipeline.training_batches(stage.dataset.train, batch_size=rows, steps=batches, **drawn)

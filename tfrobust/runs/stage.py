@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -242,7 +243,7 @@ class Stage:
         """
         if fitted_at_once(self.method.head):
             return HeadFit(self.method, self.dataset.train, self.batch_size, self.title, keywords.get("verbose", 1))
-        drawn = {"batch_size": self.batch_size, "seed": self.seed, "augmentation": self.augmentation}
+        drawn: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "augmentation": self.augmentation}
         drawn["views"] = self.method.host_views
         callbacks = refreshers(self.method, self.dataset.train, seed=self.seed, batch_size=self.batch_size)
         if "embedding_deviation" in self.method.observations:

@@ -32,7 +32,7 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -187,8 +187,8 @@ class TrainingRun:
         evaluation = evaluation.on(dataset)
         with cluster.watched(worker), strategy.scope():
             stage, first, origin = _built(training, dataset, strategy, quiet=not worker.chief)
-        settings = {"training": training, "evaluation": evaluation, "publication": publication}
-        stages = {"stage": stage, "first": first, "origin": origin}
+        settings: dict[str, Any] = {"training": training, "evaluation": evaluation, "publication": publication}
+        stages: dict[str, Any] = {"stage": stage, "first": first, "origin": origin}
         return cls(**settings, **stages, strategy=strategy, worker=worker, **display)
 
     @property

@@ -20,10 +20,10 @@ def channels_last(predictor: Predictor) -> Predictor:
     if predictor.is_text:
         raise InputError(f"{predictor.name} takes tokens, which have no channels: leave --channels_first out.")
     *frames, channels, height, width = predictor.image_shape
-    functions = {name: getattr(predictor, name) for name in ("logits", "embedding")}
     return dataclasses.replace(
         predictor,
-        **{name: function and _after_transposition(function) for name, function in functions.items()},
+        logits=_after_transposition(predictor.logits),
+        embedding=predictor.embedding and _after_transposition(predictor.embedding),
         image_shape=(*frames, height, width, channels),
         normalization=None,
         network=None,

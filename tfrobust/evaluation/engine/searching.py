@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -204,7 +204,8 @@ def _chunk_result(
     stored = setting.store.read(attack, chunk) if setting.store else memory.get(chunk.tobytes())
     if stored is not None:
         return stored
-    store, resumed = setting.store, {}
+    store = setting.store
+    resumed: dict[str, Any] = {}
     if store is not None:
         resumed = {
             "begun": store.read_part(attack, chunk),

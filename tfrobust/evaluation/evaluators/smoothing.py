@@ -173,8 +173,8 @@ class Smoothing(Evaluator):
     def _largest(self, values: int) -> float:
         """Return the radius of a unanimous vote."""
         draws, noise = np.array([[self.draws]]), self._noise()
-        options = {"noise": noise, "alpha": self.alpha, "values": values}
-        return float(smoothing.certificates(draws, draws, self.draws, **options).radii[0])
+        unanimous = smoothing.certificates(draws, draws, self.draws, noise=noise, alpha=self.alpha, values=values)
+        return float(unanimous.radii[0])
 
     def _curve(self, setting: Setting, radii: np.ndarray, largest: float, settings: dict) -> Series:
         """Return the certified accuracy over radii up to the largest that so many draws can certify."""

@@ -1,6 +1,6 @@
 """Base class of SimCLR, SupCon, RoCL and ACL: contrasted views, with cancellation of false negatives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -75,7 +75,7 @@ class NTXentMethod(FilteringMethod):
         return self.temperature(step) if callable(self.temperature) else self.temperature
 
     def contrast(
-        self, embeddings: list, context: Context, batch: Batch, *, features: list | None = None
+        self, embeddings: Sequence, context: Context, batch: Batch, *, features: Sequence | None = None
     ) -> tuple[tf.Tensor, dict]:
         """Compute the contrastive term of each image over all views given.
 

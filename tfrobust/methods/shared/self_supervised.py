@@ -1,6 +1,6 @@
 """Base class of pre-training methods: two views of each image, a projection, and an online probe."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import keras
 import tensorflow as tf
@@ -157,7 +157,7 @@ class SelfSupervised(Method):
         # In a common norm the probe's gradient would rescale the encoder's, which would then depend on the labels.
         return self.head.trainable_variables if self.probe else []
 
-    def probe_terms(self, embeddings: list, batch: Batch) -> tuple[dict, tf.Tensor | None]:
+    def probe_terms(self, embeddings: Sequence, batch: Batch) -> tuple[dict, tf.Tensor | None]:
         """Compute the cross-entropy of the online probe.
 
         Args:
