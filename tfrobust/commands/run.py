@@ -64,15 +64,17 @@ def configure(
         InputError: any mistake in it.
     """
     global _configuration
-    shares = {"command": command, "partial": partial}
-    bindings, usual = pipe.read(paths, params, defaults=defaults, own_data=own_data, reported=reported, **shares)
+    command_and_part = {"command": command, "partial": partial}
+    bindings, usual = pipe.read(
+        paths, params, defaults=defaults, own_data=own_data, reported=reported, **command_and_part
+    )
     with quiet_stderr():
         importlib.import_module("keras")
         # Makes TensorFlow log a missing GPU here, where it is held back.
         importlib.import_module("tensorflow").config.list_physical_devices()
     objects = registry.collect(imports)
     importlib.import_module("tfrobust.data.description").trust(imports)
-    _configuration = pipe.checked(bindings, objects, defaults=usual, **shares)
+    _configuration = pipe.checked(bindings, objects, defaults=usual, **command_and_part)
     if not partial:
         binding.bind(_configuration)
 

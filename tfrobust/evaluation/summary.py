@@ -121,6 +121,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure clean accuracy, accuracy under FGSM and PGD, and calibration, and run the doctor's checks.
 
+    One call evaluates a model, so that all its options are arguments, hence their number.
+
     Example:
         >>> import keras, numpy as np
         >>> from tfrobust import keras as robust

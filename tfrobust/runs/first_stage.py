@@ -17,8 +17,8 @@ from tfrobust.errors import InputError
 from tfrobust.methods.shared.method import Method
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.shared.normalization import adopt_branch
-from tfrobust.runs import selection
 from tfrobust.runs.stage import Stage
+from tfrobust.runs.watchers import watch
 from tfrobust.training.head_fit import fitted_at_once
 
 FOLDER = "pretraining"
@@ -134,7 +134,7 @@ class Pretraining:
         Returns:
             The report's entries about the stage, its history, and its duration in seconds.
         """
-        watchers = selection.watch(worker_folder / FOLDER, ((), ()), None, self.callbacks, self.batch_size)
+        watchers = watch(worker_folder / FOLDER, ((), ()), None, self.callbacks, self.batch_size)
         loop = stage.loop(strategy, folder / FOLDER, watchers, **keywords)
         history = loop.run()
         last = {name: values[-1] for name, values in history.items() if name not in ("epoch", "learning_rate")}

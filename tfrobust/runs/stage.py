@@ -238,7 +238,7 @@ class Stage:
         Args:
             strategy: the run's strategy.
             folder: folder of the checkpoints.
-            watchers: Keras callbacks, see `selection.watch`.
+            watchers: Keras callbacks, see `watchers.watch`.
             **keywords: further arguments of `Loop`.
         """
         if fitted_at_once(self.method.head):

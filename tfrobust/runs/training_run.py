@@ -47,7 +47,7 @@ from tfrobust.errors import InputError
 from tfrobust.methods.shared.method import Method
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.report.schema import Report
-from tfrobust.runs import estimate, publication, selection
+from tfrobust.runs import estimate, publication, published_weights
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.artifact import Artifact, Trained
 from tfrobust.runs.budget import Budget
@@ -56,6 +56,7 @@ from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.plan import Plan
 from tfrobust.runs.settings import EvaluationSettings, PublicationSettings
 from tfrobust.runs.stage import Stage
+from tfrobust.runs.watchers import watch
 from tfrobust.serving.export import publish
 from tfrobust.training import cluster
 from tfrobust.training import strategy as strategies
@@ -181,7 +182,7 @@ class TrainingRun:
         worker = cluster.this_worker(strategy)
         dataset = loaded(training.data, quiet=not worker.chief)
         validated = bool(training.validation and len(dataset.validation))
-        selection.check_choice(publication.weights, validated, training.callbacks, training.head)
+        published_weights.check_choice(publication.weights, validated, training.callbacks, training.head)
         pipeline.steps_per_epoch(dataset.train, training.batch_size)  # raises for a batch larger than the data
         evaluation.check_data(dataset)
         evaluation = evaluation.on(dataset)
@@ -259,11 +260,10 @@ class TrainingRun:
             facts, first_history, seconds = {}, None, 0.0
             if self.first:
                 pretraining = training.pretraining
-                ran, first_history, seconds = pretraining.run(self.first, strategy, folder, worker_folder, **driven)
-                facts = {"pretraining": ran}
-            validation = stage.dataset.validation.arrays()
-            made = training.validation, training.callbacks, training.batch_size
-            watchers = selection.watch(worker_folder, validation, *made)
+                entries, first_history, seconds = pretraining.run(self.first, strategy, folder, worker_folder, **driven)
+                facts = {"pretraining": entries}
+            arrays = stage.dataset.validation.arrays()
+            watchers = watch(worker_folder, arrays, training.validation, training.callbacks, training.batch_size)
             self._write_configuration(worker_folder)  # again: gin knows the arguments of the watchers only now
             driven |= {"profile_steps": training.profile, "profile_directory": str(worker_folder / "logs")}
             steps_after = estimate.attack_steps(self.evaluation, stage)
@@ -277,7 +277,7 @@ class TrainingRun:
     def _artifact(self, stages: _TrainedStages, folder: pathlib.Path, identity: dict) -> Artifact:
         facts = {**self.stage.facts(), **getattr(stages.loop, "facts", {}), **self.origin, **stages.first_facts}
         facts |= {"precision": self.training.precision}
-        chosen = selection.choose_weights(self.publication.weights, stages.watchers)
+        chosen = published_weights.choose_weights(self.publication.weights, stages.watchers)
         trained = Trained(
             method=self.stage.method,
             dataset=self.stage.dataset,

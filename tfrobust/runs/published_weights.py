@@ -1,17 +1,13 @@
-"""The callbacks of a run, and the selection of the weights to publish."""
+"""The weights that a run publishes: the last ones, those of the best epoch, or an average."""
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable
-
-import keras
 
 from tfrobust.errors import InputError
 from tfrobust.training.callbacks.averaged_weights import AveragedWeights
 from tfrobust.training.callbacks.best_weights import BestWeights
 from tfrobust.training.head_fit import fitted_at_once
-from tfrobust.training.observability import Throughput
 
 PUBLISHED_WEIGHTS = ("last", "best", "averaged")
 
@@ -38,37 +34,12 @@ def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable
         raise InputError("publish_weights = 'averaged' needs an @AveragedWeights() among train.callbacks.")
 
 
-def watch(
-    folder: pathlib.Path, validation: tuple, make_validation: Callable | None, callbacks: tuple, batch_size: int
-) -> list:
-    """Return the callbacks of a run in order.
-
-    The order is validation under attack, the user's, best weights, TensorBoard, throughput.
-
-    Args:
-        folder: the workdir; on workers other than the chief their own folder.
-        validation: (images, labels) of the validation split.
-        make_validation: called as make_validation(images=, labels=), or None.
-        callbacks: the user's.
-        batch_size: size of the global batch.
-    """
-    watchers = list(callbacks)
-    images, labels = validation
-    if make_validation is not None and len(labels):
-        # First, so that the others see its logs.
-        watchers.insert(0, make_validation(images=images, labels=labels))
-        watchers.append(BestWeights(folder / "best"))
-    watchers.append(keras.callbacks.TensorBoard(str(folder / "logs"), write_graph=False, profile_batch=0))
-    watchers.append(Throughput(str(folder / "logs" / "speed"), batch_size))
-    return watchers
-
-
 def choose_weights(weights: str, watchers: list) -> dict:
     """Assign the weights to be published to the model.
 
     Args:
         weights: one of `PUBLISHED_WEIGHTS`.
-        watchers: from `watch`, after training.
+        watchers: from `watchers.watch`, after training.
 
     Returns:
         `weights`, and `on`: the data they were selected on, "last" (none) or "validation". With "best" also its epoch
