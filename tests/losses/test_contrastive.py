@@ -107,23 +107,6 @@ def test_released_code_is_reproduced(name, golden):
         assert error < 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("temperature", [0.07, 5.0])
-def test_identical_embeddings_give_the_log_of_the_candidates(temperature):
-    labels = np.array([0, 0, 1, 1, 1])
-    tags = two_views(labels, np.zeros((2, 5), int))
-    z = tf.ones([10, 4])
-    values = masked_contrastive(z, z, selection.GlobalSelection()(tags, tags), temperature=temperature)
-    np.testing.assert_allclose(values, np.log(9) * np.ones(10), rtol=1e-6)
-
-
-def test_two_candidates_have_a_closed_form():
-    """One positive at similarity 1, one negative at -1: log(1 + exp(-2 / t))."""
-    keys = tf.constant([[2.0, 0.0], [-3.0, 0.0]])
-    pair = PairMasks(tf.constant([[True, False]]), tf.constant([[False, True]]))
-    (value,) = masked_contrastive(keys[:1], keys, pair, temperature=0.5)
-    np.testing.assert_allclose(value, np.log1p(np.exp(-4)), rtol=1e-5)
-
-
 def test_keys_in_no_mask_do_not_exist():
     generator = np.random.default_rng(4)
     anchors, keys = (generator.normal(size=(n, 3)).astype(np.float32) for n in (4, 6))

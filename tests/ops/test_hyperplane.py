@@ -88,26 +88,6 @@ def test_equals_linear_programming(kind):
         np.testing.assert_allclose(projections.measure(move, kind), solution.fun, atol=1e-5)
 
 
-def test_equals_quadratic_programming_in_l2():
-    points, normals, offsets = case(6, 6)
-    reachable = within_reach(points, normals, offsets)
-    assert reachable.sum() >= 4
-    got = project(points, normals, offsets, "l2")
-    for t, w, b, move in zip(
-        points[reachable].astype(float), normals[reachable], offsets[reachable], got[reachable], strict=True
-    ):
-        unit = w.astype(float) / np.linalg.norm(w)
-        gap = (b - t @ w) / np.linalg.norm(w)
-        solution = scipy.optimize.minimize(
-            lambda m: np.sum(m**2),
-            move,
-            bounds=[(-x, 1 - x) for x in t],
-            constraints={"type": "eq", "fun": lambda m, unit=unit, gap=gap: unit @ m - gap},
-            options={"ftol": 1e-14},
-        )
-        np.testing.assert_allclose(np.linalg.norm(move), np.linalg.norm(solution.x), atol=1e-4)
-
-
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS))
 def test_properties(seed, kind):

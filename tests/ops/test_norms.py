@@ -2,7 +2,6 @@ import itertools
 
 import numpy as np
 import pytest
-import scipy.optimize
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,29 +76,6 @@ def test_projection_into_the_box_equals_the_oracle(kind, size, epsilon):
     got = norms.project_ball_in_box(tf.constant(images), tf.constant(candidate), kind, epsilon, 0.0, 1.0)
     expected = [projections.project(x, c, kind, epsilon, 0, 1) for x, c in zip(images, candidate, strict=True)]
     np.testing.assert_allclose(got, expected, atol=3e-6)
-
-
-@pytest.mark.parametrize("kind", ["l2", "l1"])
-def test_projection_equals_a_general_solver(kind):
-    # Neither our formulas nor the oracle's: sequential quadratic programming. For L1 the move is split into
-    # two non-negative parts, so that the constraint is smooth.
-    images, candidate = _box_case(5, 5, count=3)
-    got = norms.project_ball_in_box(tf.constant(images), tf.constant(candidate), kind, 0.5, 0.0, 1.0).numpy()
-    expected = [_solve(x, c, kind) for x, c in zip(images.astype(float), candidate.astype(float), strict=True)]
-    np.testing.assert_allclose(got, expected, atol=2e-4)
-
-
-def _solve(x, c, kind):
-    split = np.concatenate([np.eye(5), -np.eye(5)], axis=1)
-    limit = (lambda m: 0.25 - np.sum((split @ m) ** 2)) if kind == "l2" else (lambda m: 0.5 - np.sum(m))
-    solution = scipy.optimize.minimize(
-        lambda m: np.sum((x + split @ m - c) ** 2),
-        np.full(10, 1e-3),
-        bounds=[(0, 1 - v) for v in x] + [(0, v) for v in x],
-        constraints={"type": "ineq", "fun": limit},
-        options={"ftol": 1e-12, "maxiter": 500},
-    )
-    return x + split @ solution.x
 
 
 @settings(max_examples=40, deadline=None)
@@ -193,10 +169,6 @@ def test_random_points_follow_each_examples_own_key(kind):
     np.testing.assert_allclose(together[2:3], apart, atol=1e-6)
 
 
-def proximal_objective(v, s, kind, strength):
-    return 0.5 * np.sum((v - s) ** 2) + strength * projections.measure(v, kind)
-
-
 @pytest.mark.parametrize(
     "kind,strength,expected",
     [
@@ -224,26 +196,6 @@ def test_proximal_and_the_dual_projection_sum_to_the_point(kind, strength):
     got = norms.proximal(tf.constant(s), kind, strength)
     rest = [projections.project(0 * row, row, DUAL[kind], strength) for row in s]
     np.testing.assert_allclose(got + np.array(rest), s, atol=3e-6)
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "l0"])
-def test_a_general_minimizer_finds_nothing_lower_than_the_proximal_point(kind):
-    rng = np.random.default_rng(1)
-    for s in rng.standard_normal([4, 3]):
-        got = norms.proximal(tf.constant(s[None], tf.float32), kind, 0.6).numpy()[0].astype(float)
-        value = proximal_objective(got, s, kind, 0.6)
-        starts = [s, 0 * s, got, *rng.standard_normal([6, 3])]
-        if kind == "l0":  # every support: the best v on it is s itself
-            candidates = [np.where(np.array(mask), s, 0.0) for mask in np.ndindex(2, 2, 2)]
-        else:
-            options = {"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000, "maxfev": 4000}
-            arguments = (s, kind, 0.6)
-            candidates = [
-                scipy.optimize.minimize(proximal_objective, start, arguments, "Nelder-Mead", options=options).x
-                for start in starts
-            ]
-        lowest = min(proximal_objective(other, s, kind, 0.6) for other in candidates)
-        assert value == pytest.approx(lowest, abs=1e-6)
 
 
 def test_proximal_takes_a_strength_for_each_example():

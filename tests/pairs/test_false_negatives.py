@@ -140,18 +140,6 @@ def test_a_threshold_of_one_changes_nothing(transformer):
         np.testing.assert_array_equal(old, new)
 
 
-@pytest.mark.parametrize("transformer", [AdaptiveFNC(threshold=-1.0), FNC(threshold=-1.0, top_k=99, action="cancel")])
-def test_a_threshold_of_minus_one_leaves_no_negative(transformer):
-    z, labels = drawn()
-    pairs = filtered(transformer, z, labels)
-    before, after = pairs.both(tf.range(2 * COUNT))
-    assert not after.negative.numpy().any()
-    np.testing.assert_array_equal(before.positive, after.positive)
-    features = np.concatenate(z)
-    # One positive and nothing else in the denominator: nothing is left to learn.
-    np.testing.assert_allclose(masked_contrastive(features, features, pairs, temperature=0.5), 0, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_own_views_are_never_touched(name):
     """Also where a rule has them among its negatives."""

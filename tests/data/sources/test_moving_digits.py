@@ -81,15 +81,6 @@ def test_a_clip_shows_a_digit_of_its_split_and_the_motion_of_its_label(dataset, 
         np.testing.assert_array_equal(np.roll(moving[:, :-1], step, (2, 3)), moving[:, 1:])
 
 
-def test_the_nearest_frame_is_at_chance(dataset):
-    """Binomial, n = 360: chance is 25 %, four standard deviations are 9.1 points."""
-    (train, labels), (test, truth) = dataset.train.arrays(), dataset.test.arrays()
-    for frame in (0, 7):
-        references, asked = train[:, frame].reshape(len(train), -1), test[:, frame].reshape(len(test), -1)
-        nearest = np.argmin((references**2).sum(1) - 2 * asked @ references.T, axis=1)
-        assert abs(np.mean(labels[nearest] == truth) - 0.25) < 0.091
-
-
 def test_digit_and_motion(dataset):
     both = MovingDigits(label="digit and motion").load()
     assert both.class_names[:2] == ("0 right", "1 right") and both.class_names[39] == "9 up"
