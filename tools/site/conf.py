@@ -49,6 +49,7 @@ nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # TensorFlow's messages about the machine
 
 html_theme = "furo"
 html_title = "tfrobust"
