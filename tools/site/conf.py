@@ -46,7 +46,7 @@ myst_links_external_new_tab = False
 # Notebooks run anew in each build, in a folder of their own, and an error of one is an error of the build.
 nb_execution_mode = "force"
 nb_execution_in_temp = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 nb_output_stderr = "remove"  # TensorFlow's messages about the machine
