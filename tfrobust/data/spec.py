@@ -188,7 +188,7 @@ class FileExamples(Examples):
         self,
         paths: Sequence[str],
         labels,
-        image_shape: tuple[int, int, int],
+        image_shape: tuple[int, ...],
         *,
         fit: int | str = "stretch",
         interpolation: str = "bilinear",
@@ -293,7 +293,7 @@ def examine(paths: Sequence[str], channels: int) -> np.ndarray:
 
 def decode_image(
     encoded: tf.Tensor,
-    image_shape: tuple[int, int, int],
+    image_shape: tuple[int, ...],
     fit: int | str = "stretch",
     interpolation: str = "bilinear",
     *,

@@ -21,6 +21,7 @@ import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 from tfrobust.common import files
 from tfrobust.errors import Failure, InputError
@@ -189,7 +190,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 @contextlib.contextmanager
 def _opened(url: str, headers: dict[str, str]) -> Iterator[_Response]:
     """Yield the response to a GET request; it is read in another thread, which no wait of this one depends on."""
-    items, ended = queue.Queue(maxsize=4), threading.Event()
+    items: queue.Queue = queue.Queue(maxsize=4)
+    ended = threading.Event()
 
     def put(item) -> None:
         while not ended.is_set():
@@ -215,7 +217,7 @@ def _opened(url: str, headers: dict[str, str]) -> Iterator[_Response]:
         ended.set()
 
 
-def _next(items: queue.Queue, seconds: float) -> bytes | str:
+def _next(items: queue.Queue, seconds: float) -> Any:
     """Return the next item, or raise what the other thread has met."""
     try:
         item = items.get(timeout=seconds)

@@ -120,9 +120,10 @@ def _slurm(environment: Mapping[str, str]) -> tuple[int, list[str]]:
 def _tasks(text: str) -> list[int]:
     """Return the number of tasks on each node from Slurm's short form: 3(x2),1 of 3, 3, 1."""
     matches = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
-    if not all(matches):
+    counts = [(int(match[1]), int(match[2] or 1)) for match in matches if match is not None]
+    if len(counts) < len(matches):
         raise InputError(f"SLURM_STEP_TASKS_PER_NODE is {text[:100]!r}; it counts tasks, such as 3(x2),1.")
-    return [int(match[1]) for match in matches for _ in range(int(match[2] or 1))]
+    return [tasks for tasks, nodes in counts for _ in range(nodes)]
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -33,7 +33,8 @@ class EpochLines(keras.callbacks.Callback):
         super().__init__()
         self.epochs, self.steps_per_epoch, self.verbose = epochs, steps_per_epoch, verbose
         self.steps_after = steps_after
-        self._live, self._seconds, self._estimated = Live(), [], False
+        self._live, self._estimated = Live(), False
+        self._seconds: list[float] = []
 
     def on_epoch_begin(self, epoch, logs=None):
         """Start the epoch's clock."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.parse
+from collections.abc import Callable
 
 import numpy as np
 
@@ -70,10 +71,14 @@ class Client:
         choice = ("version", int(version)) if version is not None else ("label", label) if label else None
         try:
             if address.scheme.startswith("http"):
-                from tfrobust.serving.client.rest import Rest as Transport
+                from tfrobust.serving.client.rest import Rest
+
+                transport: Callable = Rest
             else:
-                from tfrobust.serving.client.rpc import Rpc as Transport
-            self._transport = Transport(address, model, choice, timeout, authority)
+                from tfrobust.serving.client.rpc import Rpc
+
+                transport = Rpc
+            self._transport = transport(address, model, choice, timeout, authority)
         except OSError as error:  # ssl.SSLError is an OSError
             raise InputError(f"{authority} holds no certificates: {plain(error)}") from None
         self.model = model

@@ -33,12 +33,13 @@ def read(paths: Sequence[str]) -> tuple[list[str], list[bytes] | np.ndarray]:
     contents = [
         (path, _array(path) if pathlib.Path(path).suffix in (".npy", ".npz") else _encoded(path)) for path in paths
     ]
-    if all(isinstance(content, bytes) for _, content in contents):
-        return [path for path, _ in contents], [content for _, content in contents]
-    if any(isinstance(content, bytes) for _, content in contents):
+    encoded = [content for _, content in contents if isinstance(content, bytes)]
+    if len(encoded) == len(contents):
+        return [path for path, _ in contents], encoded
+    if encoded:
         raise InputError("Image files and arrays go to two endpoints; send them in two calls.")
     names, arrays = [], []
-    for path, (array, is_clips) in contents:
+    for path, (array, is_clips) in ((path, content) for path, content in contents if not isinstance(content, bytes)):
         batch = array if array.ndim in ((5,) if is_clips else (2, 4, 5)) else array[None]
         names += [f"{path}[{number}]" for number in range(len(batch))] if batch is array else [path]
         arrays.append(batch)
@@ -56,7 +57,7 @@ def _encoded(path: str) -> bytes:
 
 def _array(path: str) -> tuple[np.ndarray, bool]:
     """Return an array, and whether the file calls it clips."""
-    keys = []
+    keys: list[str] = []
     try:
         if zipfile.is_zipfile(_checked(path)):
             with zipfile.ZipFile(path) as archive:

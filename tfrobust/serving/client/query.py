@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
     predictions = []
     for name, row in zip(names, probabilities, strict=True):
         best = int(row.argmax())
-        entry = {"predicted": None, "probability": None, "probabilities": None}
+        entry: dict[str, Any] = {"predicted": None, "probability": None, "probabilities": None}
         if np.isfinite(row).all():
             listed = dict(zip(classes, row.tolist(), strict=True))
             entry = {"predicted": classes[best], "probability": float(row[best]), "probabilities": listed}
@@ -145,7 +146,7 @@ def metadata_heading(description: dict) -> str:
 
 def _class_names(client: Client, count: int | None) -> list[str]:
     """Return the class names of the served report; numbers if it has none, or (for a known count) another number."""
-    names = []
+    names: list[str] = []
     if REPORT in client.metadata()["signatures"]:
         try:
             names = client.report()["data"]["class_names"] or []

@@ -78,10 +78,12 @@ class Rest:
         raise self._foreign(f"status {status} without JSON")
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, str]:
-        kind, more = (http.client.HTTPConnection, {})
-        if self.context is not None:
-            kind, more = http.client.HTTPSConnection, {"context": self.context}
-        connection = kind(self.address.hostname, self.address.port, timeout=self.timeout, **more)
+        host, port = self.address.hostname or "", self.address.port
+        connection: http.client.HTTPConnection
+        if self.context is None:
+            connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
+        else:
+            connection = http.client.HTTPSConnection(host, port, timeout=self.timeout, context=self.context)
         try:
             status, content = _within(self.timeout, lambda held: _exchanged(connection, held, method, path, body))
         except TimeoutError:
@@ -128,13 +130,15 @@ def _within(seconds: float, call: Callable[[list], tuple]) -> tuple:
     Raises:
         TimeoutError: the call took longer.
     """
-    held, outcome = [], {}
+    held: list = []
+    outcome: list[tuple] = []
+    errors: list[BaseException] = []
 
     def work():
         try:
-            outcome["value"] = call(held)
+            outcome.append(call(held))
         except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
-            outcome["error"] = error
+            errors.append(error)
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
@@ -144,9 +148,9 @@ def _within(seconds: float, call: Callable[[list], tuple]) -> tuple:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         raise TimeoutError
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["value"]
+    if errors:
+        raise errors[0]
+    return outcome[0]
 
 
 def _quoted(text) -> str:

@@ -30,7 +30,8 @@ class Rpc:
         from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
         self.address, self.model, self.choice, self.timeout = address, model, choice, timeout
-        host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
+        name = address.hostname or ""
+        host = f"[{name}]" if ":" in name else name
         limits = [("grpc.max_receive_message_length", LARGEST_RESPONSE), ("grpc.max_send_message_length", -1)]
         if address.scheme == "grpcs":
             self.channel = grpc.secure_channel(f"{host}:{address.port}", _credentials(authority), options=limits)

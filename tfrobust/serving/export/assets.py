@@ -78,8 +78,13 @@ def assemble(
 
     write_reports(temporary, report_json, report_html, report_markdown)
     golden.write(temporary, response)
-    request = {"image_shape": image_shape, "vocabulary_size": len(vocabulary)}
-    write_warmup(temporary, **request, signatures=list(loaded.signatures), name=name)
+    write_warmup(
+        temporary,
+        image_shape=image_shape,
+        vocabulary_size=len(vocabulary),
+        signatures=list(loaded.signatures),
+        name=name,
+    )
     publish.write_sums(temporary)
     fsync_tree(temporary)
     _put_in_place(temporary, directory, old)

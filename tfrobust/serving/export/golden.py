@@ -46,7 +46,7 @@ def golden_images(image_shape: Sequence[int], count: int = COUNT) -> np.ndarray:
 def golden_input(image_shape: Sequence[int], vocabulary_size: int = 0) -> np.ndarray:
     """Return `golden_images` for images and clips, `golden_tokens` for the shape (length,)."""
     is_text = kind_of(image_shape) is TEXT
-    return golden_tokens(*image_shape, vocabulary_size) if is_text else golden_images(image_shape)
+    return golden_tokens(image_shape[0], vocabulary_size) if is_text else golden_images(image_shape)
 
 
 def record(loaded, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict[str, np.ndarray]:

@@ -127,7 +127,7 @@ def replay_records(directory, signatures) -> list[tuple[str, dict]]:
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
-    results = []
+    results: list = []
     for record in tf.data.TFRecordDataset(os.path.join(directory, WARMUP_FILE)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         request = log.predict_log.request
@@ -179,7 +179,8 @@ def entropy_of(function) -> int:
     """Count the operations that draw from the server's entropy in a concrete function and all that it may call."""
     graph = function.graph.as_graph_def()
     library = {definition.signature.name: definition.node_def for definition in graph.library.function}
-    count, waiting, seen = 0, [graph.node], set()
+    count, waiting = 0, [graph.node]
+    seen: set[str] = set()
     while waiting:
         for node in waiting.pop():
             count += node.op == _ENTROPY

@@ -218,7 +218,7 @@ def _variables_sha256(variables) -> str:
     return fingerprint.weights_sha256(variable.numpy() for variable in once.values())
 
 
-def _bytes_function(forward: Callable, image_shape: tuple[int, int, int], fit: int | str) -> Callable:
+def _bytes_function(forward: Callable, image_shape: tuple[int, ...], fit: int | str) -> Callable:
     """Return the function of `serving_bytes`, which decodes files as in training and evaluation."""
 
     def forward_bytes(image_bytes):

@@ -67,11 +67,13 @@ class ServedSmoothing(Configured):
             class_count: k.
         """
         radii, abstains = self._tables(int(np.prod(image_shape)))
-        options = {"noise": make_noise(self.noise, self.sigma), "copies": self.copies, "k": class_count}
+        noise = make_noise(self.noise, self.sigma)
 
         def votes(image, key, draws):
             passes = (tf.constant(0), tf.constant(-(-draws // self.copies)))
-            return smoothing.count_votes(logits, image, key, passes, tf.constant(draws), **options)
+            return smoothing.count_votes(
+                logits, image, key, passes, tf.constant(draws), noise=noise, copies=self.copies, k=class_count
+            )
 
         def answer(row):
             image, key = row
@@ -93,9 +95,10 @@ class ServedSmoothing(Configured):
     def _tables(self, values: int) -> tuple[np.ndarray, np.ndarray]:
         """Return radius and abstention for each number of votes 0 to n: the same numbers as in an evaluation."""
         counts = np.arange(self.draws + 1)
-        options = {"noise": make_noise(self.noise, self.sigma), "alpha": self.alpha, "values": values}
-        one_class = np.ones([len(counts), 1], np.int64)
-        certificates = smoothing.certificates(one_class, counts[:, None], self.draws, **options)
+        noise, one_class = make_noise(self.noise, self.sigma), np.ones([len(counts), 1], np.int64)
+        certificates = smoothing.certificates(
+            one_class, counts[:, None], self.draws, noise=noise, alpha=self.alpha, values=values
+        )
         return certificates.radii, certificates.classes == smoothing.ABSTAINED
 
 

@@ -314,7 +314,8 @@ class HttpServer:
                 "the development server needs the package waitress: pip install 'tfrobust[serve]'"
             ) from None
         logging.getLogger("waitress").setLevel(logging.CRITICAL)  # a client that disconnects is no error
-        self._sockets, self._loop, self._close_all = {}, wasyncore.loop, wasyncore.close_all
+        self._sockets: dict = {}
+        self._loop, self._close_all = wasyncore.loop, wasyncore.close_all
         self._server = server.create_server(
             rest_application(handlers),
             self._sockets,

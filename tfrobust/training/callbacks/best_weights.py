@@ -43,7 +43,7 @@ class BestWeights(keras.callbacks.Callback):
             )
         self.directory = pathlib.Path(directory)
         self.monitor = monitor
-        self.best = None
+        self.best: float | None = None
         self.best_epoch = 0
 
     def on_epoch_end(self, epoch, logs=None):

@@ -115,8 +115,9 @@ class RobustAccuracy(keras.callbacks.Callback):
         def progress(done: int, total: int, remaining: int) -> None:
             live.show(f"{name}: {remaining} of {len(self.labels)} examples left", done, total)
 
-        options = {"seed": self.seed, "batch_size": self.batch_size, "progress": progress}
-        result = self._engine.run(self.images, self.labels, **options)
+        result = self._engine.run(
+            self.images, self.labels, seed=self.seed, batch_size=self.batch_size, progress=progress
+        )
         logs["val_clean_accuracy"] = float(np.mean(clean == self.labels))
         # A minimal-norm attack has no bound on the distance; beyond epsilon it does not count as success.
         near = result.distance <= self.attack.threat.epsilon * (1 + 1e-6) if self.attack.minimal else True
@@ -131,8 +132,8 @@ class RobustAccuracy(keras.callbacks.Callback):
         keys = randomness.example_keys(randomness.make_key(self.seed, "r_div"), tf.range(len(self.labels)))
         # Includes images that are already misclassified: the paper's divergence leaves none out.
         attacked = self._in_batches(self._perturb, self.images, self.labels, keys.numpy())
-        embeddings = [self._in_batches(self._embed, images) for images in (self.images, attacked)]
-        return float(divergences.batched_divergences(*embeddings, self.labels, self.batch_size).r_div)
+        clean, adversarial = (self._in_batches(self._embed, images) for images in (self.images, attacked))
+        return float(divergences.batched_divergences(clean, adversarial, self.labels, self.batch_size).r_div)
 
     def _clean(self, images: np.ndarray) -> np.ndarray:
         """Compute the model's outputs for clean images [n, k].
