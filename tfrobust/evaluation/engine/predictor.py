@@ -67,6 +67,8 @@ class Predictor:
     vocabulary_size: int | None = None
     network: Network | None = None
     no_network: str = "its layers are not known; bounds need the Keras model"
+    # Why there is no input gradient, or ""; None until it was tested, which `as_logits` does once.
+    _fault: str | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     @property
     def kind(self) -> Kind:
@@ -191,14 +193,14 @@ class Predictor:
         if fault:
             changes |= {"differentiable": False, "no_gradient": fault}
         converted = dataclasses.replace(self, **changes) if changes else self
-        converted.__dict__["_fault"] = fault
+        object.__setattr__(converted, "_fault", fault)
         return converted
 
     def _gradient_fault(self, images: np.ndarray) -> str:
         """Return why there is no input gradient, or ""; tested once in the life of the predictor."""
-        if "_fault" not in self.__dict__:
-            self.__dict__["_fault"] = _gradient_fault(self.logits, images)
-        return self.__dict__["_fault"]
+        fault = _gradient_fault(self.logits, images) if self._fault is None else self._fault
+        object.__setattr__(self, "_fault", fault)
+        return fault
 
 
 def _after_scaling(function: Callable, low: np.float32, width: np.float32, images):
