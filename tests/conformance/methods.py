@@ -41,6 +41,7 @@ from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
+from tfrobust.methods.mtl_ibp import MTLIBP
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
@@ -201,6 +202,7 @@ ROWS = {
     "ascl_trades": lambda *parts, **k: ASCL(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
     "ibp": lambda *parts, **k: IBP(*parts, epsilon=0.05, **k),
     "crown_ibp": lambda *parts, **k: CROWNIBP(*parts, epsilon=0.05, final_beta=0.5, **k),
+    "mtl_ibp": lambda *parts, **k: MTLIBP(*parts, epsilon=0.05, kappa=0.7, adversary=adversary(), **k),
     "mixup": lambda *parts, **k: Mixup(*parts, mixing=MIXING, **k),
     "cutmix": lambda *parts, **k: CutMix(*parts, mixing=Mixing(group=2, per_example=True), **k),
     "manifold_mixup": lambda *parts, **k: ManifoldMixup(*parts, mixing=MIXING, **k),

@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrobust.attacks.gradient import PGD
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import intervals
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import Arithmetic, Box
 from tfrobust.methods.crown_ibp import CROWNIBP
 from tfrobust.methods.ibp import IBP
+from tfrobust.methods.mtl_ibp import MTLIBP
 from tfrobust.methods.shared import interval_training
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
@@ -167,3 +170,22 @@ def test_new_kernels_but_the_last_are_drawn_for_intervals():
     pretrained = IBP(method.encoder, LinearHead(10), seed=4, epsilon=0.1)
     pretrained.build((None, 8, 8, 3))
     np.testing.assert_array_equal(pretrained.encoder.trainable_variables[0], again.encoder.trainable_variables[0])
+
+
+def test_mtl_ibp_mixes_adversarial_training_and_bounds():
+    attack = PGD(threat=ThreatModel(epsilon=0.1), steps=3, random_start="none")
+    mixed = small(MTLIBP, epsilon=0.1, attack=attack, kappa=0.75)
+    terms, logits = terms_of(mixed)
+    np.testing.assert_allclose(logits, [[0.9, 0.6, -0.55]], atol=1e-6)
+    np.testing.assert_allclose(terms["ce_certified"], [1.029329], atol=1e-5)
+    # The network is linear where the attack goes: it falls by 0.4 against class 1 and class 2, to margins of -0.1.
+    batch = mixed.as_batch((tf.constant([[0.6, 0.5]]), tf.constant([0])))
+    point = mixed.make_views(batch, mixed.context(batch))["adversarial"]
+    moved = np.array(mixed.propagate(point)[1])[0]
+    np.testing.assert_allclose(terms["ce_adv"], [np.log(np.exp(moved - moved[0]).sum())], rtol=1e-5)
+    assert terms["ce_adv"] > 0.680765 and np.abs(point - [[0.6, 0.5]]).max() <= 0.1 + 1e-6
+    weights = mixed.default_weights
+    assert (weights["ce_adv"], weights["ce_certified"], weights["tightness"]) == (0.75, 0.25, 0.0)
+    ramped = small(MTLIBP, epsilon=0.1, attack=attack, kappa=0.75, ramp=RAMP).default_weights
+    assert [float(ramped["ce_certified"](step)) for step in (0, 110)] == [0.0, 0.25]
+    assert [float(ramped["ce_adv"](step)) for step in (0, 110)] == [1.0, 0.75]

@@ -24,6 +24,7 @@ from tfrobust.methods.manifold_mixup import ManifoldMixup
 from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
+from tfrobust.methods.mtl_ibp import MTLIBP
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
@@ -82,6 +83,7 @@ __all__ = [
     "LayerWiseTikhonov",
     "LeakedSelection",
     "MART",
+    "MTLIBP",
     "ManifoldMixup",
     "Method",
     "Mixing",

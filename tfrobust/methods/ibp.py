@@ -116,23 +116,32 @@ class IBP(Method):
 
     def loss_terms(self, views, batch, context):
         """Compute the terms and the logits of the images."""
-        images, network = views["images"], walk(self)
-        _, logits = self.propagate(images)
+        _, logits = self.propagate(views["images"])
+        terms = {"ce": cross_entropy(logits, batch.labels)}
+        return terms | self.bounded_terms(views["images"], batch.labels, context), logits
+
+    def bounded_terms(self, images: tf.Tensor, labels: tf.Tensor, context) -> dict[str, tf.Tensor]:
+        """Return the terms of the bounds, `ce_certified`, `tightness` and `balance`, each float32 [b].
+
+        Args:
+            images: float32 [b, ...].
+            labels: int32 [b].
+            context: of the step.
+        """
+        network = walk(self)
         progress = tf.cast(1.0 if self.ramp is None else self.ramp(context.step), tf.float32)
         # A box of one point has no width, whose ratios the regularizers are made of.
         radius = tf.maximum(progress * self.epsilon * self.enlargement, 1e-6)
         arithmetic = intervals.batch_arithmetic(network, images)
         boxes = intervals.propagate(network, intervals.input_box(images, radius), arithmetic)
-        margins = self.margins(network, boxes, batch.labels, arithmetic, progress)
+        margins = self.margins(network, boxes, labels, arithmetic, progress)
         tightness, balance = interval_training.regularizers(network, boxes)
-        ones = tf.ones_like(batch.labels, tf.float32)
-        terms = {
-            "ce": cross_entropy(logits, batch.labels),
-            "ce_certified": cross_entropy(-margins, batch.labels),
+        ones = tf.ones_like(labels, tf.float32)
+        return {
+            "ce_certified": cross_entropy(-margins, labels),
             "tightness": tightness * ones,
             "balance": balance * ones,
         }
-        return terms, logits
 
     def margins(self, network, boxes, labels, arithmetic, progress) -> tf.Tensor:
         """Return lower bounds of the margins, float32 [b, k]; `progress` is that of the ramp."""
