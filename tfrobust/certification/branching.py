@@ -5,7 +5,7 @@
         take the branches with the lowest bounds
         split each at a ReLU: its input is >= 0 in one child and <= 0 in the other
         bound the children (`slopes.ascend`), and drop those with a positive sound bound
-        the point where a child's linear function is least may be a counterexample: stop if it is one
+        descend from the point where a child's linear function is least: stop at a counterexample
 
 The ReLU to split at is the best of the few whose relaxation costs most: that whose children have the largest bounds
 without ascent.
@@ -29,6 +29,9 @@ from tfrobust.certification.slopes import SEARCH, Choice, Sites
 
 # Steps of the ascent for the hidden values and for each branch.
 _HIDDEN_STEPS, _STEPS = 10, 20
+# Steps of gradient descent from the points where bounds are met, of the first branches and of later ones. The first step
+# has this share of the box.
+_FIRST_DESCENT, _DESCENT, _STRIDE = 50, 5, 0.5
 # Branches of a batch, and ReLUs that are tried for a split.
 _BATCH, _TRIED = 64, 3
 _EXACT = Arithmetic(tf.float64, 0.0)
@@ -81,6 +84,7 @@ class Search:
         self._ascend = tf.function(self._ascended, reduce_retracing=True, autograph=False)
         self._examine = tf.function(self._examined, reduce_retracing=True, autograph=False)
         self._prove = tf.function(self._proved, reduce_retracing=True, autograph=False)
+        self._descend = tf.function(self._descended, reduce_retracing=True, autograph=False)
 
     def decide(self, boxes: list[Box], ball: Box, label: int, seconds: float) -> Decision:
         """Certify an image or find a counterexample within some seconds.
@@ -160,7 +164,8 @@ class Search:
                     state.queue,
                     _Branch(bound, state.count, branch.row, branch.signs, slope, multiplier, split),
                 )
-            state.look_at(self.network, rows[: len(part), 0], points[: len(part)])
+            steps = _DESCENT if state.branches > _BATCH else _FIRST_DESCENT
+            state.look_at(*self._descend(state.ball, rows[:, 0], points, tf.constant(steps)))
 
     def _arrays(self, branches: list[_Branch]) -> tuple:
         """Return the functions, signs and choice of a batch, which is filled up with its last branch."""
@@ -198,6 +203,25 @@ class Search:
         points = tf.repeat(points, tf.shape(rows)[0] // tf.shape(points)[0], 0)
         return bounds[:, 0], candidates, costs, points
 
+    def _descended(self, ball, rows, points, steps):
+        """Descend to a lower value of the linear functions [b, k] of the logits; return points and values, float64."""
+
+        def step(number, points, best, least):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(points)
+                values = tf.reduce_sum(intervals.logits(self.network, points, SEARCH) * rows, 1)
+            better = values < least
+            best = tf.where(tf.reshape(better, [-1] + [1] * (points.shape.rank - 1)), points, best)
+            size = _STRIDE * (1.0 - tf.cast(number, tf.float32) / tf.cast(steps + 1, tf.float32))
+            move = size * (ball.upper - ball.lower) * tf.sign(tape.gradient(values, points))
+            return number + 1, tf.clip_by_value(points - move, *ball), best, tf.minimum(values, least)
+
+        points = tf.clip_by_value(points, *ball)
+        least = tf.fill(tf.shape(rows)[:1], math.inf)
+        *_, best, _ = tf.while_loop(lambda number, *_: number <= steps, step, (tf.constant(0), points, points, least))
+        logits = intervals.logits(self.network, tf.cast(best, tf.float64), _EXACT)
+        return best, tf.reduce_sum(logits * tf.cast(rows, tf.float64), 1)
+
     def _proved(self, boxes, rows, signs, choice):
         rows, signs, *choice = (tf.cast(values, tf.float64) for values in (rows, signs, *choice))
         return slopes.bound(self.network, self._sites(boxes), boxes, rows, Choice(*choice), signs, SOUND)[0][:, 0]
@@ -233,13 +257,10 @@ class _State:
         state.branches = self.branches
         return state, [branch.row for branch in self.queue]
 
-    def look_at(self, network: Network, rows: tf.Tensor, points: tf.Tensor) -> None:
-        """Keep a point at which one of the linear functions [b, k] of the logits is not positive."""
-        points = tf.clip_by_value(points, *self.ball)
-        logits = intervals.logits(network, points, _EXACT)
-        margins = tf.reduce_sum(logits * tf.cast(rows, tf.float64), 1).numpy()
-        if margins.min() <= 0:
-            self.counterexample = points[int(margins.argmin())].numpy()
+    def look_at(self, points: tf.Tensor, values: tf.Tensor) -> None:
+        """Keep a point at which one of the values [b] is not positive."""
+        if float(tf.reduce_min(values)) <= 0:
+            self.counterexample = points[int(tf.argmin(values))].numpy()
 
 
 def _batches(branches: list[_Branch]) -> list[list[_Branch]]:
