@@ -29,8 +29,8 @@ from tfrobust.certification.slopes import SEARCH, Choice, Sites
 
 # Steps of the ascent for the hidden values and for each branch.
 _HIDDEN_STEPS, _STEPS = 10, 20
-# Steps of gradient descent from the points where bounds are met, of the first branches and of later ones. The first step
-# has this share of the box.
+# Steps of gradient descent from the points where bounds are met, of the first branches and of later ones, and the first
+# step as a share of the box.
 _FIRST_DESCENT, _DESCENT, _STRIDE = 50, 5, 0.5
 # Branches of a batch, and ReLUs that are tried for a split.
 _BATCH, _TRIED = 64, 3

@@ -100,7 +100,7 @@ class IBP(Method):
     def default_weights(self):
         """The weights of the terms: numbers, or with a ramp functions of the step."""
         weights = {
-            "ce": lambda progress: 1.0 - (1.0 - self.kappa) * progress,
+            self.terms[0]: lambda progress: 1.0 - (1.0 - self.kappa) * progress,
             "ce_certified": lambda progress: (1.0 - self.kappa) * progress,
             "tightness": lambda progress: self.regularization * (1.0 - progress),
             "balance": lambda progress: self.regularization * (1.0 - progress),

@@ -65,12 +65,6 @@ class MTLIBP(IBP):
         self.adversary = of_method("MTLIBP", adversary, attack, "cross_entropy")
 
     @property
-    def default_weights(self):
-        """The weights of `IBP`, with adversarial examples in place of clean images."""
-        weights = super().default_weights
-        return {"ce_adv": weights.pop("ce"), **weights}
-
-    @property
     def passes_per_step(self):
         """Passes per step: those of `IBP`, of the attack, and of the adversarial examples."""
         return super().passes_per_step + self.adversary.attack.steps + 1
