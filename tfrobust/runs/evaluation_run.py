@@ -218,7 +218,7 @@ class EvaluationRun:
         return cls(file=file, evaluation=evaluation, earlier=earlier, earlier_training=earlier_training, **opened)
 
     @contextlib.contextmanager
-    def evaluable(self, *, seed: int | None, chunk_size: int, verbose: int) -> Iterator[Setting]:
+    def setting(self, *, seed: int | None, chunk_size: int, verbose: int) -> Iterator[Setting]:
         """Yield the setting of the evaluation, within the limits of the model's memory and time.
 
         Args:

@@ -249,7 +249,7 @@ def evaluate(
     attachment = Attachment.to(model, output) if attach else None
     saving.import_all()  # registers the classes that a .keras file may name
     run = EvaluationRun.build(file, evaluation, data, batch_size)
-    with run.evaluable(seed=seed, chunk_size=chunk_size, verbose=verbose) as setting:
+    with run.setting(seed=seed, chunk_size=chunk_size, verbose=verbose) as setting:
         if attachment:
             attachment.check(run.earlier, run.dataset, run.evaluation.evaluators, setting)
         run.check_range(setting)

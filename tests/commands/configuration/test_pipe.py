@@ -1,6 +1,8 @@
 """Names, macros, scopes and types of a whole configuration, and what gin then builds."""
 
 import dataclasses
+import pathlib
+import re
 from collections.abc import Callable
 
 import gin
@@ -130,6 +132,19 @@ def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, 
 def test_the_default_of_SEED_leaves_the_seed_of_an_evaluation_to_the_report(params, value):
     run.configure(["gin/eval/quick.gin"], params, command="evaluate")
     assert gin.get_bindings("tfrobust.runs.experiment.evaluate")["seed"] == value
+
+
+STAGES = """statements files macros radius knobs check_macros parameters registry resolution reach check_use
+check_values binding printing pipe""".split()
+
+
+def test_no_stage_imports_a_later_one():
+    folder = pathlib.Path(pipe.__file__).parent
+    assert {path.stem for path in folder.glob("*.py")} == {*STAGES, "__init__"}
+    for position, stage in enumerate(STAGES):
+        text = (folder / f"{stage}.py").read_text("utf-8")
+        named = " ".join(re.findall(r"^from tfrobust\.commands\.configuration[. ](.+)$", text, re.MULTILINE))
+        assert set(re.findall(r"\w+", named)).isdisjoint(STAGES[position + 1 :]), stage
 
 
 def test_the_configuration_of_a_workdir_keeps_its_name(tmp_path):
