@@ -59,10 +59,17 @@ html_show_sourcelink = False
 html_copy_source = False
 
 
+def on_page(app, name, template, context, doctree):
+    """Let the sidebar list the pages of the current section; furo would list those of all sections on each page."""
+    toctree = context["toctree"]
+    context["toctree"] = lambda **options: toctree(**{**options, "collapse": True})
+
+
 def setup(app):
     """Connect the conversion of docstrings, and name the language of gin files."""
     app.add_lexer("gin", PythonLexer)
     app.connect("autodoc-process-docstring", docstrings.on_docstring, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", docstrings.on_fields, priority=600)
+    app.connect("html-page-context", on_page, priority=400)  # before furo
     app.connect("autodoc-process-signature", docstrings.on_signature)
     app.connect("autodoc-process-bases", docstrings.on_bases)
