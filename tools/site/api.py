@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import inspect
+import re
 import sys
 import types
 import typing
@@ -162,7 +163,8 @@ def _options(program: str, parser) -> list[str]:
     formatter = parser._get_formatter()
     for action in parser._actions:
         if action.help != argparse.SUPPRESS and action.dest != "help":
-            meaning = escaped(" ".join(formatter._expand_help(action).split())) if action.help else ""
+            text = " ".join(formatter._expand_help(action).split()) if action.help else ""
+            meaning = escaped(re.sub(r"(?<!`)--\w+(=\S+\w\"?)?", r"`\g<0>`", text))
             lines += [f".. option:: {formatter._format_action_invocation(action)}", "", f"   {meaning}", ""]
     return lines
 

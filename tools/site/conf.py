@@ -22,7 +22,7 @@ extensions = [
 exclude_patterns = ["jupyter_execute"]
 # Formulas and outputs are text; blocks of code say their language.
 highlight_language = "none"
-smartquotes = False
+smartquotes_action = "D"  # dashes; quotes stay as in code
 
 # Docstrings: names in backticks are links if the site has them, and code otherwise.
 default_role = "py:obj"
@@ -69,7 +69,6 @@ def setup(app):
     """Connect the conversion of docstrings, and name the language of gin files."""
     app.add_lexer("gin", PythonLexer)
     app.connect("autodoc-process-docstring", docstrings.on_docstring, priority=400)  # before napoleon
-    app.connect("autodoc-process-docstring", docstrings.on_fields, priority=600)
     app.connect("html-page-context", on_page, priority=400)  # before furo
     app.connect("autodoc-process-signature", docstrings.on_signature)
     app.connect("autodoc-process-bases", docstrings.on_bases)

@@ -91,11 +91,6 @@ def on_docstring(app, kind, name, item, options, lines):
     lines[:] = converted(lines)
 
 
-def on_fields(app, kind, name, item, options, lines):
-    """Replace the two hyphens that napoleon writes between a name and its meaning by a dash."""
-    lines[:] = [line.replace("** -- ", "** \N{EN DASH} ", 1) for line in lines]
-
-
 def on_signature(app, kind, name, item, options, signature, returned):
     """Return the signature of a class as that of its constructor, and every signature without the marks of annotations.
 
