@@ -54,8 +54,8 @@ class SmoothAdv(NoisyCopiesMethod):
     Source:
         Salman et al. 2019, https://arxiv.org/abs/1906.04584, eqs 5 to 7; Hadisalman/smoothing-adversarial @ cff781d5,
         whose training program is that of the paper's tables. It averages the losses (with `--train-multi-noise`, else
-        it trains on the first copy alone); that of the mean prediction is the attack's. It raises epsilon over the first
-        10 epochs, and clips to the pixel box before it projects onto the ball. Here epsilon is constant, and the
+        it trains on the first copy alone); that of the mean prediction is the attack's. It raises epsilon over the
+        first 10 epochs, and clips to the pixel box before it projects onto the ball. Here epsilon is constant, and the
         projection onto both is exact.
     """
 
