@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tfrobust.certification import intervals, linear_bounds, tightening, windows
 from tfrobust.certification.network import walk
-from tfrobust.certification.operations import SOUND, Arithmetic, ReLU
+from tfrobust.certification.nonlinear import ReLU
+from tfrobust.certification.operations import SOUND, Arithmetic
 
 EXACT = Arithmetic(tf.float64, 0.0)
 LAYERS = keras.layers
@@ -29,6 +30,13 @@ def residual(image, strides=2):
     return LAYERS.ReLU()(LAYERS.Add()([main, conv(4, 1, strides, use_bias=False)(hidden)]))
 
 
+def concatenated(image):
+    """Return two maps side by side whose windows differ."""
+    return LAYERS.Concatenate()(
+        [conv()(image), LAYERS.DepthwiseConv2D(2)(LAYERS.ZeroPadding2D(((1, 0), (0, 1)))(image))]
+    )
+
+
 NETWORKS = {
     "same padding": [conv(activation="relu"), conv(4, 4, 2, activation="relu"), conv(2, 2)],
     "valid padding": [conv(3, 2, 1, "valid", activation="relu"), conv(2, (2, 3), (1, 2), "valid")],
@@ -39,6 +47,12 @@ NETWORKS = {
     "maximum": [conv(), LAYERS.MaxPooling2D(2, 1, "same"), conv(3, 3, 2, activation="relu"), conv(2, 2)],
     "tanh": [conv(), LAYERS.Activation("tanh"), conv(2, 2, activation="relu"), conv(2, 3)],
     "residual": [residual],
+    "groups": [conv(4, activation="relu6"), conv(6, 3, 2, groups=2), LAYERS.ReLU(), conv(2, 2)],
+    "depthwise": [conv(activation="relu"), LAYERS.DepthwiseConv2D(3, 2, "same", depth_multiplier=2), conv(2, 1)],
+    "dilated depthwise": [conv(activation="relu"), LAYERS.DepthwiseConv2D(2, padding="same", dilation_rate=2)],
+    "separable": [conv(), LAYERS.PReLU(shared_axes=(1, 2)), LAYERS.SeparableConv2D(3, 2, padding="same"), conv(2, 2)],
+    "cropping": [conv(activation="relu"), LAYERS.Cropping2D(((1, 0), (1, 1))), conv(2, 3)],
+    "concatenation": [conv(activation="hard_sigmoid"), concatenated, LAYERS.ReLU(), conv(2, 2)],
 }
 
 

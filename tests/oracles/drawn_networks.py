@@ -17,8 +17,60 @@ LAYERS = keras.layers
 POWERS = (0,) * 12 + (-1, 1, 3, -3, 10, -10, 20, -20, 30, -30, 37, -38, -42)
 POLICIES = ("float32",) * 120 + ("float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16")
 INPUTS = ("float32",) * 30 + ("int32", "uint8", "float16", "bfloat16", "float64")
-ACTIVATIONS = ("relu",) * 4 + (None, "leaky_relu", "elu", "tanh", "sigmoid", "softplus")
-KINDS = ("dense", "convolution", "normalization", "activation", "maximum", "average", "rescaling", "constants", "sum")
+ACTIVATIONS = (
+    ("relu",) * 4 + ("relu6",) * 2 + (None, "leaky_relu", "elu", "tanh", "sigmoid", "softplus", "hard_sigmoid")
+)
+ACTIVATIONS += ("silu", "gelu", "hard_silu", "selu", "softsign", "exponential")
+# Layers of a drawn network by kind; each takes (activation or None, generator, channels, options).
+KINDS = {
+    "dense": lambda activation, draws, channels, **options: LAYERS.Dense(4, activation=activation, **options),
+    "convolution": lambda activation, draws, channels, **options: LAYERS.Conv2D(
+        3, 2, int(draws.integers(1, 3)), "same", activation=activation, **options
+    ),
+    "grouped": lambda activation, draws, channels, **options: LAYERS.Conv2D(
+        2 * channels, 2, padding="same", groups=channels, activation=activation, **options
+    ),
+    "dilated": lambda activation, draws, channels, **options: LAYERS.Conv2D(
+        3, 2, padding="same", dilation_rate=2, activation=activation, **options
+    ),
+    "depthwise": lambda activation, draws, channels, **options: LAYERS.DepthwiseConv2D(
+        2, int(draws.integers(1, 3)), "same", depth_multiplier=2, activation=activation, **options
+    ),
+    "separable": lambda activation, draws, channels, **options: LAYERS.SeparableConv2D(
+        3, 2, padding="same", activation=activation, **options
+    ),
+    "transposed": lambda activation, draws, channels, **options: LAYERS.Conv2DTranspose(
+        2, 2, int(draws.integers(1, 3)), activation=activation, **options
+    ),
+    "normalization": lambda activation, draws, channels, **options: LAYERS.BatchNormalization(
+        epsilon=float(draws.choice([1e-3, 1e-5, 1e-12])), **options
+    ),
+    "layer normalization": lambda activation, draws, channels, **options: LAYERS.LayerNormalization(
+        epsilon=float(draws.choice([1e-3, 1e-6, 1e-12])), **options
+    ),
+    "activation": lambda activation, draws, channels, **options: LAYERS.Activation(activation or "linear", **options),
+    "rectifier": lambda activation, draws, channels, **options: LAYERS.ReLU(
+        max_value=draws.choice([None, 0.5]),
+        negative_slope=draws.choice([0.0, 0.3]),
+        threshold=draws.choice([0, 0.2]),
+        **options,
+    ),
+    "slopes": lambda activation, draws, channels, **options: LAYERS.PReLU(
+        shared_axes=[None, (1, 2)][draws.integers(2)], **options
+    ),
+    "maximum": lambda activation, draws, channels, **options: LAYERS.MaxPooling2D(2, 1, "same", **options),
+    "average": lambda activation, draws, channels, **options: LAYERS.AveragePooling2D(2, 1, "same", **options),
+    "copies": lambda activation, draws, channels, **options: LAYERS.UpSampling2D((1, 2), **options),
+    "cropping": lambda activation, draws, channels, **options: LAYERS.Cropping2D(((0, 1), (0, 0)), **options),
+    "order": lambda activation, draws, channels, **options: LAYERS.Permute((2, 3, 1), **options),
+}
+MERGERS = {
+    "sum": LAYERS.Add,
+    "difference": LAYERS.Subtract,
+    "mean": LAYERS.Average,
+    "concatenation": LAYERS.Concatenate,
+}
+SCALINGS = ("rescaling", "constants")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +113,7 @@ def networks():
         seed=st.integers(0, 2**32 - 1),
         shape=st.sampled_from(((2, 2, 1), (3, 3, 1), (4, 3, 2))),
         input=st.sampled_from(INPUTS),
-        steps=st.lists(step(st.sampled_from(KINDS)), max_size=4).map(tuple),
+        steps=st.lists(step(st.sampled_from((*KINDS, *MERGERS, *SCALINGS))), max_size=4).map(tuple),
         last=step(st.just("dense")),
         softmax=st.sampled_from((False, False, False, True)),
         quantized=st.sampled_from((False,) * 29 + (True,)),
@@ -73,41 +125,34 @@ def build(drawn: Drawn) -> keras.Model:
     """Return the Keras model of a drawn network."""
     generator = np.random.default_rng(drawn.seed)
     image = keras.Input(drawn.shape, dtype=drawn.input)
-    hidden = image
+    hidden, powers = image, {}
     for step in drawn.steps:
-        hidden = _applied(step, hidden, generator)
+        hidden = _applied(step, hidden, generator, powers)
     last = LAYERS.Dense(3, activation="softmax" if drawn.softmax else None, dtype=drawn.last.policy)
+    powers[last.name] = drawn.last.power
     model = keras.Model(image, last(LAYERS.Flatten()(hidden)))
-    powers = iter([step.power for step in drawn.steps if step.kind in ("dense", "convolution", "normalization", "sum")])
     for layer in model.layers:
         if layer.weights:
-            _fill(layer, drawn.last.power if layer is last else next(powers), generator)
+            _fill(layer, powers[layer.name], generator)
     if drawn.quantized:
         model.quantize("int8")
     return model
 
 
-def _applied(step: Step, hidden, generator):
-    options = {"dtype": step.policy}
-    if step.kind == "dense":
-        return LAYERS.Dense(4, activation=step.activation, **options)(hidden)
-    if step.kind == "convolution":
-        strides = int(generator.integers(1, 3))
-        return LAYERS.Conv2D(3, 2, strides, "same", activation=step.activation, **options)(hidden)
-    if step.kind == "normalization":
-        return LAYERS.BatchNormalization(epsilon=float(generator.choice([1e-3, 1e-5, 1e-12])), **options)(hidden)
-    if step.kind == "activation":
-        return LAYERS.Activation(step.activation or "linear", **options)(hidden)
-    if step.kind in ("maximum", "average"):
-        kind = LAYERS.MaxPooling2D if step.kind == "maximum" else LAYERS.AveragePooling2D
-        return kind(2, 1, "same", **options)(hidden)
-    factor = np.float64(10.0**step.power)
+def _applied(step: Step, hidden, generator, powers: dict[str, int]):
+    """Apply the layers of a step, and note the powers of their weights."""
+    options, factor = {"dtype": step.policy}, np.float64(10.0**step.power)
+    if step.kind in MERGERS:
+        part = LAYERS.Dense(hidden.shape[-1], **options)
+        powers[part.name] = step.power
+        return MERGERS[step.kind](**options)([hidden, part(hidden)])
     if step.kind == "rescaling":
         return LAYERS.Rescaling(factor, offset=-0.3 * factor, **options)(hidden)
     if step.kind == "constants":
-        variance = np.clip(factor**2, 1e-40, 1e37)
-        return LAYERS.Normalization(mean=0.5, variance=variance, **options)(hidden)
-    return LAYERS.Add(**options)([hidden, LAYERS.Dense(hidden.shape[-1], **options)(hidden)])
+        return LAYERS.Normalization(mean=0.5, variance=np.clip(factor**2, 1e-40, 1e37), **options)(hidden)
+    layer = KINDS[step.kind](step.activation, generator, hidden.shape[-1], **options)
+    powers[layer.name] = step.power
+    return layer(hidden)
 
 
 def _fill(layer, power: int, generator) -> None:
@@ -117,7 +162,9 @@ def _fill(layer, power: int, generator) -> None:
         name = weight.path.rsplit("/", 1)[-1]
         if "variance" in name:
             value = np.abs(value) * 10.0 ** generator.choice([0, 0, -6, 6, -30, 30])
-        elif name in ("kernel", "gamma") or generator.random() < 0.3:
+        elif name == "alpha":
+            value = np.abs(value) % 1.0 if generator.random() < 0.9 else value
+        elif name.endswith(("kernel", "gamma")) or generator.random() < 0.3:
             # Some weights of a layer alone are huge or tiny.
             some = generator.random(weight.shape) < generator.choice([0.2, 1.0])
             value = np.where(some, value * 10.0**power, value)

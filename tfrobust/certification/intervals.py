@@ -5,8 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfrobust.certification import linear_bounds
+from tfrobust.certification.affine import BatchNormalization
 from tfrobust.certification.network import Network
-from tfrobust.certification.operations import SOUND, Arithmetic, BatchNormalization, Box
+from tfrobust.certification.operations import SOUND, Arithmetic, Box
 
 _RELEASED = Box(None, None)
 

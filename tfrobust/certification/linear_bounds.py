@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfrobust.certification.affine import Affine, Concatenation, Sum
 from tfrobust.certification.network import Network
-from tfrobust.certification.operations import SOUND, Affine, Arithmetic, Box, Sum, concretize
+from tfrobust.certification.operations import SOUND, Arithmetic, Box, concretize
 
 SLOPES = ("adaptive", "zero", "same")
 # Operations that a bound without slopes passes; at all others it stops.
-LINEAR = (Affine, Sum)
+LINEAR = (Affine, Concatenation, Sum)
 
 
 class Relaxation(NamedTuple):
@@ -59,7 +60,7 @@ def lower_bounds(
         boxes: a box per position, such as those of `intervals.propagate` (then the bounds are those of CROWN-IBP).
         coefficients: [b, s, ...], s functions of the value at `position`.
         arithmetic: how bounds are computed.
-        slope: lower line of an unstable ReLU: "adaptive", "zero" or "same" (`operations.ReLU.backward`). None stops at
+        slope: lower line of an unstable ReLU: "adaptive", "zero" or "same" (`nonlinear.ReLU.backward`). None stops at
             the last operations that are not affine, which are bounded by their boxes.
         position: the value's position; None: the output.
         relaxation: slopes of single ReLUs, and multipliers of constraints; both loosen or tighten the bound, and none

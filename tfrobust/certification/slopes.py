@@ -20,7 +20,8 @@ import tensorflow as tf
 from tfrobust.certification import linear_bounds
 from tfrobust.certification.linear_bounds import Relaxation
 from tfrobust.certification.network import Network
-from tfrobust.certification.operations import SOUND, Arithmetic, Box, ReLU
+from tfrobust.certification.nonlinear import ReLU
+from tfrobust.certification.operations import SOUND, Arithmetic, Box
 
 SEARCH = Arithmetic(tf.float32, 0.0)
 # Of Adam: the first step, and what is left of it after each.

@@ -8,8 +8,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfrobust.certification import linear_bounds, slopes, windows
+from tfrobust.certification.affine import Affine
 from tfrobust.certification.network import Network
-from tfrobust.certification.operations import SOUND, Affine, Arithmetic, Box, ReLU
+from tfrobust.certification.nonlinear import ReLU
+from tfrobust.certification.operations import SOUND, Arithmetic, Box
 
 # Coefficients of one backward pass: 64 MiB in float64.
 _COEFFICIENTS = 2**23
@@ -70,7 +72,7 @@ def _exact(network: Network) -> set[int]:
     mixings = {0: 0}
     for position, (operation, inputs) in enumerate(network.nodes, 1):
         if isinstance(operation, Affine) and all(source in mixings for source in inputs):
-            mixings[position] = mixings[inputs[0]] + (operation.summands != 0 and not operation.elementwise)
+            mixings[position] = mixings[inputs[0]] + operation.mixes
     return {position for position, count in mixings.items() if count <= 1}
 
 

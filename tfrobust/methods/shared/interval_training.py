@@ -4,8 +4,10 @@ import math
 
 import tensorflow as tf
 
+from tfrobust.certification.affine import Dense, Sum
 from tfrobust.certification.network import Network
-from tfrobust.certification.operations import Box, Dense, Monotone, ReLU, Sum
+from tfrobust.certification.nonlinear import Monotone, ReLU
+from tfrobust.certification.operations import Box
 from tfrobust.ops import distribution, randomness
 
 # Ratios below it are penalized.
@@ -31,7 +33,7 @@ def initialize(network: Network, seed: int) -> None:
         deviation = math.sqrt(2 * math.pi) / operation.summands
         if _is_behind_sum(network, position):
             deviation /= 2
-        kernel = operation.layer.kernel
+        kernel = operation.kernel
         key = randomness.make_key(seed, "interval initialization", number)
         kernel.assign(tf.random.stateless_normal(kernel.shape, key, stddev=deviation, dtype=kernel.dtype))
 
