@@ -2,10 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM
 from tfrobust.attacks.shared import checks
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.attacks import FGSM, ThreatModel, run_attack
 
 IMAGES = np.full([3, 2, 2, 1], 0.5)
 

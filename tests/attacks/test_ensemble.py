@@ -5,14 +5,12 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import examples, smooth_model
-from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
-from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared import runner
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.evaluators import adversarial
+from tfrobust.keras.attacks import FGSM, PGD, AutoAttack, Ensemble, ThreatModel, standard_member
 
 
 def parameters(attack):

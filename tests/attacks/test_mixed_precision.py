@@ -5,20 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.mixed_precision import MixedPrecisionPGD
 from tfrobust.attacks.shared import modes, objectives
 from tfrobust.attacks.shared.goal import Goal
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.summary import evaluate
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.trades import TRADES
-from tfrobust.models.cnn import CNN, DigitsCNN
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.resnets.resnet import ResNet
-from tfrobust.models.vit import ViT
+from tfrobust.keras.attacks import MixedPrecisionPGD, ThreatModel, run_attack
+from tfrobust.keras.evaluators import AttackAccuracy
+from tfrobust.keras.methods import TRADES, AdversarialTraining, Adversary
+from tfrobust.keras.models import CNN, DigitsCNN, LinearHead, ResNet, ViT
 from tfrobust.ops import keras_private
 from tfrobust.structs import Batch
 

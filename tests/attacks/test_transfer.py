@@ -5,11 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.attacks import apgd, gradient, square
-from tfrobust.attacks.ensemble import Ensemble
 from tfrobust.attacks.shared.engine import onto_grid
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.transfer import Transfer
+from tfrobust.keras.attacks import Ensemble, ThreatModel, Transfer, run_attack
 
 THREAT = ThreatModel(epsilon=0.1)
 IMAGES = np.random.default_rng(0).uniform(0.3, 0.7, size=(30, 4, 4, 1)).astype(np.float32)

@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.augment.clips import EveryFrame, frames_at, sparse_and_dense, two_starts
-from tfrobust.augment.resized_crop import RandomResizedCrop
-from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
-from tfrobust.augment.views import ContrastiveViews
+from tfrobust.augment.clips import frames_at, sparse_and_dense, two_starts
+from tfrobust.keras.augment import (
+    Compose,
+    ContrastiveViews,
+    EveryFrame,
+    PadCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    RandomShift,
+)
 
 KEY = tf.constant([3, 4])
 IMAGES = np.random.default_rng(0).random((6, 8, 10, 3)).astype(np.float32)

@@ -11,21 +11,23 @@ import stored
 from tfrobust.common import configured
 from tfrobust.data import description
 from tfrobust.data.description import described_source
-from tfrobust.data.sources.corner_digits import CornerDigits
-from tfrobust.data.sources.digits import Digits
-from tfrobust.data.sources.folder import ImageFolder
-from tfrobust.data.sources.labelled_fraction import LabelledFraction
-from tfrobust.data.sources.moving_digits import MovingDigits
-from tfrobust.data.sources.npz import Npz
-from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
-from tfrobust.data.sources.sst2 import Sst2
-from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
-from tfrobust.data.sources.subset import ClassSubset
-from tfrobust.data.sources.tfds import TensorFlowDatasets
-from tfrobust.data.sources.ucf101 import Ucf101
-from tfrobust.data.sources.with_generated import WithGenerated
 from tfrobust.errors import InputError
-from tfrobust.models.backbone import Backbone
+from tfrobust.keras.data import (
+    ClassSubset,
+    CornerDigits,
+    Digits,
+    ImageFolder,
+    LabelledFraction,
+    MovingDigits,
+    Npz,
+    SentimentGrammar,
+    Sst2,
+    StanfordSentimentTreebank,
+    TensorFlowDatasets,
+    Ucf101,
+    WithGenerated,
+)
+from tfrobust.keras.models import Backbone
 
 SOURCES = [
     Digits(validation_size=10, fold=1),

@@ -6,10 +6,7 @@ import tensorflow as tf
 
 from tfrobust.data.mixture import MixedExamples
 from tfrobust.data.pipeline import steps_per_epoch, training_batches
-from tfrobust.data.sources.digits import Digits
-from tfrobust.data.sources.npz import Npz
-from tfrobust.data.sources.with_generated import WithGenerated
-from tfrobust.data.spec import ArrayExamples
+from tfrobust.keras.data import ArrayExamples, Digits, Npz, WithGenerated
 
 COUNT, EXTRA, BATCH = 22, 300, 10
 

@@ -7,13 +7,10 @@ import tensorflow as tf
 
 from oracles import contrastive as oracle
 from oracles import tiny_network
-from tfrobust.losses.contrastive import masked_contrastive
-from tfrobust.losses.gradient_alignment import GradAlign
-from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
-from tfrobust.methods.supervised import Supervised
-from tfrobust.models.shared.normalization import BranchedBatchNormalization
+from tfrobust.keras.losses import GradAlign, LayerWiseTikhonov, PairMasks, Tikhonov, masked_contrastive
+from tfrobust.keras.methods import Supervised
+from tfrobust.keras.models import BranchedBatchNormalization
 from tfrobust.ops import gradients
-from tfrobust.structs import PairMasks
 
 COUNT, PIXELS = 6, 4
 DIVISORS = {"example": 1.0, "batch": COUNT, "released": COUNT**2}

@@ -7,9 +7,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import temporal as oracle
-from tfrobust.losses.contrastive import masked_contrastive
-from tfrobust.losses.temporal import global_local, local_local, paired_instances
-from tfrobust.structs import PairMasks
+from tfrobust.keras.losses import PairMasks, global_local, local_local, masked_contrastive, paired_instances
 
 VECTORS = np.random.default_rng(0).normal(size=(5, 4, 6)).astype(np.float32)
 IDENTITY = np.eye(5, dtype=bool)

@@ -9,17 +9,12 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import instances, tiny_network
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.standard import RandomShift
-from tfrobust.methods.acl import ACL, ADVERSARIAL
-from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.methods.supervised import Supervised
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import RandomShift
+from tfrobust.keras.methods import ACL, AdaptiveFNC, InstanceAdversary, Supervised
+from tfrobust.keras.models import CNN, LinearHead, ProjectionHead
+from tfrobust.methods.acl import ADVERSARIAL
 from tfrobust.ops import keras_private
-from tfrobust.pairs.false_negatives import AdaptiveFNC
 from tfrobust.runs.first_stage import Pretraining
 
 ATTACK = PGD(ThreatModel(epsilon=0.2), steps=5)

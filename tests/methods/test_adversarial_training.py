@@ -6,11 +6,9 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import tiny_network
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.models.heads.linear import LinearHead
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import AdversarialTraining, Adversary
+from tfrobust.keras.models import LinearHead
 from tfrobust.ops import randomness
 
 EPSILON, STEP, STEPS = 0.1, 0.04, 4

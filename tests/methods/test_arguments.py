@@ -9,16 +9,9 @@ import stored
 from conformance import methods as battery
 from oracles import tiny_network as tiny
 from oracles.mixing import Staged
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.methods.ascl import ASCL
-from tfrobust.methods.fcl import FCL
-from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.supcon import SupCon
-from tfrobust.methods.supervised_contrastive import SupervisedContrastive
-from tfrobust.methods.tclr import TCLR
-from tfrobust.models.heads.linear import LinearHead, LinearProjection
-from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import ASCL, FCL, TCLR, SimCLR, SupCon, SupervisedContrastive
+from tfrobust.keras.models import LinearHead, LinearProjection, ProjectionHead
 
 THREAT = ThreatModel(epsilon=0.2)
 ATTACK = PGD(THREAT, steps=10)

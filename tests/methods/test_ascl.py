@@ -6,14 +6,11 @@ import pytest
 import tensorflow as tf
 
 from oracles import contrastive, robust, tiny_network
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.standard import RandomShift
-from tfrobust.methods.ascl import ASCL, TwoTransforms
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.batch_contrast import Contrast
-from tfrobust.models.heads.linear import LinearProjection, MLPProjection
-from tfrobust.pairs.selection import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import RandomShift
+from tfrobust.keras.methods import ASCL, Adversary, Contrast, TwoTransforms
+from tfrobust.keras.models import LinearProjection, MLPProjection
+from tfrobust.keras.selections import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
 
 SELECTIONS = {
     "global": GlobalSelection(),

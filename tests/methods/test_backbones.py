@@ -15,15 +15,12 @@ from faults import small_run
 
 from conformance import backbones
 from conformance import methods as battery
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
-from tfrobust.methods.supervised import Supervised
-from tfrobust.models.backbone import Backbone
-from tfrobust.models.heads.linear import LinearHead
+from tfrobust.keras.attacks import PGD, ThreatModel, run_attack
+from tfrobust.keras.methods import Supervised
+from tfrobust.keras.models import Backbone, LinearHead
+from tfrobust.keras.optimizers import LARS
 from tfrobust.ops import keras_private
-from tfrobust.training.optimizers import LARS
 
 FOUR = ("supervised", "trades", "ascl_leaked", "simclr")
 DEEP = ("EfficientNetB0", "ConvNeXtTiny", "ResNet50V2", "DenseNet121")

@@ -5,11 +5,8 @@ import tensorflow as tf
 
 from oracles import feature_contrast
 from oracles import tiny_network as tiny
-from tfrobust.augment.noise import AddGaussian
-from tfrobust.augment.utility_perturbation import UtilityPerturbation
-from tfrobust.methods.cl_gaussian import CLGaussian
-from tfrobust.methods.fcl import FCL
-from tfrobust.methods.shared.feature_objectives import FeatureContrast
+from tfrobust.keras.augment import AddGaussian, UtilityPerturbation
+from tfrobust.keras.methods import FCL, CLGaussian, FeatureContrast
 
 TEMPERATURE = 0.3
 

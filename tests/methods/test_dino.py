@@ -7,11 +7,8 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import momentum as oracle
-from tfrobust.methods.dino import DINO
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.heads.prototypes import Prototypes
-from tfrobust.models.vit import ViT
+from tfrobust.keras.methods import DINO
+from tfrobust.keras.models import LinearHead, ProjectionHead, Prototypes, ViT
 from tfrobust.structs import Batch
 
 

@@ -13,14 +13,12 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from tfrobust import keras as robust
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.standard import RandomShift
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
-from tfrobust.methods.shared.feature_objectives import FeatureMargin
-from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.models.heads.linear import LinearHead, LinearProjection
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import RandomShift
+from tfrobust.keras.methods import FeatureMargin, InstanceAdversary
+from tfrobust.keras.models import LinearHead, LinearProjection
 
 M = robust.methods
 METHODS = {

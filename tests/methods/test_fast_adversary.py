@@ -5,10 +5,8 @@ import pytest
 import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.shared.fast_adversary import FastAdversary
+from tfrobust.keras.attacks import FGSM, ThreatModel
+from tfrobust.keras.methods import AdversarialTraining, FastAdversary
 
 EPSILON = 0.1
 

@@ -7,15 +7,10 @@ import tensorflow as tf
 
 from oracles import feature_contrast
 from oracles import tiny_network as tiny
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.token_removal import TokenRemoval
-from tfrobust.augment.utility_perturbation import UtilityPerturbation
-from tfrobust.methods.cl_gaussian import CLGaussian
-from tfrobust.methods.fcl import FCL
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureMargin
-from tfrobust.models.heads.linear import LinearHead
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import TokenRemoval, UtilityPerturbation
+from tfrobust.keras.methods import FCL, Adversary, CLGaussian, FeatureContrast, FeatureMargin
+from tfrobust.keras.models import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 

@@ -10,13 +10,10 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import intervals
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import Arithmetic, Box
-from tfrobust.methods.crown_ibp import CROWNIBP
-from tfrobust.methods.ibp import IBP
-from tfrobust.methods.mtl_ibp import MTLIBP
+from tfrobust.keras.methods import CROWNIBP, IBP, MTLIBP
+from tfrobust.keras.models import CNN, LinearHead
+from tfrobust.keras.schedules import SmoothedRamp
 from tfrobust.methods.shared import interval_training
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.ops.schedules import SmoothedRamp
 
 RAMP = SmoothedRamp(delay=10, length=100)
 # A network of two layers whose bounds are known from linear programs.

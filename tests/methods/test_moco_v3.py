@@ -8,10 +8,8 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import momentum as oracle
-from tfrobust.methods.moco_v3 import MoCoV3
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
+from tfrobust.keras.methods import FNC, IFND, AdaptiveFNC, MoCoV3
+from tfrobust.keras.models import LinearHead, ProjectionHead
 
 
 @pytest.mark.parametrize(("row", "temperature"), [("moco_v3", 1.0), ("moco_v3", 0.2), ("moco_v3_adaptive_fnc", 0.2)])

@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.losses.gradient_alignment import GradAlign
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
-from tfrobust.methods.hat import HAT
-from tfrobust.methods.mart import MART
-from tfrobust.methods.shared.fast_adversary import FastAdversary
-from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
-from tfrobust.methods.trades import TRADES
-from tfrobust.models.heads.linear import LinearHead
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
+from tfrobust.keras.losses import GradAlign
+from tfrobust.keras.methods import (
+    HAT,
+    MART,
+    TRADES,
+    AdversarialTraining,
+    FastAdversary,
+    FreeAdversarialTraining,
+    WeightPerturbation,
+)
+from tfrobust.keras.models import LinearHead
 from tfrobust.ops import norms
 from tfrobust.structs import Batch
 

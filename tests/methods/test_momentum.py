@@ -8,16 +8,12 @@ import pytest
 import tensorflow as tf
 from faults import small_run
 
-from tfrobust.augment.standard import RandomShift
-from tfrobust.methods.dino import DINO
-from tfrobust.methods.moco_v3 import MoCoV3
+from tfrobust.keras.augment import RandomShift
+from tfrobust.keras.methods import DINO, MoCoV3, SwAV
+from tfrobust.keras.models import LinearHead, ProjectionHead, Prototypes
+from tfrobust.keras.optimizers import LARS, ScheduledAdamW
 from tfrobust.methods.shared.momentum import weight_pairs
-from tfrobust.methods.swav import SwAV
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.structs import Batch
-from tfrobust.training.optimizers import LARS, ScheduledAdamW
 
 GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "momentum_methods.npz")
 STEPS, RATE = 3, 0.05

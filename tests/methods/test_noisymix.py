@@ -14,11 +14,9 @@ from oracles.mixing import (
     staged,
     step,
 )
-from tfrobust.augment.mixing import FeatureNoise, Mixing
-from tfrobust.augment.standard import RandomShift
+from tfrobust.keras.augment import FeatureNoise, Mixing, RandomShift
+from tfrobust.keras.methods import NFM, Branches, NoisyMix
 from tfrobust.methods.augmix import AUGMENTED
-from tfrobust.methods.nfm import NFM
-from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.ops import randomness
 
 SHIFT = RandomShift(fraction=0.5)

@@ -6,14 +6,12 @@ import pytest
 import tensorflow as tf
 
 from oracles import instances, tiny_network
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.standard import RandomShift
-from tfrobust.methods.rocl import ADVERSARIAL, RoCL
-from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import RandomShift
+from tfrobust.keras.methods import AdaptiveFNC, InstanceAdversary, RoCL
+from tfrobust.keras.models import ProjectionHead
+from tfrobust.methods.rocl import ADVERSARIAL
 from tfrobust.ops import distribution
-from tfrobust.pairs.false_negatives import AdaptiveFNC
 
 SHIFT = RandomShift(fraction=0.6)
 ATTACK = PGD(ThreatModel(epsilon=0.2), steps=5)

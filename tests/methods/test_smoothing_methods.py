@@ -5,12 +5,9 @@ import pytest
 import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.losses.consistency import mixture_consistency, mixture_cross_entropy
-from tfrobust.methods.noise_consistency import NoiseConsistency
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.smooth_adv import SmoothAdv
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.losses import mixture_consistency, mixture_cross_entropy
+from tfrobust.keras.methods import Adversary, NoiseConsistency, SmoothAdv
 
 
 def literal(logits, labels):

@@ -6,11 +6,9 @@ import pytest
 import tensorflow as tf
 
 from oracles import tiny_network as tiny
-from tfrobust.augment.utility_perturbation import UtilityPerturbation
-from tfrobust.data.sources.digits import Digits
-from tfrobust.methods.fcl import FCL
-from tfrobust.methods.shared.teacher import TeacherUtility
-from tfrobust.methods.supervised import Supervised
+from tfrobust.keras.augment import UtilityPerturbation
+from tfrobust.keras.data import Digits
+from tfrobust.keras.methods import FCL, Supervised, TeacherUtility
 from tfrobust.runs import experiment
 from tfrobust.security import rehearsal
 

@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 
 from oracles import robust, tiny_network
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.trades import TRADES
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import TRADES, Adversary
 
 
 def test_the_terms_are_clean_cross_entropy_and_divergence_from_the_clean_prediction():

@@ -7,20 +7,19 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import tiny_network as tiny
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.byol import BYOL
-from tfrobust.methods.dino import DINO
-from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
-from tfrobust.methods.moco_v3 import MoCoV3
-from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.supervised import Supervised
-from tfrobust.methods.swav import SwAV
-from tfrobust.methods.trades import TRADES
-from tfrobust.models.cnn import DigitsCNN
-from tfrobust.models.heads.linear import LinearHead, LinearProjection
-from tfrobust.models.heads.prototypes import Prototypes
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import (
+    BYOL,
+    DINO,
+    TRADES,
+    AdversarialTraining,
+    FreeAdversarialTraining,
+    MoCoV3,
+    SimCLR,
+    Supervised,
+    SwAV,
+)
+from tfrobust.keras.models import DigitsCNN, LinearHead, LinearProjection, Prototypes
 
 ATTACK = PGD(ThreatModel(epsilon=0.1), steps=1)
 RAMP = keras.optimizers.schedules.PolynomialDecay(0.0, 4, 4.0)

@@ -7,13 +7,9 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import tiny_network as tiny
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.methods.adr import ADR
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.ascl import ASCL
-from tfrobust.methods.shared.weight_perturbation import WeightPerturbation, perturbation
-from tfrobust.methods.trades import TRADES
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import ADR, ASCL, TRADES, AdversarialTraining, WeightPerturbation
+from tfrobust.methods.shared.weight_perturbation import perturbation
 from tfrobust.structs import Batch
 
 RATE, DECAY, GAMMA = 0.1, 0.3, 0.2

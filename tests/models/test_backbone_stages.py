@@ -7,18 +7,13 @@ import tensorflow as tf
 
 from conformance import backbones
 from conformance import methods as battery
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
-from tfrobust.methods.acl import ACL
-from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.models.backbone import Backbone
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.resnets.resnet import ResNet
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import ACL, InstanceAdversary
+from tfrobust.keras.models import Backbone, LinearHead, ProjectionHead, ResNet
+from tfrobust.keras.optimizers import LARS
 from tfrobust.ops import keras_private
 from tfrobust.runs.first_stage import Pretraining
-from tfrobust.training.optimizers import LARS
 
 STAGES = ("stage_1", "stage_2")
 

@@ -12,12 +12,7 @@ import tensorflow as tf
 
 from oracles import seeded_networks
 from tfrobust.errors import InputError
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.linear import LinearHead, MLPHead
-from tfrobust.models.resnets.resnet import ResNet
-from tfrobust.models.resnets.resnet18 import ResNet18
-from tfrobust.models.resnets.resnet50 import ResNet50
-from tfrobust.models.resnets.wide_resnet import WideResNet
+from tfrobust.keras.models import CNN, LinearHead, MLPHead, ResNet, ResNet18, ResNet50, WideResNet
 from tfrobust.models.weights import checkpoints
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "checkpoints.npz"

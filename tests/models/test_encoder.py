@@ -4,9 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.models.cnn import CNN, DigitsCNN
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.shared.encoder import Encoder
+from tfrobust.keras.models import CNN, DigitsCNN, Encoder, LinearHead
 from tfrobust.ops import keras_private
 
 

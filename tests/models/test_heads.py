@@ -8,10 +8,16 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.heads.prototypes import LENGTHS, Prototypes
-from tfrobust.models.shared.normalization import BranchedBatchNormalization
+from tfrobust.keras.models import (
+    BranchedBatchNormalization,
+    LinearHead,
+    LinearProjection,
+    MLPHead,
+    MLPProjection,
+    ProjectionHead,
+    Prototypes,
+)
+from tfrobust.models.heads.prototypes import LENGTHS
 
 EMBEDDING = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
 NORMAL = keras.initializers.RandomNormal(stddev=0.1)

@@ -10,14 +10,11 @@ import stored
 import tensorflow as tf
 
 from oracles import seeded_networks
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.loading import from_keras
-from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.keras.attacks import PGD, ThreatModel, run_attack
+from tfrobust.keras.models import ResNet50, ViT
 from tfrobust.models.shared.positions import patch_sinusoids, resizing_matrix
-from tfrobust.models.vit import ViT
 from tfrobust.models.weights import checkpoints
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "pretrained.npz"

@@ -6,13 +6,9 @@ import pytest
 
 from oracles import geometry as oracle
 from oracles import linear_model
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.callbacks import AveragedWeights, BestWeights, OverfittingWarning, RobustAccuracy
 from tfrobust.training.callbacks import robust_accuracy
-from tfrobust.training.callbacks.averaged_weights import AveragedWeights
-from tfrobust.training.callbacks.best_weights import BestWeights
-from tfrobust.training.callbacks.overfitting_warning import OverfittingWarning
-from tfrobust.training.callbacks.robust_accuracy import RobustAccuracy
 
 EPSILON = 0.05
 

@@ -10,17 +10,12 @@ import tensorflow as tf
 from sklearn.neighbors import KNeighborsClassifier
 
 from conformance import methods as battery
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.data.sources.digits import Digits
-from tfrobust.data.sources.labelled_fraction import LabelledFraction
 from tfrobust.errors import InputError
-from tfrobust.losses.gradient_penalty import Tikhonov
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.supervised import Supervised
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.data import Digits, LabelledFraction
+from tfrobust.keras.losses import Tikhonov
+from tfrobust.keras.methods import AdversarialTraining, SimCLR, Supervised
+from tfrobust.keras.models import CNN, KNearestNeighbours, LogisticRegression
 from tfrobust.runs import experiment
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.training.head_fit import HeadFit

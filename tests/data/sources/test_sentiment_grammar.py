@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from tfrobust.data.sources.sentiment_grammar import (
-    CONNECTORS,
-    DETERMINERS,
-    INTENSIFIERS,
-    LEXICON,
-    NEGATIONS,
-    NOUNS,
-    SentimentGrammar,
-)
+from tfrobust.data.sources.sentiment_grammar import CONNECTORS, DETERMINERS, INTENSIFIERS, LEXICON, NEGATIONS, NOUNS
+from tfrobust.keras.data import SentimentGrammar
 
 SMALL = {"train_size": 600, "test_size": 300}
 
