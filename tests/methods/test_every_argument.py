@@ -17,7 +17,6 @@ from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.augment import RandomShift
-from tfrobust.keras.methods import FeatureMargin, InstanceAdversary
 from tfrobust.keras.models import LinearHead, LinearProjection
 
 M = robust.methods
@@ -65,31 +64,7 @@ BASES = stored.cases(__file__, "bases", globals(), "arguments.toml")
 
 # Another value of an argument, by its name, and where it differs by the method.
 OTHER = stored.cases(__file__, "other", globals(), "arguments.toml")
-VALUES = {
-    ("ACL", "adversary"): InstanceAdversary(attack=pgd(0.3)),
-    ("ACL", "streams"): "adversarial_to_adversarial",
-    ("ASCL", "transforms"): M.TwoTransforms(),
-    ("CLGaussian", "objective"): FeatureMargin(),
-    ("CVRL", "views"): battery.NO_CHANGE,
-    ("DINO", "local_count"): 0,
-    ("FCL", "objective"): FeatureMargin(),
-    ("FCL", "teacher"): lambda images, labels: images,
-    ("ManifoldMixup", "objective"): "binary_cross_entropy",
-    ("NFM", "noise"): M.FeatureNoise(additive=2.0),
-    ("NoisyMix", "stages"): (0,),
-    ("NoisyMix", "branches"): M.Branches(strengths=(3.0, 3.0, 3.0)),
-    ("NoisyMix", "noise"): M.FeatureNoise(additive=2.0),
-    ("NFM", "stages"): (0,),
-    ("PuzzleMix", "mixing"): M.Mixing(group=4, alpha=0.0),
-    ("PuzzleMix", "objective"): "binary_cross_entropy",
-    ("RoCL", "adversary"): InstanceAdversary(attack=pgd(0.3)),
-    ("RoCL", "detached_keys"): True,
-    ("RoCL", "regularizer_pass"): "own",
-    ("SupCon", "base_temperature"): 0.07,
-    ("SwAV", "local_count"): 0,
-    ("TCLR", "across_parts"): False,
-    ("TCLR", "views"): battery.NO_CHANGE,
-}
+VALUES = stored.cases(__file__, "values", globals(), "arguments.toml")
 # The arguments that matter only together with others.
 WITH = {
     "clip_each": {"clip_norm": 1e-3},
@@ -135,7 +110,7 @@ def other(name: str, argument: str, default):
     """Another value of an argument than the one of its base."""
     if argument == "term_weights":
         return None
-    value = VALUES.get((name, argument), OTHER.get(argument, "?"))
+    value = VALUES.get(f"{name}.{argument}", OTHER.get(argument, "?"))
     if isinstance(value, tuple) and value and isinstance(value[0], str):
         return next(choice for choice in value if choice != default)
     return value
