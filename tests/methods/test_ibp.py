@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import intervals
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import Arithmetic, Box
+from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.methods import CROWNIBP, IBP, MTLIBP
 from tfrobust.keras.models import CNN, LinearHead
 from tfrobust.keras.schedules import SmoothedRamp
