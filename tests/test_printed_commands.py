@@ -189,6 +189,7 @@ SMALLEST = {
     r"bench_attacks": "--rounds=1 --steps=2 --batch=4 --count=4 --epochs=1",
     r"bench_autoattack": "--rounds=1 --count=2 --gin_param=EPOCHS=1",
     r"bench_augmix": "--rounds=2 --batch=4 --side=8",
+    r"bench_bounds": "--count=2 --rounds=1 --batch=2",
     r"bench_corruptions": "--names=brightness,contrast --rounds=1 --count=4 --batch=2 --side=8",
     r"bench_iteration": "--batches=2 --calls=1 --rounds=1",
     r"bench_puzzlemix": "--pairs=3 --rounds=1 --batch=32 --encoder=digits",
