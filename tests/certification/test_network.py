@@ -147,6 +147,14 @@ def test_residual_networks_of_the_library_are_reproduced(encoder):
     assert certify.reproduces(walk(model), images, model(images, training=False).numpy())
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("kind", [keras.applications.MobileNet, keras.applications.MobileNetV2])
+def test_mobile_networks_are_reproduced(kind):
+    model = kind(input_shape=(32, 32, 3), alpha=0.35 if "V2" in kind.__name__ else 0.25, weights=None, classes=4)
+    images = np.random.default_rng(1).uniform(size=(2, 32, 32, 3)).astype(np.float32)
+    assert certify.reproduces(walk(model), images, model(images, training=False).numpy())
+
+
 def test_coefficients_of_a_residual_sum_add_up():
     image = keras.Input((2,))
     model = keras.Model(image, LAYERS.Add()([image, LAYERS.Dense(2)(image)]))

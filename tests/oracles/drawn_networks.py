@@ -64,6 +64,24 @@ KINDS = {
     "cropping": lambda activation, draws, channels, **options: LAYERS.Cropping2D(((0, 1), (0, 0)), **options),
     "order": lambda activation, draws, channels, **options: LAYERS.Permute((2, 3, 1), **options),
 }
+# Layers of sequences and of volumes, each between two changes of shape.
+SEQUENCES = (
+    lambda **options: LAYERS.Conv1D(3, 2, padding="causal", dilation_rate=2, **options),
+    lambda **options: LAYERS.DepthwiseConv1D(2, 2, "same", **options),
+    lambda **options: LAYERS.SeparableConv1D(3, 2, padding="same", **options),
+    lambda **options: LAYERS.Conv1DTranspose(2, 3, 2, **options),
+    lambda **options: LAYERS.MaxPooling1D(2, 1, "same", **options),
+    lambda **options: LAYERS.AveragePooling1D(2, 1, "same", **options),
+    lambda **options: LAYERS.UpSampling1D(2, **options),
+    lambda **options: LAYERS.ZeroPadding1D((1, 0), **options),
+)
+VOLUMES = (
+    lambda **options: LAYERS.Conv3D(3, (2, 2, 1), padding="same", **options),
+    lambda **options: LAYERS.Conv3DTranspose(2, (2, 1, 1), (1, 2, 1), **options),
+    lambda **options: LAYERS.MaxPooling3D((2, 2, 1), 1, "same", **options),
+    lambda **options: LAYERS.AveragePooling3D((2, 2, 1), 1, "same", **options),
+    lambda **options: LAYERS.UpSampling3D((1, 1, 2), **options),
+)
 MERGERS = {
     "sum": LAYERS.Add,
     "difference": LAYERS.Subtract,
@@ -113,7 +131,9 @@ def networks():
         seed=st.integers(0, 2**32 - 1),
         shape=st.sampled_from(((2, 2, 1), (3, 3, 1), (4, 3, 2))),
         input=st.sampled_from(INPUTS),
-        steps=st.lists(step(st.sampled_from((*KINDS, *MERGERS, *SCALINGS))), max_size=4).map(tuple),
+        steps=st.lists(step(st.sampled_from((*KINDS, "sequence", "volume", *MERGERS, *SCALINGS))), max_size=4).map(
+            tuple
+        ),
         last=step(st.just("dense")),
         softmax=st.sampled_from((False, False, False, True)),
         quantized=st.sampled_from((False,) * 29 + (True,)),
@@ -150,6 +170,16 @@ def _applied(step: Step, hidden, generator, powers: dict[str, int]):
         return LAYERS.Rescaling(factor, offset=-0.3 * factor, **options)(hidden)
     if step.kind == "constants":
         return LAYERS.Normalization(mean=0.5, variance=np.clip(factor**2, 1e-40, 1e37), **options)(hidden)
+    if step.kind in ("sequence", "volume"):
+        sequence = step.kind == "sequence"
+        layers = SEQUENCES if sequence else VOLUMES
+        layer = layers[generator.integers(len(layers))](**options)
+        powers[layer.name] = step.power
+        *extent, channels = hidden.shape[1:]
+        shape = (int(np.prod(extent)), channels) if sequence else (*extent, 1, channels)
+        hidden = layer(LAYERS.Reshape(shape)(hidden))
+        shape = (*hidden.shape[1:-1], 1) if sequence else (hidden.shape[1], hidden.shape[2] * hidden.shape[3])
+        return LAYERS.Reshape((*shape, hidden.shape[-1]))(hidden)
     layer = KINDS[step.kind](step.activation, generator, hidden.shape[-1], **options)
     powers[layer.name] = step.power
     return layer(hidden)
