@@ -29,7 +29,7 @@ from tfrobust.ops import randomness
 class {cls}(Method):
     """Cross-entropy on the images and on noisy copies of them.
 
-    L = ce + ce_noisy, ce_noisy = CE( h(x + s n), y ), n ~ N(0, 1).
+    L = ce + ce_noisy, ce_noisy = CE( h(clip(x + s n, 0, 1)), y ), n ~ N(0, 1).
 
     Terms: `ce`, `ce_noisy`. Needs: labels.
 
@@ -58,7 +58,8 @@ class {cls}(Method):
         """Add a noisy copy of the images."""
         key = randomness.fold(context.key, "noise")
         noise = randomness.draw(randomness.normal(self.deviation), key, tf.unstack(tf.shape(batch.images)))
-        return {{"images": batch.images, "noisy": batch.images + tf.ensure_shape(noise, batch.images.shape)}}
+        noisy = batch.images + tf.ensure_shape(noise, batch.images.shape)
+        return {{"images": batch.images, "noisy": tf.clip_by_value(noisy, 0.0, 1.0)}}
 
     def loss_terms(self, views, batch, context):
         """Return cross-entropy on both views, and the logits of the images."""
