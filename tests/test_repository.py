@@ -38,8 +38,7 @@ def sources() -> list[pathlib.Path]:
 
 def test_at_most_a_few_names_say_nothing_of_their_values():
     shares = {name: check_names.share(files) for name, files in check_names.count(ROOT).items()}
-    assert [name for name, share in shares.items() if share > check_names.limit(name)] == []
-    assert set(check_names.FOR_NOW) <= set(shares), "limits of folders that do not exist"
+    assert [name for name, share in shares.items() if share > check_names.LIMIT] == []
 
 
 # ------------------------------------------------------------------------------------------------- layers

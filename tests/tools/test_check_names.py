@@ -27,17 +27,7 @@ def test_a_folder_fails_above_its_limit(tool, tmp_path, capsys, rows, status, ve
     (tmp_path / "tfrobust" / "data" / "formats").mkdir(parents=True)
     (tmp_path / "tfrobust" / "data" / "a.py").write_text("row = 1\n" * rows)
     (tmp_path / "tfrobust" / "data" / "formats" / "b.py").write_text("found = 1\n")
-    tool.FOR_NOW.clear()
     assert tool.main([str(tmp_path)]) == status
     (line, worst) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{verdict:5} tfrobust/data: {100 / (rows + 1):.2f} %, limit 0.3 %")
     assert worst.split() == ["tfrobust/data/formats/b.py:", "1", "of", "1"]
-
-
-def test_a_folder_on_its_way_has_a_limit_of_its_own(tool, tmp_path):
-    (tmp_path / "tools" / "golden").mkdir(parents=True)
-    (tmp_path / "tools" / "golden" / "a.py").write_text("found = row = 1\n")
-    tool.FOR_NOW["tools"] = 50.0
-    assert tool.main([str(tmp_path)]) == 0
-    tool.FOR_NOW["tools"] = 49.9
-    assert tool.main([str(tmp_path)]) == 1

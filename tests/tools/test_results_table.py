@@ -43,14 +43,14 @@ def plan_file(tmp_path):
     return path
 
 
-def result(tools, row, seed, right, **measured):
-    outcomes = {"a": tools.results_table.pack(right)} if right else {}
+def result(tools, row, seed, correct, **measured):
+    outcomes = {"a": tools.results_table.pack(correct)} if correct else {}
     measurements = {name: {"value": value} for name, value in measured.items()}
     return {"row": row, "seed": seed, "outcomes": outcomes, "measurements": measurements, "seconds": {}}
 
 
-def runs(tools, row, *rights, **measured):
-    return {seed: result(tools, row, seed, right, **measured) for seed, right in enumerate(rights)}
+def runs(tools, row, *outcomes, **measured):
+    return {seed: result(tools, row, seed, correct, **measured) for seed, correct in enumerate(outcomes)}
 
 
 def test_means_and_differences_of_seeds_by_hand(tools):
