@@ -41,7 +41,7 @@ def test_every_verdict_is_that_of_the_mixed_integer_program(networks):
             )
             margin, broken = decisions.margins[index], decisions.broken[index]
             assert linear[index] <= exact + 1e-6 and margin <= exact + 1e-6
-            if abs(exact) > 1e-4:
+            if abs(exact) > 3e-3:  # of less, rounding in float32 may take more
                 assert certify.certified(margin) == (exact > 0) and broken == (exact < 0)
             beyond += linear[index] <= 0 < margin
             broken_images += broken

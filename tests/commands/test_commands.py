@@ -25,7 +25,7 @@ def asked(monkeypatch):
 
     for module in (run, export):
         monkeypatch.setattr(module, "configure", configure)
-    monkeypatch.setattr(run, "_bindings", [])  # of the tests before
+    monkeypatch.setattr(run, "_configuration", run.Configuration([], run.registry.Registry({})))  # not the last test's
     monkeypatch.setattr(evaluate.supervised, "continue_in_child", lambda model: None)  # it would copy the tests
     for command in (train, evaluate, export):
         monkeypatch.setattr(command, "call", lambda name, **runtime: record.update(name=name, runtime=runtime))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.certification import intervals
+from tfrobust.certification.affine import Dense
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import Arithmetic, Box
 from tfrobust.keras.attacks import PGD, ThreatModel
@@ -151,11 +152,7 @@ def test_new_kernels_but_the_last_are_drawn_for_intervals():
     parts = lambda: (CNN(((64,), (64,)), dense=()), LinearHead(10, kernel_initializer="zeros"))  # noqa: E731
     method = IBP(*parts(), seed=3, epsilon=0.1)
     method.build((None, 8, 8, 3))
-    kernels = [
-        operation.layer.kernel.numpy()
-        for operation, _ in walk(method).nodes
-        if hasattr(operation, "layer") and hasattr(operation.layer, "kernel")
-    ]
+    kernels = [operation.kernel.numpy() for operation, _ in walk(method).nodes if isinstance(operation, Dense)]
     assert kernels[0].std() == pytest.approx(0.0928, rel=0.06)  # sqrt(2 pi) / 27
     assert kernels[1].std() == pytest.approx(0.00435, rel=0.02)  # sqrt(2 pi) / 576
     assert not kernels[2].any()

@@ -82,7 +82,7 @@ def test_the_example_of_the_guide_computes_what_pytorch_computes(example, change
         np.arange(5),
         evaluators=[robust.evaluators.CertifiedAccuracy(threat=robust.attacks.ThreatModel(epsilon=0.1))],
     )
-    assert ("not measured: Certified accuracy, Linf eps = 0.1: " in f"{summary}") == (change is permuted)
+    assert "Certified accuracy, Linf eps = 0.1   0.0 %" in f"{summary}"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tfrobust.certification.operations import LARGEST, Arithmetic, Box, Operation, dot
+from tfrobust.certification.operations import LARGEST, Arithmetic, Box, Operation, dot, length
 from tfrobust.ops import distribution
 
 
@@ -82,15 +82,15 @@ class Affine(Operation):
 
     def _transposed(self, coefficients, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
         """Return the coefficients on the input, A L: the gradient of A . L x."""
-        rows = tf.shape(coefficients)[:2]
-        flat = tf.reshape(coefficients, tf.concat([[-1], tf.shape(coefficients)[2:]], 0))
+        examples, rows = length(coefficients, 0), length(coefficients, 1)
         shape = box.lower.shape[1:]
-        origin = tf.zeros(tf.concat([tf.shape(flat)[:1], shape], 0), arithmetic.dtype)
+        origin = tf.zeros([examples * rows, *shape], arithmetic.dtype)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(origin)
             output = self.linear(origin, arithmetic)
-        gradient = tape.gradient(output, origin, output_gradients=tf.reshape(flat, tf.shape(output)))
-        return tf.reshape(gradient, tf.concat([rows, shape], 0))
+        sizes = [length(output, axis) for axis in range(output.shape.rank)]
+        gradient = tape.gradient(output, origin, output_gradients=tf.reshape(coefficients, sizes))
+        return tf.reshape(gradient, [examples, rows, *shape])
 
 
 class Dense(Affine):

@@ -203,9 +203,22 @@ class Operation:
 def dot(coefficients: tf.Tensor, values: tf.Tensor | float) -> tf.Tensor:
     """Return coefficients . values, [b, s], of coefficients [b or 1, s, ...] and values that broadcast to [b, ...]."""
     shape = coefficients.shape[2:]
+    size = math.prod(shape)
     values = tf.convert_to_tensor(values, coefficients.dtype)
-    examples = tf.shape(values)[:1] if values.shape.rank > shape.rank else [1]
-    values = tf.broadcast_to(values, tf.concat([examples, shape], 0))
-    values = tf.reshape(values, [-1, math.prod(shape)])
-    rows = tf.reshape(coefficients, tf.concat([tf.shape(coefficients)[:2], [math.prod(shape)]], 0))
+    examples = length(values, 0) if values.shape.rank > shape.rank else 1
+    # A sum and products without broadcasting of batches: the gradients of others have shapes that are not known when a
+    # training step is compiled.
+    values = tf.reshape(values + tf.zeros([examples, *shape], values.dtype), [examples, size])
+    rows = tf.reshape(coefficients, [length(coefficients, 0), length(coefficients, 1), size])
+    if values.shape[0] == 1:
+        flat = tf.matmul(tf.reshape(rows, [-1, size]), values, transpose_b=True)
+        return tf.reshape(flat, [length(rows, 0), length(rows, 1)])
+    if rows.shape[0] == 1:
+        return tf.matmul(values, rows[0], transpose_b=True)
     return tf.linalg.matvec(rows, values)
+
+
+def length(values: tf.Tensor, axis: int) -> int | tf.Tensor:
+    """Return the size of an axis, a number where it is known: compiled training steps have static shapes."""
+    size = values.shape[axis]
+    return tf.shape(values)[axis] if size is None else size
