@@ -14,17 +14,17 @@ README = HERE / "README.md"
 def for_pypi(text: str) -> str:
     """Return README as a page outside of the repository: links and pictures get the URL, or lose their target."""
 
-    def is_file(target: str) -> bool:
-        return bool(target) and (HERE / target.partition("#")[0]).is_file()
+    def is_relative(target: str) -> bool:
+        return bool(target) and not re.match("[a-z]+:|#", target)
 
     def picture(match):
         target = match["source"] or match["target"] or ""
-        if not is_file(target):
+        if not is_relative(target):
             return match[0]
         return match[0].replace(target, f"{URL}/raw/main/{target}") if URL else ""
 
     def link(match):
-        if not is_file(match["target"]):
+        if not is_relative(match["target"]):
             return match[0]
         return f"[{match['text']}]({URL}/blob/main/{match['target']})" if URL else match["text"]
 

@@ -3,9 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from oracles import mixed_integer
-from tfrobust.certification import certify
+from tfrobust.certification import certify, intervals, slopes
+from tfrobust.certification.network import walk
+from tfrobust.certification.operations import Arithmetic, Box
 from tfrobust.errors import InputError
 
 
@@ -49,6 +52,21 @@ def test_every_verdict_is_that_of_the_mixed_integer_program(networks):
         assert np.all((lower <= points) & (points <= upper))
         assert np.all(model(points).numpy().argmax(1)[decisions.broken] != labels[decisions.broken])
     assert beyond and broken_images
+
+
+@pytest.mark.parametrize(("sign", "multiplier", "least"), [(1.0, 0.0, -0.5), (1.0, 1.0, 0.0), (-1.0, 0.5, -0.25)])
+def test_a_multiplier_lowers_the_function_by_what_the_assumed_sign_allows(sign, multiplier, least):
+    """Of ReLU(z), z = x - 0.5, x in [0, 0.8]: min (1 - multiplier) z if z >= 0, and min multiplier z if z <= 0."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, activation="relu"), keras.layers.Dense(1)])
+    model.set_weights([np.array([[1.0]]), np.array([-0.5]), np.array([[1.0]]), np.array([0.0])])
+    network, arithmetic = walk(model), Arithmetic(tf.float64, 0.0)
+    box = Box(tf.constant([[0.0]], tf.float64), tf.constant([[0.8]], tf.float64))
+    boxes = intervals.propagate(network, box, arithmetic)
+    sites = slopes.Sites.before(network, boxes, len(network.nodes))
+    values = (tf.constant([[[value]]], tf.float64) for value in (0.5, multiplier))
+    signs, row = tf.constant([[sign]], tf.float64), tf.constant([[[1.0]]], tf.float64)
+    bounds, _ = slopes.bound(network, sites, boxes, row, slopes.Choice(*values), signs, arithmetic)
+    assert float(bounds[0, 0]) == pytest.approx(least, abs=1e-12)
 
 
 def test_seconds_are_checked():

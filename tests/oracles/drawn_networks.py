@@ -265,7 +265,7 @@ def examine(drawn: Drawn) -> tuple[str, str]:
     try:
         model = build(drawn)
         label = int(np.nan_to_num(_outputs(model, image[None]))[0].argmax())
-    except (TypeError, ValueError, tf.errors.InvalidArgumentError):
+    except (TypeError, ValueError, tf.errors.OpError):
         return "no model", ""  # such as an average of whole numbers
     try:
         # The largest of all three bounds.

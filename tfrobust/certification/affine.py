@@ -124,7 +124,7 @@ class Dense(Affine):
 
 
 class Geometry(NamedTuple):
-    """How a kernel moves over a map.
+    """The movement of a kernel over a map.
 
     Attributes:
         strides: by spatial axis.

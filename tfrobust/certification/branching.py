@@ -38,7 +38,7 @@ _EXACT = Arithmetic(tf.float64, 0.0)
 
 
 class Decision(NamedTuple):
-    """What the search found out about an image.
+    """The result of the search of an image.
 
     Attributes:
         bound: a lower bound of the worst margin; positive if the image is certified.
@@ -228,7 +228,7 @@ class Search:
 
 
 class _State:
-    """What the search of one image knows.
+    """The state of the search of an image.
 
     Attributes:
         least: the lowest bound of a branch that is certified.

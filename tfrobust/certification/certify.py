@@ -87,7 +87,7 @@ def certified_margins(
 
 
 class Decisions(NamedTuple):
-    """What `decide` found out.
+    """The results of `decide`.
 
     Attributes:
         margins: float64 [n], as `certified_margins` returns them.

@@ -1,4 +1,4 @@
-"""How each kind of layer becomes operations: a table of handlers by type, and one of activation functions."""
+"""Turn layers into operations: a table of handlers by type of layer, and one of activation functions."""
 
 from __future__ import annotations
 

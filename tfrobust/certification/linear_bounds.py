@@ -16,7 +16,7 @@ LINEAR = (Affine, Concatenation, Sum)
 
 
 class Relaxation(NamedTuple):
-    """What may be chosen about a linear bound.
+    """The free choices of a linear bound.
 
     Attributes:
         slopes: slope of the lower line, by position of a ReLU, [b, s, ...]; each is cut to where the line stays below.

@@ -70,7 +70,7 @@ class Sites(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a bound may choose.
+    """The slopes and multipliers of a bound.
 
     Attributes:
         slopes: float [b, s, n] in [0, 1].

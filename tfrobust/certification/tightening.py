@@ -18,7 +18,7 @@ _COEFFICIENTS = 2**23
 
 
 class _Way(NamedTuple):
-    """How values are bounded."""
+    """The arithmetic, slope and ascent by which values are bounded."""
 
     arithmetic: Arithmetic
     slope: str
