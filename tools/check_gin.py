@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-_HOSTS = dict.fromkeys(("data", "models"), "gin/supervised.gin")
+_HOSTS = dict.fromkeys(("data", "models"), "gin/supervised.gin") | {"finetune": "gin/trades.gin"}
 _HOSTS |= dict.fromkeys(("stage_two", "optimizers"), "gin/simclr.gin")
 
 

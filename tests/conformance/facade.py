@@ -105,6 +105,7 @@ PARTS = {
     "FeatureMargin": lambda: methods.FeatureMargin(margin=0.5, form="inside"),
     "TeacherUtility": lambda: methods.TeacherUtility(path="exported/teacher"),
     "LinearRamp": lambda: robust.schedules.LinearRamp(0.5, delay=3, length=2, steps_per_unit=4),
+    "OverTraining": lambda: robust.schedules.OverTraining(robust.schedules.SmoothedRamp(length=5), units=5, updates=9),
     "Branches": lambda: methods.Branches(strengths=(1.0, 2.0, 3.0), noise="shared", noise_without_mixing=False),
     "Tikhonov": lambda: methods.Tikhonov(weight=0.1, of=("ce",), form="batch", mode="finite_difference"),
     "InstanceAdversary": lambda: INSTANCES,

@@ -77,6 +77,8 @@ SENTENCE_LENGTH, WORDS = 7, 12
 FRAMES = 4
 CLASSES = 3
 RATE = 0.05
+# Of a radius: half of it in the first step.
+HALF = keras.optimizers.schedules.PolynomialDecay(0.5, 4, 1.0)
 
 
 def adversary(**keywords) -> Adversary:
@@ -135,7 +137,7 @@ def _noisymix(*, mixing=MIXING, **settings):
 def fast(*parts, projected=True, **keywords):
     """Adversarial training with a single step, from noise."""
     fast_adversary = FastAdversary(
-        attack=FGSM(ThreatModel(norm="l2", epsilon=0.03)), noise=2.0, step=1.0, projected=projected
+        attack=FGSM(ThreatModel(norm="l2", epsilon=0.06)), noise=2.0, step=1.0, projected=projected, ramp=HALF
     )
     return AdversarialTraining(*parts, adversary=fast_adversary, **keywords)
 
@@ -159,7 +161,7 @@ def _instances(kind, *, projection=None, branches=1, adversary_of=(), **settings
     """RoCL or ACL, its adversary compared within groups that divide what a replica has."""
 
     def make(single, head, **keywords):
-        attacker = InstanceAdversary(attack=adversary().attack, group=2, **dict(adversary_of))
+        attacker = InstanceAdversary(attack=adversary().attack, group=2, ramp=HALF, **dict(adversary_of))
         parts = (single if branches == 1 else encoder(branches=branches)), head
         return kind(*parts, adversary=attacker, projection=projection or _head(), views=SHIFT, **settings, **keywords)
 
@@ -287,7 +289,7 @@ ROWS = {
     "free_adversarial_training": lambda *parts, **k: FreeAdversarialTraining(
         *parts, threat=ThreatModel(norm="l2", epsilon=0.5), replays=1, rows=12, **k
     ),
-    "mart": lambda *parts, **k: MART(*parts, adversary=adversary(), label_smoothing=0.1, **k),
+    "mart": lambda *parts, **k: MART(*parts, adversary=adversary(ramp=HALF), label_smoothing=0.1, **k),
     "hat": lambda *parts, **k: HAT(*parts, helper=corner, adversary=adversary(objective="kl"), **k),
     "noise_consistency": lambda *parts, **k: NoiseConsistency(*parts, sigma=0.1, **k),
     "smooth_adv": lambda *parts, **k: SmoothAdv(

@@ -52,7 +52,7 @@ LOOP_ROW = "supervised_contrastive"
 class GivenAdversary(Adversary):
     """No gradient decides: the image and a wave that depends on its row in the global batch alone."""
 
-    def perturb(self, predict, images, labels, key):
+    def perturb(self, predict, images, labels, key, step=None):
         rows = tf.cast(distribution.global_rows(tf.shape(images)[0]), tf.float32)
         wave = tf.sin(rows[:, None] + tf.range(images.shape[1], dtype=tf.float32)[None])
         wave = tf.reshape(wave, [-1, images.shape[1], *[1] * (images.shape.rank - 2)])

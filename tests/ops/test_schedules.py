@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfrobust.ops.schedules import LinearRamp
+from tfrobust.ops.schedules import LinearRamp, OverTraining, over_training
 
 
 def test_waits_rises_and_stays():
@@ -28,3 +28,17 @@ def test_a_schedule_rises_and_goes_its_own_way():
         twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ramp))
         for schedule in (ramp, twin):
             assert [float(schedule(step)) for step in (0, 2, 5, 9, 10, 20)] == pytest.approx(expected)
+
+
+def test_over_training_counts_shares_of_it():
+    percent = LinearRamp(1.0, delay=25, length=50)
+    for updates in (4, 400):
+        schedule = OverTraining(percent, updates=updates)
+        assert [float(schedule(share * updates)) for share in (0, 0.25, 0.5, 0.75, 1)] == [0, 0, 0.5, 1, 1]
+    unknown = OverTraining(keras.optimizers.schedules.CosineDecay(1.0, 2), units=2)
+    with pytest.raises(ValueError, match="OverTraining.updates is not set: outside of tfrobust.train"):
+        unknown(0)
+    assert over_training({"a": [LinearRamp(unknown)], "b": (0.5, None, "c")}) == [unknown]
+    unknown.begin(8)
+    assert float(unknown(4)) == pytest.approx(0.5)
+    assert type(unknown).from_config(unknown.get_config()).updates is None

@@ -12,21 +12,24 @@ import tensorflow as tf
 from faults.whole_run import unverified
 
 from conformance import methods as battery
+from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.commands import train
 from tfrobust.common import fingerprint
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
+from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.dino import DINO
 from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
+from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.heads.prototypes import Prototypes
-from tfrobust.ops.schedules import LinearRamp
+from tfrobust.ops.schedules import LinearRamp, OverTraining
 from tfrobust.pairs.false_negatives import IFND
 from tfrobust.runs import estimate, experiment
 from tfrobust.runs.first_stage import Pretraining
@@ -227,6 +230,30 @@ def test_boundaries_of_another_batch_size_are_said(caplog):
     (message,) = spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 19, 40))
     assert "changes at steps 10, 19, 40, and 2 of these come after the last of 20: boundaries count steps" in message
     assert not spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 18))
+
+
+PERCENT = LinearRamp(1.0, delay=25, length=50)
+
+
+def test_a_ramp_of_the_radius_is_described_and_one_without_end_is_said(caplog):
+    """The stage tells a schedule over the training its length: 2 epochs of 10 steps."""
+
+    def attacked(ramp):
+        adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.2), steps=2), ramp=ramp)
+        return AdversarialTraining(encoder(), LinearHead(10), adversary=adversary)
+
+    arguments = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": 2, "batch_size": 128, "seed": 0}
+    stage = Stage(method=attacked(OverTraining(PERCENT)), **arguments)
+    stage.build(keras.optimizers.SGD(OverTraining(LinearRamp(1.0, length=10))))
+    assert not caplog.records
+    assert stage.facts()["epsilon_ramp"] == {"epochs_of_0": 0.6, "epochs_until_whole": 1.5}
+    assert "radius      0 for 0.6 epochs, whole after 1.5 of 2" in stage.description()
+    assert float(stage.method.optimizer.learning_rate) == 0.0
+    (message,) = spoken(caplog, attacked(LinearRamp(1.0, length=40)), "sgd")
+    assert message.startswith("AdversarialTraining: the ramp of the radius ends at 0.095 of 0.2 after 20 steps")
+    assert not spoken(caplog, attacked(LinearRamp(1.0, length=20)), "sgd")
+    with pytest.raises(InputError, match="Two trainings of different lengths share one OverTraining"):
+        spoken(caplog, stage.method, "sgd", epochs=3)
 
 
 def free(**parts):

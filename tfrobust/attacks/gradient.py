@@ -11,7 +11,7 @@ All are the loop of `PGD`, and each replaces some of its hooks:
     candidate: the point that was kept, or else the last one
 """
 
-import dataclasses
+import copy
 from collections.abc import Callable
 
 import keras
@@ -99,6 +99,17 @@ class PGD(Attack):
         """Length of a step, also where `step_size` is None."""
         return 2.5 * self.threat.epsilon / self.steps if self.step_size is None else self.step_size
 
+    def scaled(self, share: tf.Tensor) -> "PGD":
+        """Return this attack with a share of its radius and of its step, for `perturb` inside a training step.
+
+        Args:
+            share: float32 scalar, > 0.
+        """
+        smaller = copy.copy(self)
+        smaller.threat = self.threat.scaled(share)
+        smaller.step_size = None if self.step_size is None else share * self.step_size
+        return smaller
+
     def maximize(self, objective: Callable, inputs, key: tf.Tensor):
         """Maximize the objective and return the last iterate; see `Attack.perturb`."""
         checks.check_views(self, inputs)
@@ -174,7 +185,7 @@ class PGD(Attack):
         """Return the start of a search, which may change all frames; see `_starts_in_frames`."""
         if self.random_start == "none":
             return tf.identity(inputs)
-        threat = dataclasses.replace(self.threat, max_frames=None)
+        threat = self.threat.of_all_frames()
         scale = _START_SCALES[self.random_start] if self.start_scale is None else self.start_scale
         if self.random_start == "uniform":
             return threat.random_start(inputs, key, scale)

@@ -1,5 +1,5 @@
 """Schedules of the step for learning rates and term weights, in addition to `keras.optimizers.schedules`."""
 
-from tfrobust.ops.schedules import LinearRamp, SmoothedRamp
+from tfrobust.ops.schedules import LinearRamp, OverTraining, SmoothedRamp
 
-__all__ = ["LinearRamp", "SmoothedRamp"]
+__all__ = ["LinearRamp", "OverTraining", "SmoothedRamp"]

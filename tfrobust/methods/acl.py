@@ -133,6 +133,7 @@ class ACL(NTXentMethod):
             context.rows,
             randomness.fold(context.key, "adversary"),
             temperature=self.temperature_at(context.step),
+            step=context.step,
         )
         return {**views, **dict(zip(ADVERSARIAL, adversarial, strict=True))}
 

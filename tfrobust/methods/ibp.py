@@ -110,6 +110,11 @@ class IBP(Method):
         return {name: lambda step, weight=weight: weight(self.ramp(step)) for name, weight in weights.items()}
 
     @property
+    def radius_ramp(self):
+        """The `ramp`, and the final radius."""
+        return None if self.ramp is None else (self.ramp, self.epsilon * self.enlargement)
+
+    @property
     def passes_per_step(self):
         """Passes per step: the images, their statistics, centers and radii."""
         return 4

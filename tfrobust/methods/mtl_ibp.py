@@ -16,7 +16,8 @@ class MTLIBP(IBP):
     L = kappa ce_adv + (1 - kappa) ce_certified + lambda (tightness + balance). A small weight of the bounds costs
     little accuracy under attack, and keeps bounds so tight that branch and bound can prove most of it
     (`CertifiedAccuracy.method = 'complete'`). A kappa of 0 is IBP. Radius, kappa and lambda follow the ramp as those of
-    `IBP`; the attack has its own radius from the start, where the authors' grows with that of the bounds.
+    `IBP`; the attack has its own radius from the start, where the authors' grows with that of the bounds: give the
+    adversary the same `ramp`.
 
     Terms: `ce_adv`, `ce_certified`, `tightness`, `balance`. Needs: labels, and layers that bounds can pass
     (`certification.network.walk`).

@@ -125,6 +125,7 @@ def adversary_of_first(method: NTXentMethod, views: dict, context, *, branch: in
         context.rows,
         randomness.fold(context.key, "adversary"),
         temperature=method.temperature_at(context.step),
+        step=context.step,
     )
 
 

@@ -55,7 +55,7 @@ class SmoothAdv(NoisyCopiesMethod):
         Salman et al. 2019, https://arxiv.org/abs/1906.04584, eqs 5 to 7; Hadisalman/smoothing-adversarial @ cff781d5,
         whose training program is that of the paper's tables. It averages the losses (with `--train-multi-noise`, else
         it trains on the first copy alone); that of the mean prediction is the attack's. It raises epsilon over the
-        first 10 epochs, and clips to the pixel box before it projects onto the ball. Here epsilon is constant, and the
+        first 10 epochs (`Adversary.ramp`), and clips to the pixel box before it projects onto the ball. Here the
         projection onto both is exact.
     """
 
@@ -96,7 +96,7 @@ class SmoothAdv(NoisyCopiesMethod):
             return mixture_cross_entropy(tf.split(forward(together), self.copies), batch.labels)
 
         key = randomness.fold(context.key, "adversary")
-        adversarial = self.adversary.attack.perturb(objective, batch.images, key)
+        adversarial = self.adversary.search(objective, batch.images, key, context.step)
         return {f"copy_{number}": adversarial + noise for number, noise in enumerate(noises)}
 
     def loss_terms(self, views, batch, context):

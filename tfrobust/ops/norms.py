@@ -108,7 +108,8 @@ def project_ball_in_box(centers, candidate, kind: str, epsilon: float, low: floa
         centers: float [b, ...], inside the box.
         candidate: float [b, ...].
         kind: 'linf', 'l2', 'l1' or 'l0'.
-        epsilon: radius, > 0; L0: the number of values that may change. L1: also a float tensor [b], one per example.
+        epsilon: radius, > 0, a number or a scalar tensor; L0: the number of values that may change. L1: also a float
+            tensor [b], one per example.
         low: lower bound of the box.
         high: upper bound of the box.
 
@@ -348,7 +349,8 @@ def _shrink(difference: tf.Tensor, room: tf.Tensor, epsilon) -> tf.Tensor:
     room = tf.minimum(room, magnitude)
     top = tf.reduce_max(magnitude, axes, keepdims=True)
     below = magnitude - top
-    epsilon = tf.zeros_like(top) + (by_example(epsilon, top) if tf.is_tensor(epsilon) else epsilon)
+    by_row = tf.is_tensor(epsilon) and epsilon.shape.rank
+    epsilon = tf.zeros_like(top) + (by_example(epsilon, top) if by_row else epsilon)
 
     def improve(number, level, low, high, searching):
         before = level, low, high

@@ -1,9 +1,9 @@
-"""Schedules of the step for term weights, in addition to the learning-rate schedules of Keras."""
+"""Schedules of the step for radii, term weights and rates, in addition to the learning-rate schedules of Keras."""
 
 import keras
 import tensorflow as tf
 
-from tfrobust.common.configured import Configured
+from tfrobust.common.configured import Configured, constructor_arguments
 from tfrobust.errors import InputError
 
 
@@ -62,7 +62,7 @@ class LinearRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class SmoothedRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
-    """Ramp from 0 to 1 that begins with a polynomial: the radius of training on bounds.
+    """Ramp from 0 to 1 that begins with a polynomial: the radius of training on bounds, or of an adversary.
 
     0 during the delay; with t from 0 to 1 over the length, (4 t)^4 / 13 up to t = 1/4; then linear to 1, with the slope
     of the polynomial at its end. Delay and length are in `steps_per_unit` steps.
@@ -100,3 +100,70 @@ class SmoothedRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         passed = tf.cast(step, tf.float32) / self.steps_per_unit - self.delay
         share = tf.clip_by_value(passed / self.length, 0.0, 1.0)
         return tf.where(share < 0.25, tf.pow(4.0 * share, 4.0), 16.0 * share - 3.0) / 13.0
+
+
+@keras.saving.register_keras_serializable(package="tfrobust")
+class OverTraining(Configured, keras.optimizers.schedules.LearningRateSchedule):
+    """Schedule over a whole training, whatever its length: its inner schedule counts shares of the training.
+
+    schedule(step x units / updates), with the number of updates of the training.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> percent = robust.schedules.LinearRamp(1.0, delay=25, length=50)
+        >>> ramp = robust.schedules.OverTraining(percent, updates=40)
+        >>> [float(ramp(step)) for step in (0, 10, 20, 30, 39)]
+        [0.0, 0.0, 0.5, 1.0, 1.0]
+
+    Args:
+        schedule: function of a number from 0 to `units`.
+        units: shares of the training; 100 counts percent.
+        updates: updates of the weights in the training; None: `tfrobust.train` sets them. Plain `fit` needs them.
+
+    Raises:
+        ValueError: `units` or `updates` below 1; when called, no updates are known.
+    """
+
+    def __init__(
+        self, schedule: keras.optimizers.schedules.LearningRateSchedule, *, units: int = 100, updates: int | None = None
+    ):
+        super().__init__()
+        if units < 1 or (updates is not None and updates < 1):
+            raise InputError(f"OverTraining has units {units} (>= 1) and updates {updates} (>= 1, or None).")
+        self.schedule = schedule
+        self.units = units
+        self.updates = updates
+        self._of_run: int | None = None
+
+    def __call__(self, step):
+        """Return the value at a step."""
+        updates = self.updates or self._of_run
+        if updates is None:
+            raise InputError(
+                "OverTraining.updates is not set: outside of tfrobust.train, pass epochs x steps of an epoch."
+            )
+        return self.schedule(tf.cast(step, tf.float32) * (self.units / updates))
+
+    def begin(self, updates: int) -> None:
+        """Set the number of updates of the run, unless `updates` is an argument.
+
+        Raises:
+            InputError: another training with another number has the same object.
+        """
+        if self._of_run not in (None, updates):
+            raise InputError("Two trainings of different lengths share one OverTraining: make one for each.")
+        self._of_run = updates
+
+
+def over_training(part) -> list[OverTraining]:
+    """Return each `OverTraining` inside a configured object, a schedule or a container, at any depth."""
+    if isinstance(part, (dict, list, tuple)):
+        inner = list(part.values()) if isinstance(part, dict) else list(part)
+    elif isinstance(part, Configured):
+        inner = [getattr(part, name, None) for name in constructor_arguments(type(part))]
+    elif isinstance(part, keras.optimizers.schedules.LearningRateSchedule):
+        inner = list(vars(part).values())
+    else:
+        return []
+    here = [part] if isinstance(part, OverTraining) else []
+    return here + [schedule for value in inner for schedule in over_training(value)]

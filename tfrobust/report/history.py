@@ -7,7 +7,7 @@ _HISTORY_GROUPS = (
     ("pairs", re.compile(r"(positives|negatives)")),
     ("accuracy", re.compile(r"accuracy")),
     ("divergence", re.compile(r"(r_div|intra|inter)(_|$)")),
-    ("clock", re.compile(r"^(epoch|step)s?$|second|time|learning_rate|norm$|temperature|weight_of")),
+    ("clock", re.compile(r"^(epoch|step)s?$|second|time|learning_rate|norm$|temperature|weight_of|^epsilon$")),
 )
 
 

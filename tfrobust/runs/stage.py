@@ -24,7 +24,7 @@ from tfrobust.evaluation.progress import attack_title
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.method import Method
 from tfrobust.models.shared.normalization import synchronization_warning
-from tfrobust.ops import keras_private
+from tfrobust.ops import keras_private, schedules
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
 from tfrobust.training.callbacks.averaged_weights import AveragedWeights
@@ -109,6 +109,9 @@ class Stage:
         # The loop itself decides whether XLA compiles the step.
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
+        inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        for schedule in schedules.over_training([model, keras_private.learning_rate(inner), vars(inner).get("decay")]):
+            schedule.begin(self._updates)
         _refuse_silent(model.optimizer, self.callbacks, self.last)
         for sentence in () if fitted_at_once(model.head) else self.idle_parts():
             _log.warning(sentence)
@@ -147,7 +150,20 @@ class Stage:
                 f"{name} trains without {type(rule).__name__}, which clusters first after epoch {rule.every} of "
                 f"{self.epochs}. Use more epochs, or a smaller every."
             )
-        return sentences
+        return sentences + self._unfinished_ramp()
+
+    def _unfinished_ramp(self) -> list[str]:
+        """Describe a ramp of the radius that the training ends before, in one sentence or none."""
+        if self.method.radius_ramp is None:
+            return []
+        (ramp, radius), steps = self.method.radius_ramp, self._updates
+        share = float(ramp(tf.constant(steps - 1, tf.int64)))
+        if share >= 1 - 2 / steps:  # one over all steps is whole after the last one
+            return []
+        return [
+            f"{type(self.method).__name__}: the ramp of the radius ends at {share * radius:.3g} of {radius:.3g} after "
+            f"{steps} steps: use more epochs, or a shorter ramp."
+        ]
 
     def silent_terms(self) -> list[str]:
         """Return the loss terms without effect: the schedule of their weight is 0 from the first step to the last."""
@@ -188,7 +204,20 @@ class Stage:
         adversary = getattr(self.method, "adversary", None)
         if adversary is not None:
             facts |= facts_of(adversary.attack) | {"batch_norm_mode_of_the_attack": adversary.mode}
-        return facts
+        ramp = self._ramp_epochs()
+        return facts if ramp is None else facts | {"epsilon_ramp": ramp}
+
+    def _ramp_epochs(self) -> dict | None:
+        """Return the numbers of epochs until the ramp of the radius begins and is whole, None without a ramp."""
+        if self.method.radius_ramp is None or fitted_at_once(self.method.head):
+            return None
+        ramp, steps = self.method.radius_ramp[0], self._updates
+
+        def epochs(reached: Callable[[float], bool]) -> float:
+            key = lambda step: reached(float(ramp(tf.constant(step, tf.int64))))  # noqa: E731
+            return round(bisect.bisect_left(range(steps), True, key=key) * self.epochs / steps, 3)
+
+        return {"epochs_of_0": epochs(lambda share: share > 0), "epochs_until_whole": epochs(_is_whole)}
 
     @property
     def passes_per_step(self) -> int:
@@ -220,12 +249,14 @@ class Stage:
         )
         adversary = getattr(self.method, "adversary", None)
         attack, budget = attack_title(adversary.attack) if adversary else ("", "")
-        replicas = self.method.distribute_strategy.num_replicas_in_sync
+        replicas, ramp = self.method.distribute_strategy.num_replicas_in_sync, self._ramp_epochs()
         rows = {
             "data": f"{data.name}: {sizes}; shape {shape}, {data.class_count} classes",
             "model": f"{type(encoder).__name__} and {type(head).__name__}, {count:,} parameters",
             "method": f"{name}, {'fitted at once' if fitted_at_once(head) else epochs}",
             "threat": adversary and f"{budget}, {attack} in training",
+            "radius": ramp
+            and f"0 for {ramp['epochs_of_0']:g} epochs, whole after {ramp['epochs_until_whole']:g} of {self.epochs}",
             "replicas": replicas > 1 and f"{replicas}. {synchronization_warning(self.method)}",
         }
         return [*filter(None, [self.title]), *(f"{label:12}{text}" for label, text in rows.items() if text)]
@@ -297,6 +328,11 @@ def _refuse_silent(optimizer: keras.optimizers.Optimizer, callbacks: tuple, last
     for clip, instead in _CLIPS.items():
         if getattr(inner, clip) is not None and tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise InputError(f"{name}.{clip} clips the gradient of each replica, before they are added; {instead}.")
+
+
+def _is_whole(share: float) -> bool:
+    """Return True if the ramp of a radius has reached its end, up to rounding."""
+    return share >= 1 - 1e-6
 
 
 def _first_of_zeros(schedule: Callable, steps: int) -> int:

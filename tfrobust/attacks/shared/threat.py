@@ -1,5 +1,6 @@
 """Threat models: the set of points that an attack may reach, a norm ball intersected with the pixel box."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Iterable
@@ -124,6 +125,24 @@ class ThreatModel(Configured):
         """The norm and epsilon as text, to six significant digits: "linf 0.2", "l2 1.5 per frame"."""
         return f"{self.norm} {self.epsilon:.6g}{self.variant.replace('_', ' ')}"
 
+    def scaled(self, share: tf.Tensor) -> "ThreatModel":
+        """Return the set with a share of its radius, for the operations on tensors inside a training step.
+
+        Args:
+            share: float32 scalar, > 0.
+        """
+        return self._with("epsilon", share * self.epsilon)
+
+    def of_all_frames(self) -> "ThreatModel":
+        """Return the set without a limit of the frames that change."""
+        return self if self.max_frames is None else self._with("max_frames", None)
+
+    def _with(self, name: str, value) -> "ThreatModel":
+        """Return a copy with another value, which may be a tensor and is not checked."""
+        other = copy.copy(self)
+        object.__setattr__(other, name, value)
+        return other
+
     def check_radius(self, values: int) -> None:
         """Raise ValueError if the ball around any image contains the whole pixel box, as for epsilon in gray levels.
 
@@ -189,12 +208,12 @@ class ThreatModel(Configured):
         Args:
             inputs: float32 [b, ...], the centers.
             candidate: float32 [b, ...].
-            epsilon: radius, > 0; in L1 also float32 [b].
+            epsilon: radius, > 0, a number or a float32 scalar; in L1 also float32 [b].
 
         Returns:
             float32 [b, ...], the nearest point in L2.
         """
-        epsilon = self.by_part(epsilon, inputs) if tf.is_tensor(epsilon) else epsilon
+        epsilon = self.by_part(epsilon, inputs) if tf.is_tensor(epsilon) and epsilon.shape.rank else epsilon
         both = self.parts(inputs), self.parts(candidate)
         return self.joined(norms.project_ball_in_box(*both, self.norm, epsilon, *self.bounds), inputs)
 

@@ -17,7 +17,8 @@ def adversarial_views(method: Method, adversary, batch: Batch, context: Context)
 
     Args:
         method: the method that is attacked.
-        adversary: generates the examples: its `perturb(predict, images, labels, key)` is called.
+        adversary: generates the examples: its `perturb(predict, images, labels, key)` is called, with a ramp also with
+            `step=`.
         batch: the batch.
         context: key, step and rows of this step.
 
@@ -33,7 +34,9 @@ def adversarial_views(method: Method, adversary, batch: Batch, context: Context)
     for part in (method.encoder, method.head):
         modes.check_mode(adversary.mode, part)
     key = randomness.fold(context.key, "adversary")
-    return {"images": batch.images, "adversarial": adversary.perturb(predict, batch.images, batch.labels, key)}
+    ramped = {} if getattr(adversary, "ramp", None) is None else {"step": context.step}
+    adversarial = adversary.perturb(predict, batch.images, batch.labels, key, **ramped)
+    return {"images": batch.images, "adversarial": adversarial}
 
 
 def robust_terms(objective: str, clean_logits: tf.Tensor, adversarial_logits: tf.Tensor, labels: tf.Tensor) -> dict:

@@ -8,16 +8,16 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import modes, objectives
 from tfrobust.attacks.shared.attack import Attack, required_attack
-from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
+from tfrobust.methods.shared.ramped_adversary import RampedAdversary
 
 OBJECTIVES = ("cross_entropy", "kl")
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Adversary(Configured):
+class Adversary(RampedAdversary):
     """An attack inside training.
 
     Example:
@@ -33,26 +33,26 @@ class Adversary(Configured):
             method the cross-entropy.
         mode: batch norm during the attack: "inference", "batch" (batch statistics; moving statistics are not updated)
             or "train" (every attack step updates the moving statistics, as in the released ASCL code).
+        ramp: schedule of the step from 0 to 1 by which the radius is multiplied, as in `RampedAdversary`, or None.
 
     Source:
         Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; Bui et al. 2021, section 4.1.
     """
 
-    attack: Attack | None = None
     objective: str | None = None
-    mode: str = "inference"
 
     def __post_init__(self):
-        required_attack(self.attack, type(self).__name__)
+        super().__post_init__()
         if self.objective is not None:
             require_choice(self.objective, "Adversary.objective", OBJECTIVES)
-        modes.check_mode(self.mode)
 
     def completed(self, objective: str) -> "Adversary":
         """Return this adversary, with the objective of a method if it has none."""
         return self if self.objective is not None else dataclasses.replace(self, objective=objective)
 
-    def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def perturb(
+        self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor, step: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Return adversarial images for a batch, with gradients stopped.
 
         Args:
@@ -60,11 +60,12 @@ class Adversary(Configured):
             images: float32 [b, h, w, c] in [0, 1].
             labels: int32 [b]; ignored by the "kl" objective.
             key: int32 [2].
+            step: number of updates so far, for the `ramp`; None: the whole radius.
 
         Returns:
             float32 [b, h, w, c], inside the attack's threat set.
         """
-        return self.attack.perturb(self.objective_on(predict, images, labels), images, key)
+        return self.search(self.objective_on(predict, images, labels), images, key, step)
 
     def objective_on(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor) -> Callable:
         """Return the function points [b, ...] -> float [b] that the attack maximizes; arguments as in `perturb`."""

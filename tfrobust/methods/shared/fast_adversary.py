@@ -72,16 +72,16 @@ class FastAdversary(Adversary):
         if self.attack.threat.variant:
             raise InputError("FastAdversary bounds the norm of whole clips: leave out per_frame and max_frames.")
 
-    def perturb(self, predict: Callable, images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        """Return adversarial images for a batch, with gradients stopped; see `Adversary.perturb`."""
-        threat = self.attack.threat
-        start = images
+    def find(self, attack: PGD, objective: Callable, inputs: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        """Take the step from noise, within the attack's threat model; see `RampedAdversary.search`."""
+        threat = attack.threat
+        start = inputs
         if self.noise:
             drawn = norms.random_in_ball(
-                randomness.fold(key, "start"), images, threat.norm, self.noise * threat.epsilon
+                randomness.fold(key, "start"), inputs, threat.norm, self.noise * threat.epsilon
             )
-            start = tf.clip_by_value(images + drawn, *threat.bounds)
-        _, gradient = input_gradient(self.objective_on(predict, images, labels), start)
+            start = tf.clip_by_value(inputs + drawn, *threat.bounds)
+        _, gradient = input_gradient(objective, start)
         moved = threat.step(start, finite(gradient), self.step * threat.epsilon)
-        moved = threat.project(images, moved) if self.projected else tf.clip_by_value(moved, *threat.bounds)
+        moved = threat.project(inputs, moved) if self.projected else tf.clip_by_value(moved, *threat.bounds)
         return tf.stop_gradient(moved)

@@ -7,10 +7,9 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import modes, objectives
-from tfrobust.attacks.shared.attack import Attack, required_attack
-from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
+from tfrobust.methods.shared.ramped_adversary import RampedAdversary
 from tfrobust.ops import distribution
 from tfrobust.pairs import masks
 from tfrobust.structs import PairMasks
@@ -20,7 +19,7 @@ NEGATIVES = ("clean", "moving")
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InstanceAdversary(Configured):
+class InstanceAdversary(RampedAdversary):
     """Instance-wise attack: it maximizes the contrastive loss of an image's views, each inside its own ball.
 
     `against`: one view is perturbed, the other one is fixed (RoCL). `jointly`: all views of the batch are perturbed
@@ -35,6 +34,7 @@ class InstanceAdversary(Configured):
     Attributes:
         attack: the attack, with its threat model.
         mode: batch norm of encoder and projection during the attack, as in `Adversary`.
+        ramp: schedule of the step from 0 to 1 by which the radius is multiplied, as in `RampedAdversary`, or None.
         negatives: for `against`. "clean": the two clean views of every other image, on all replicas, embedded once.
             "moving": the other images' fixed views and current adversarial views (gradients stopped), of this group
             alone, as in the released RoCL code.
@@ -47,19 +47,16 @@ class InstanceAdversary(Configured):
         https://arxiv.org/abs/2010.13337, section 3.
     """
 
-    attack: Attack | None = None
-    mode: str = "inference"
     negatives: str = "clean"
     group: int | None = None
 
     def __post_init__(self):
-        required_attack(self.attack, "InstanceAdversary")
-        modes.check_mode(self.mode)
+        super().__post_init__()
         require_choice(self.negatives, "InstanceAdversary.negatives", NEGATIVES)
         if self.group is not None and self.group < 2:
             raise InputError(f"InstanceAdversary.group is {self.group}; it is at least 2 rows, or None.")
 
-    def against(self, embed: Callable, images, fixed: tuple, rows, key, *, temperature) -> tf.Tensor:
+    def against(self, embed: Callable, images, fixed: tuple, rows, key, *, temperature, step=None) -> tf.Tensor:
         """Return adversarial images of one view against the other, with gradients stopped.
 
         Args:
@@ -69,6 +66,7 @@ class InstanceAdversary(Configured):
             rows: int64 [b], in the global batch.
             key: int32 [2].
             temperature: t > 0.
+            step: number of updates so far, for the `ramp`; None: the whole radius.
 
         Returns:
             float32 [b, h, w, c].
@@ -86,9 +84,9 @@ class InstanceAdversary(Configured):
         positive = masks.same_sample(moved, tags) & (tags.view == 1)[None]
         pairs = PairMasks(positive, negative)
         objective = objectives.contrastive(self._forward(embed), keys, pairs, temperature=temperature)
-        return self.attack.perturb(objective, images, key)
+        return self.search(objective, images, key, step)
 
-    def jointly(self, embed: Callable, views: tuple, rows, key, *, temperature) -> tuple:
+    def jointly(self, embed: Callable, views: tuple, rows, key, *, temperature, step=None) -> tuple:
         """Return adversarial images of all views, perturbed together, with gradients stopped.
 
         Args:
@@ -97,6 +95,7 @@ class InstanceAdversary(Configured):
             rows: int64 [b], in the global batch.
             key: int32 [2].
             temperature: t > 0.
+            step: number of updates so far, for the `ramp`; None: the whole radius.
 
         Returns:
             As `views`.
@@ -106,7 +105,7 @@ class InstanceAdversary(Configured):
         negative = ~masks.same_sample(tags, tags) & self._same_group(tags, tags)
         pairs = PairMasks(masks.counterparts(tags, tags), negative)
         objective = objectives.joint_contrastive(self._forward(embed), pairs, temperature=temperature)
-        return tuple(self.attack.perturb(objective, tuple(views), key))
+        return tuple(self.search(objective, tuple(views), key, step))
 
     def _forward(self, embed):
         return objectives.ranged(modes.forward_in_mode(embed, self.mode), per_example=self.mode == "inference")

@@ -258,6 +258,13 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
         raise NotImplementedError(f"{type(self).__name__} does not implement loss_terms.")
 
     @property
+    def radius_ramp(self) -> tuple[Callable, float] | None:
+        """The schedule from 0 to 1 that the radius follows and the final radius, or None if it is constant (hook)."""
+        adversary = getattr(self, "adversary", None)
+        ramp = getattr(adversary, "ramp", None)
+        return None if ramp is None else (ramp, adversary.attack.threat.epsilon)
+
+    @property
     def differentiable_terms(self) -> tuple[str, ...]:
         """The terms that a penalty differentiates unless it names its own."""
         return self.terms

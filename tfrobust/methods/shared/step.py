@@ -52,6 +52,7 @@ class Steps(Mixin):
         self.step.assign_add(1)
         updates.after(self, updated)
         self.total.update_state(losses, weight)
+        self._log_radius(context.step)
         for name, mean in self.means.items():
             if name in values:
                 mean.update_state(values[name], weight)

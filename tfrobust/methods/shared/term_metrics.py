@@ -5,6 +5,8 @@ import keras
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.mixin import Mixin
 
+RADIUS = "epsilon"
+
 
 class TermMetrics(Mixin):
     """Mixin of `Method`: what a step logs."""
@@ -20,7 +22,15 @@ class TermMetrics(Mixin):
         names = [*self.all_terms, *self.observations]
         if self.losses:
             names.append("regularization")
+        if self.radius_ramp is not None:
+            names.append(RADIUS)
         self.means = {name: keras.metrics.Mean(name=name) for name in names}
+
+    def _log_radius(self, step) -> None:
+        """Log the radius of this step, if a ramp changes it; the log of an epoch is the mean of its steps."""
+        if self.radius_ramp is not None:
+            ramp, radius = self.radius_ramp
+            self.means[RADIUS].update_state(radius * ramp(step))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Update the compiled metrics and return them without the terms of the training step."""
