@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.gradient import FGSM, PGD
+from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.adversary import Adversary
@@ -72,7 +73,7 @@ class FastAdversary(Adversary):
         if self.attack.threat.variant:
             raise InputError("FastAdversary bounds the norm of whole clips: leave out per_frame and max_frames.")
 
-    def find(self, attack: PGD, objective: Callable, inputs: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def find(self, attack: Attack, objective: Callable, inputs: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Take the step from noise, within the attack's threat model; see `RampedAdversary.search`."""
         threat = attack.threat
         start = inputs

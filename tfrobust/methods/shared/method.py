@@ -261,8 +261,9 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
     def radius_ramp(self) -> tuple[Callable, float] | None:
         """The schedule from 0 to 1 that the radius follows and the final radius, or None if it is constant (hook)."""
         adversary = getattr(self, "adversary", None)
-        ramp = getattr(adversary, "ramp", None)
-        return None if ramp is None else (ramp, adversary.attack.threat.epsilon)
+        if adversary is None or getattr(adversary, "ramp", None) is None:
+            return None
+        return adversary.ramp, adversary.attack.threat.epsilon
 
     @property
     def differentiable_terms(self) -> tuple[str, ...]:

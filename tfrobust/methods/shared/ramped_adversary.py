@@ -51,12 +51,13 @@ class RampedAdversary(Configured):
         Returns:
             As `inputs`, with gradients stopped.
         """
-        if self.ramp is None or step is None:
-            return self.find(self.attack, objective, inputs, key)
+        attack = required_attack(self.attack, type(self).__name__)
+        if self.ramp is None or step is None or not isinstance(attack, PGD):
+            return self.find(attack, objective, inputs, key)
         share = tf.cast(self.ramp(step), tf.float32)
         return tf.cond(
             share > 0,
-            lambda: self.find(self.attack.scaled(share), objective, inputs, key),
+            lambda: self.find(attack.scaled(share), objective, inputs, key),
             lambda: tf.nest.map_structure(tf.identity, inputs),
         )
 
