@@ -9,6 +9,7 @@ import pytest
 PLAN = """
 output = "{folder}/results"
 work = "{folder}/work"
+page = "{folder}/page.md"
 hours = 1
 
 [[tables]]
@@ -109,8 +110,12 @@ def test_the_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(t
     missing = [file for run in chosen for file in run.files if not (tools._recipes.ROOT / file).is_file()]
     assert missing == []
     assert sum(row.minutes * len(row.seeds) for _, row in plan.rows().values()) <= 60 * plan.hours
-    for run in chosen:
-        run.load()  # raises if a stored result is of other settings than the plan's
+    long = [run.row.minutes > tools.results_table.LONG for run in chosen]
+    order = [(run.row.seeds.index(run.seed), late) for run, late in zip(chosen, long, strict=True)]
+    assert order == sorted(order)
+    # Raises if a stored result is of other settings than the plan's; the page has the numbers of all.
+    page = plan.page.read_text("utf-8")
+    assert tools.results_table.written(page, plan) == page
 
 
 @pytest.mark.rest
@@ -126,6 +131,14 @@ def test_runs_are_stored_once_and_compared(run_tool, tools, plan_file, tmp_path)
     again = run_tool("results_table", f"--plan={plan_file}")
     assert again.code == 0 and "planned" not in again.out and "| mixed | 2 |" in again.out
     assert {path.name: path.read_text() for path in (tmp_path / "results").iterdir()} == stored
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n{tools.results_table.BEGIN}\nold\n")
+    refused = run_tool("results_table", f"--plan={plan_file}", "--write")
+    assert refused.code == 2 and "needs a line '<!-- Written by" in refused.err
+    page.write_text(f"# Title\n{tools.results_table.BEGIN}\nold\n{tools.results_table.END}\nmore\n")
+    assert run_tool("results_table", f"--plan={plan_file}", "--write").code == 0
+    assert page.read_text().endswith("<!-- end -->\nmore\n") and "\nold\n" not in page.read_text()
+    assert "[seed 1](results/mixed-seed1.json)" in page.read_text()
     plan_file.write_text(plan_file.read_text().replace("EPOCHS=1", "EPOCHS=2"))
     refused = run_tool("results_table", f"--plan={plan_file}", "--print")
     assert refused.code == 2 and "other gin files or values than the plan" in refused.err

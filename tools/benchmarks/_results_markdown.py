@@ -1,6 +1,7 @@
 """The stored results of tools/benchmarks/results_table.py as Markdown: tables, differences and claims."""
 
 import base64
+import os
 import statistics
 
 import numpy as np
@@ -8,6 +9,8 @@ from _results_plan import Claim, Plan, Row, Table
 
 from tfrobust.evaluation.engine.statistics import paired_difference, share_interval, student_interval, wilson_interval
 from tfrobust.report.difference import independent_interval
+
+_CONTINUED = " \\\n        --"
 
 
 def page(plan: Plan, results: list[dict]) -> str:
@@ -38,15 +41,34 @@ def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:
             runs = seeds[row.name]
             cells = [accuracy_cell(runs, identity) for identity in table.columns.values()]
             seconds = statistics.median(run["seconds"]["processor_seconds"] for run in runs.values())
-            lines.append(_line(row.name, str(len(runs)), *cells, f"{seconds:.0f}"))
+            lines.append(_line(row.title, str(len(runs)), *cells, f"{seconds:.0f}"))
             lines += _published(row, headings)
-    others = [row.name for row in table.rows if row.name in seeds and row.name != table.reference]
+    others = [row for row in table.rows if row.name in seeds and row.name != table.reference]
     if table.reference in seeds and others:
-        lines += ["\n", _line(f"minus {table.reference}, points", "seeds", *headings), _rule(len(headings) + 1)]
-        for name in others:
-            pair = seeds[name], seeds[table.reference]
+        (reference,) = (row.title for row in table.rows if row.name == table.reference)
+        lines += ["\n", _line(f"minus {reference}, points", "seeds", *headings), _rule(len(headings) + 1)]
+        for row in others:
+            pair = seeds[row.name], seeds[table.reference]
             cells = [difference_cell(difference(*pair, identity)) for identity in table.columns.values()]
-            lines.append(_line(name, str(len(_shared(*pair))), *cells))
+            lines.append(_line(row.title, str(len(_shared(*pair))), *cells))
+    return "".join(lines)
+
+
+def sources(plan: Plan, results: list[dict], commands: dict[str, str]) -> str:
+    """Return, for each row with results, the links of its stored files and its command.
+
+    Args:
+        plan: of the results.
+        results: contents of stored files.
+        commands: name of a row -> command of its first seed.
+    """
+    lines = ["### Commands and stored outcomes\n"]
+    for name, (_, row) in plan.rows().items():
+        files = {result["seed"]: f"{name}-seed{result['seed']}.json" for result in results if result["row"] == name}
+        if files:
+            folder = os.path.relpath(plan.output, plan.page.parent)
+            links = ", ".join(f"[seed {seed}]({folder}/{file})" for seed, file in files.items())
+            lines.append(f"\n{row.title}: {links}\n\n    {commands[name].replace(' --', _CONTINUED)}\n")
     return "".join(lines)
 
 

@@ -14,7 +14,7 @@ class Published:
     """Numbers of others for the setting of a row.
 
     Attributes:
-        source: the key of the page's list of sources.
+        source: authors and year; the page has the list of sources.
         setting: what differs from the row, in a few words.
         values: column -> text, such as {"autoattack": "78.5, PGD and MIP, n = 1,000"}.
     """
@@ -30,6 +30,7 @@ class Row:
 
     Attributes:
         name: distinct in the plan, and the first part of its files' names.
+        label: the row's name in the tables; "" for `name`.
         files: gin files in order; the plan's own follow the first.
         params: values of --gin_param after the plan's; {seed} is the seed, {exported} the folder of the exports.
         seeds: one training each.
@@ -41,10 +42,16 @@ class Row:
     name: str
     files: tuple[str, ...]
     minutes: float
+    label: str = ""
     params: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     thorough: bool = False
     published: tuple[Published, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The row's name in the tables."""
+        return self.label or self.name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +112,7 @@ class Plan:
     Attributes:
         output: folder of the stored results.
         work: folder of checkpoints and exports, which can go when the results are there.
+        page: the guide whose marked part `results_table.py --write` replaces.
         hours: processor time of all rows together.
         tables: in the order in which they are run and printed.
         claims: in the order in which they are printed.
@@ -112,6 +120,7 @@ class Plan:
 
     output: pathlib.Path
     work: pathlib.Path
+    page: pathlib.Path
     hours: float
     tables: tuple[Table, ...]
     claims: tuple[Claim, ...] = ()
@@ -131,7 +140,7 @@ def read(path: pathlib.Path) -> Plan:
         content = tomllib.loads(path.read_text("utf-8"))
         tables = tuple(_table(table) for table in content.pop("tables"))
         claims = tuple(Claim(**claim) for claim in content.pop("claims", ()))
-        folders = {name: ROOT / content.pop(name) for name in ("output", "work")}
+        folders = {name: ROOT / content.pop(name) for name in ("output", "work", "page")}
         plan = Plan(**folders, **content, tables=tables, claims=claims)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no plan: {error}") from None

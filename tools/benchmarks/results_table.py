@@ -9,6 +9,7 @@ exports can go. Several processes may work on one plan: each takes the next run 
     python tools/benchmarks/results_table.py --list              # rows, seeds, planned and spent time, commands
     python tools/benchmarks/results_table.py                     # run what is missing, then print the tables
     python tools/benchmarks/results_table.py --print             # print the tables from the stored results
+    python tools/benchmarks/results_table.py --write             # put them into the plan's page
     python tools/benchmarks/results_table.py --only=adv,trades   # run these rows alone
 """
 
@@ -34,6 +35,8 @@ from tfrobust.common import files
 from tfrobust.errors import Failure, InputError, StopRequested
 
 SCHEMA = "tfrobust/result/1"
+LONG = 60  # minutes
+BEGIN, END = "<!-- Written by tools/benchmarks/results_table.py --write; do not edit. -->", "<!-- end -->"
 PLAN = ROOT / "tools/benchmarks/plans/fashion_mnist.toml"
 
 
@@ -54,7 +57,7 @@ class Run:
 
     def shown(self) -> str:
         """Return the command as a user would type it, without folders."""
-        return shlex.join(["python", *self.command()[:-2]])
+        return " ".join(["python", *map(_quoted, self.command()[:-2])])
 
     def load(self) -> dict | None:
         """Return the stored result; None if there is none.
@@ -152,6 +155,14 @@ def _ran(command: list[str], **options) -> int:
             raise
 
 
+def _quoted(argument: str) -> str:
+    """Return an argument as a shell reads it, a flag's value in double quotes where it has single ones."""
+    flag, equals, value = argument.partition("=")
+    if equals and "'" in value and not set(value) & set('"$`\\!'):
+        return f'{flag}="{value}"'
+    return shlex.quote(argument)
+
+
 def _processor_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
@@ -171,7 +182,9 @@ def locked(run: Run):
 
 
 def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
-    """Return the runs of a plan in order: in each table the first seed of all rows, then the second.
+    """Return the runs of a plan in order: the first seed of all rows, then the second; in each, the long ones last.
+
+    A run is long if it is planned with more than LONG minutes. Every table thus has its first numbers early.
 
     Raises:
         InputError: `only` names no row of the plan.
@@ -179,13 +192,14 @@ def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
     unknown = sorted(set(only) - set(plan.rows()))
     if unknown:
         raise InputError(f"--only names {unknown[0]!r}; the rows are {', '.join(plan.rows())}.")
-    return [
-        Run(plan, table, row, row.seeds[position])
+    chosen = [
+        (position, row.minutes > LONG, Run(plan, table, row, seed))
         for table in plan.tables
-        for position in range(max(len(row.seeds) for row in table.rows))
         for row in table.rows
-        if position < len(row.seeds) and (not only or row.name in only)
+        for position, seed in enumerate(row.seeds)
+        if not only or row.name in only
     ]
+    return [run for *_, run in sorted(chosen, key=lambda entry: entry[:2])]
 
 
 def run_missing(runs: list[Run]) -> None:
@@ -209,6 +223,27 @@ def listing(plan: _results_plan.Plan, runs: list[Run]) -> str:
     return "\n".join([*lines, *(run.shown() for run in runs)])
 
 
+def written(page: str, plan: _results_plan.Plan) -> str:
+    """Return a page's text with the tables of the stored results between its two marks.
+
+    Raises:
+        InputError: it does not have each mark once, in order.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in after:
+        raise InputError(f"{plan.page} needs a line {BEGIN!r} and, after it, a line {END!r}, once each.")
+    results = stored(plan)
+    commands = {run.row.name: run.shown() for run in reversed(runs_of(plan, []))}
+    tables = f"{_results_markdown.page(plan, results)}\n{_results_markdown.sources(plan, results, commands)}"
+    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"
+
+
+def stored(plan: _results_plan.Plan) -> list[dict]:
+    """Return the stored results of a plan, in its order."""
+    return [result for run in runs_of(plan, []) if (result := run.load())]
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the tool's flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -217,6 +252,7 @@ def parser() -> argparse.ArgumentParser:
     modes = flags.add_mutually_exclusive_group()
     modes.add_argument("--list", action="store_true", help="show rows and commands, and end")
     modes.add_argument("--print", action="store_true", help="print the tables of the stored results, and end")
+    modes.add_argument("--write", action="store_true", help="put them into the plan's page, and end")
     return flags
 
 
@@ -227,10 +263,12 @@ def run(flags: argparse.Namespace) -> None:
     if flags.list:
         print(listing(plan, runs))
         return
+    if flags.write:
+        files.write_atomically(plan.page, written(plan.page.read_text("utf-8"), plan))
+        return
     if not flags.print:
         run_missing(runs)
-    results = [result for run in runs_of(plan, []) if (result := run.load())]
-    print(_results_markdown.page(plan, results))
+    print(_results_markdown.page(plan, stored(plan)))
 
 
 if __name__ == "__main__":
