@@ -8,6 +8,7 @@ send it a signal, at an exact place, such as the third time that it is about to 
 the tests ends, in whatever way, the process that forks ends too, and with it all children.
 """
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -157,7 +158,7 @@ def _server() -> socket.socket:
     path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "Agg"}
     ours, theirs = socket.socketpair()
-    subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "faults.processes"],
         stdin=theirs,
         stdout=subprocess.DEVNULL,
@@ -166,7 +167,14 @@ def _server() -> socket.socket:
         cwd=tempfile.gettempdir(),
     )
     theirs.close()
+    atexit.register(_stop, ours, process, os.getpid())
     return ours
+
+
+def _stop(server: socket.socket, process: subprocess.Popen, starter: int) -> None:
+    if os.getpid() == starter:  # and no fork of it
+        server.close()
+        process.wait(timeout=10)
 
 
 def die_with(parent: int) -> None:

@@ -41,8 +41,7 @@ from tfrobust.common import files
 from tfrobust.errors import InputError
 
 SCHEMA = "tfrobust/digits_table/1"
-# The methods of the first table of digits_results.md. Other recipes train on other data, or are compared by other
-# measurements.
+# The methods compared by default. Other recipes train on other data, or are compared by other measurements.
 DEFAULT_METHODS = (
     "adr",
     "adversarial_training",
