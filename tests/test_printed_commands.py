@@ -167,7 +167,7 @@ ONLY_HELP = {
         "needs data or weights that are not embedded"
     ),
     r"'imagenet'": "downloads weights",
-    r"fashion_mnist|FashionMnist": "needs Fashion-MNIST, which is not embedded; tests/test_shipped_models.py has the shipped models",
+    r"fashion_mnist|FashionMnist": "needs Fashion-MNIST; tests/test_shipped_models.py has the shipped models",
     r"commands\.serve exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
     r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
     r"commands\.share (?!.*--output)|hf://": "needs the Hugging Face Hub; tests/commands has a stand-in",
