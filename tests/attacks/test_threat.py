@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, threat_of
 
 
 def test_an_l1_step_passes_over_pixels_that_cannot_move():
@@ -59,3 +59,18 @@ def test_a_norm_may_be_a_number(number, name):
     assert ThreatModel(norm=number, epsilon=1) == ThreatModel(norm=name, epsilon=1)
     with pytest.raises(ValueError, match="Unknown norm"):
         ThreatModel(norm=3, epsilon=1)
+
+
+RADII = [
+    ("mnist", (0.3, 2, 10)),
+    ("cifar", (0.0313725, 0.5, 12)),
+    ("imagenet", (0.0156863, 2, 255)),
+    ((0.1, 1, 5), (0.1, 1, 5)),
+]
+
+
+@pytest.mark.parametrize(("radii", "expected"), RADII)
+def test_radii_of_several_norms(radii, expected):
+    threats = [threat_of(norm, radii=radii) for norm in ("linf", "l2", "l1")]
+    assert [threat.norm for threat in threats] == ["linf", "l2", "l1"]
+    assert [threat.epsilon for threat in threats] == pytest.approx(list(expected), rel=1e-5)

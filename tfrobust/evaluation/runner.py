@@ -226,7 +226,8 @@ def _check(evaluators: Sequence[Evaluator], setting: Setting) -> None:
 
 def _threats(evaluator: Evaluator) -> list[ThreatModel]:
     """Return the threat models of an evaluator: its own, its attacks', and those of an ensemble's members."""
-    values = [getattr(evaluator, name) for name in configured.constructor_arguments(type(evaluator))]
+    arguments = [getattr(evaluator, name) for name in configured.constructor_arguments(type(evaluator))]
+    values = [part for value in arguments for part in (value if isinstance(value, tuple) else (value,))]
     attacks = [value for value in values if isinstance(value, Attack)]
     attacks += [member for attack in attacks for member in attack.members]
     return [value for value in values if isinstance(value, ThreatModel)] + [attack.threat for attack in attacks]

@@ -10,7 +10,7 @@ from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.modes import video_predict
 from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared.threat import ThreatModel, threat_of
 from tfrobust.attacks.square import Square
 from tfrobust.attacks.transfer import Transfer
 
@@ -36,5 +36,6 @@ __all__ = [
     "objectives",
     "run_attack",
     "standard_member",
+    "threat_of",
     "video_predict",
 ]

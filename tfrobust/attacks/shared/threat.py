@@ -11,13 +11,20 @@ import tensorflow as tf
 
 from tfrobust.common import norm_table
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import frames, norms, randomness
 
 # For the messages about a radius that is missing.
 USUAL_RADII = "usual in Linf, for pixels in [0, 1]: 8/255 for photographs, 0.3 for MNIST, 0.2 for digits of 8x8 pixels"
 
-# The norm in which a gradient has the length by which a step of norm 1 raises the objective.
+# Radii in Linf, L2 and L1 of papers on several norms, for pixels in [0, 1].
+_NORMS = ("linf", "l2", "l1")
+_RADII = {
+    "mnist": (0.3, 2.0, 10.0),
+    "cifar": (8 / 255, 0.5, 12.0),
+    "imagenet": (4 / 255, 2.0, 255.0),
+}
 
 
 def required_threat(threat: "ThreatModel | None", owner: str) -> "ThreatModel":
@@ -335,6 +342,34 @@ class ThreatModel(Configured):
         length = frames.by_frame(norms.dual_norm(frames.split(gradient), self.norm), inputs)
         share = tf.math.divide_no_nan(length, tf.reduce_max(length, axis=1, keepdims=True))
         return norms.largest_mask(2.0 * tf.cast(frames.changed(point, inputs), share.dtype) + share, self.max_frames)
+
+
+def threat_of(norm: str = "linf", *, radii: str | tuple[float, float, float] = "mnist") -> ThreatModel:
+    """Return the threat model in one norm of a set of radii, so that one knob sets those of all norms.
+
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> robust.attacks.threat_of("l2", radii="cifar").epsilon
+        0.5
+
+    Args:
+        norm: 'linf', 'l2' or 'l1'.
+        radii: of Linf, L2 and L1, or the name of the usual ones: 'mnist' (0.3, 2, 10), 'cifar' (8/255, 0.5, 12) or
+            'imagenet' (4/255, 2, 255).
+
+    Raises:
+        InputError: an unknown norm or name, or not three radii.
+
+    Source:
+        Maini et al. 2020, https://arxiv.org/abs/1909.04068 (MNIST); Croce & Hein 2022,
+        https://arxiv.org/abs/2105.12508 (CIFAR, ImageNet).
+    """
+    position = _NORMS.index(require_choice(norm, "threat_of.norm", _NORMS))
+    if isinstance(radii, str):
+        radii = _RADII[require_choice(radii, "threat_of.radii", tuple(_RADII))]
+    if len(radii) != len(_NORMS):
+        raise InputError(f"threat_of.radii is {radii!r}; it holds three radii, of {', '.join(_NORMS)}.")
+    return ThreatModel(norm=norm, epsilon=float(radii[position]))
 
 
 def _is_number(value) -> bool:

@@ -82,11 +82,13 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True, lab
 
 def _efforts(attack: Attack, count: int) -> dict:
     """Return the efforts of the first members of an ensemble; {} for AutoAttack, as its version determines them."""
-    return {} if type(attack) is AutoAttack else {"member_efforts": [_effort(part) for part in attack.members[:count]]}
+    return (
+        {} if type(attack) is AutoAttack else {"member_efforts": [effort_of(part) for part in attack.members[:count]]}
+    )
 
 
-def _effort(member: Attack) -> str:
-    """Return a member's arguments other than its defaults, as text: "apgd_t (100 steps, 1 restart, 5 targets)"."""
+def effort_of(member: Attack) -> str:
+    """Return an attack's arguments other than its defaults, as text: "apgd_t (100 steps, 1 restart, 5 targets)"."""
     title, member = member.name, member.search if member.searches_surrogate else member
     counts = {name: getattr(member, name) for name in ("steps", "restarts", "targets") if hasattr(member, name)}
     arguments = [f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items()]
