@@ -30,6 +30,7 @@ from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.evaluators.stability import Stability
+from tfrobust.evaluation.evaluators.union import Union
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.report import catalog
 
@@ -39,6 +40,7 @@ EVALUATORS = (
     AttackAccuracy(attack=ATTACK, label="x"),
     AccuracyCurve(attack=ATTACK, epsilons=(0.0, 0.03)),
     ExpectedRobustness(attack=ATTACK, epsilons=(0.01,)),
+    Union(members=(ATTACK, FGSM(threat=ThreatModel(norm="l2", epsilon=0.1)))),
     AdversarialExamples(attack=ATTACK, misclassified=1),
     Calibration(attack=ATTACK, bins=7, rms_bin_size=5, label="x"),
     CorruptionAccuracy(names=("gaussian_noise", "fog"), severities=(1,)),

@@ -22,6 +22,7 @@ from tfrobust.evaluation.evaluators.shift import ShiftAccuracy
 from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.evaluators.token_sensitivity import TokenSensitivity
+from tfrobust.evaluation.evaluators.union import Union
 from tfrobust.evaluation.evaluators.video import VideoAccuracy, VideoAttackAccuracy
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Smoothing",
     "Stability",
     "TokenSensitivity",
+    "Union",
     "VideoAccuracy",
     "VideoAttackAccuracy",
 ]
