@@ -100,15 +100,6 @@ def test_count_refuses(text):
         count(text)
 
 
-def test_count():
-    assert count("12") == 12
-
-
-def test_a_value_error_that_is_no_input_error_is_a_bug():
-    for error in (ValueError("depths"), TypeError("depths"), KeyError("x"), OSError(5, "Input/output error", "x")):
-        assert run(error) == 1
-
-
 @pytest.mark.parametrize(
     ("number", "first_line"),
     [
@@ -132,18 +123,6 @@ def test_errors_of_the_file_system_keep_their_number_under_gin(capfd, number, fi
     # Two layers of gin, each of which raises a copy without errno.
     assert run(lambda: gin.get_configurable(f"tests.calls_{number}")()) == (2 if first_line else 1)
     assert lines(capfd)[:1] == [first_line or "Traceback (most recent call last):"]
-
-
-def test_a_disk_that_is_full_is_a_failure_in_one_line_under_gin(capfd):
-    import gin
-
-    def full():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x")
-
-    with gin.unlock_config():
-        gin.register("full_disk", module="tests")(full)
-    assert run(lambda: gin.get_configurable("tests.full_disk")()) == 1
-    assert lines(capfd) == ["error: x: No space left on device; free some space, and run the same command again"]
 
 
 def test_what_a_constructor_refuses_is_a_configuration_error(capfd):

@@ -176,18 +176,6 @@ def test_a_folder_of_pictures_is_read_at_the_model_s_own_size(base, tmp_path, mo
     assert report["measurements"][0]["value"] == arrays["measurements"][0]["value"]
 
 
-def test_one_hot_labels_and_sensitivities(base, tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    report = _report(base, tmp_path, "softmax.keras", "one_hot.npz", "gin/eval/sensitivity.gin")
-    ids = [measurement["id"] for measurement in report["measurements"]]
-    assert ids[1:4] == [
-        f"sensitivity.{name}" for name in ("utility_concentration", "sensitivity_concentration", "agreement")
-    ]
-    assert report["measurements"][2]["settings"]["sensitivity"] == "exact"
-    assert "sensitivity.maps" in [series["id"] for series in report["series"]]
-    assert 'id="sensitivity-maps-caption"' in (tmp_path / "robustness_report.html").read_text()
-
-
 @pytest.mark.parametrize(
     ("model", "data", "flags", "part"),
     [

@@ -75,10 +75,7 @@ ATTACKS = [
     Row("uniform_noise", noise.UniformNoise, kinds=("linf", "l1"), trains=False, passes=3, optimal=False),
     Row("gaussian_noise", noise.GaussianNoise, kinds=("l2",), trains=False, passes=3, optimal=False),
     Row(
-        "transfer",
-        lambda threat: transfer.Transfer(gradient.PGD(threat, steps=20)),
-        kinds=("linf", "l2"),
-        trains=False,
+        "transfer", lambda threat: transfer.Transfer(gradient.PGD(threat, steps=20)), kinds=("linf", "l2"), trains=False
     ),
 ]
 CASES = [pytest.param(row, kind, id=f"{row.label}-{kind}") for row in ATTACKS for kind in row.kinds]

@@ -175,10 +175,7 @@ METHODS = {
         methods.ManifoldMixup, stages=(0, 2), objective="binary_cross_entropy", term_weights={"ce_mixed": 0.5}
     ),
     "PuzzleMix": method(
-        methods.PuzzleMix,
-        puzzle=PARTS["Puzzle"](),
-        objective="binary_cross_entropy",
-        term_weights={"ce_mixed": 0.5},
+        methods.PuzzleMix, puzzle=PARTS["Puzzle"](), objective="binary_cross_entropy", term_weights={"ce_mixed": 0.5}
     ),
     "AugMixTraining": method(methods.AugMixTraining, augmentation=PARTS["AugMix"](), forward="separate"),
     "FCL": method(

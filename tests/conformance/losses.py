@@ -11,18 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.adapters import losses as keras_api
-from tfrobust.losses import (
-    classification,
-    clustering,
-    consistency,
-    contrastive,
-    mixed,
-    robust,
-    temporal,
-)
-from tfrobust.losses import (
-    feature_margin as feature_contrast,
-)
+from tfrobust.losses import classification, clustering, consistency, contrastive, mixed, robust, temporal
+from tfrobust.losses import feature_margin as feature_contrast
 from tfrobust.pairs import masks, selection
 
 LABELS = np.array([0, 0, 1, 1, 2, 0], np.int32)
@@ -69,12 +59,7 @@ def _ascl(rule, similarity="cosine", **options):
         ]
         tags, stacked = masks.join(*views), tf.concat(inputs, axis=0)
         values = contrastive.masked_contrastive(
-            stacked,
-            stacked,
-            masks.ByRows(rule, tags, tags),
-            temperature=0.5,
-            similarity=similarity,
-            **options,
+            stacked, stacked, masks.ByRows(rule, tags, tags), temperature=0.5, similarity=similarity, **options
         )
         return values[:COUNT] + values[COUNT:]
 
@@ -148,13 +133,7 @@ LOSSES = (
     ),
     *(
         LossCase(f"adr_{term}", _adr(term), ADR_SHAPES, kinked="compact" in term, detached=(0, 1))
-        for term in (
-            "local_compactness",
-            "local_smoothness",
-            "global_compactness",
-            "global_smoothness",
-            "confidence",
-        )
+        for term in tuple("local_compactness local_smoothness global_compactness global_smoothness confidence".split())
     ),
     LossCase("ascl_global", _ascl(selection.GlobalSelection()), (EMBEDDING, EMBEDDING)),
     LossCase("ascl_hard", _ascl(selection.HardSelection()), (EMBEDDING, EMBEDDING)),
@@ -173,9 +152,7 @@ LOSSES = (
     ),
     LossCase("simclr", _ascl(selection.sample_ids), (EMBEDDING, EMBEDDING)),
     LossCase(
-        "SupervisedContrastiveLoss",
-        _loss_object(keras_api.SupervisedContrastiveLoss(temperature=0.5)),
-        (EMBEDDING,),
+        "SupervisedContrastiveLoss", _loss_object(keras_api.SupervisedContrastiveLoss(temperature=0.5)), (EMBEDDING,)
     ),
     LossCase("LogitsKLDivergence", _loss_object(keras_api.LogitsKLDivergence(), False), (LOGITS, LOGITS)),
 )

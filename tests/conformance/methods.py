@@ -257,9 +257,7 @@ ROWS = {
     ),
     "swav": lambda *parts, **k: SwAV(*parts, projection=_head(), prototypes=Prototypes(7), views=SHIFT, **k),
     "swav_queue": lambda _, head, **k: SwAV(
-        encoder(dense=()),
-        head,
-        **_crops(local_count=1, prototypes=Prototypes(7), queue_length=8, frozen_steps=1) | k,
+        encoder(dense=()), head, **_crops(local_count=1, prototypes=Prototypes(7), queue_length=8, frozen_steps=1) | k
     ),
     "rocl": _instances(RoCL, false_negatives=AdaptiveFNC(threshold=0.9)),
     "rocl_released": _instances(

@@ -14,7 +14,6 @@ from tfrobust.attacks.shared import engine
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks, searching, statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
@@ -80,8 +79,6 @@ def test_the_first_images_are_those_at_the_beginning_and_are_named(model):
         if measurement.id == name
     ]
     assert everything.n == 40 and "sample" not in everything.settings
-    with pytest.raises(InputError, match="limit and first"):
-        adversarial.AttackAccuracy(attack=attack, first=15, limit=15)
 
 
 @pytest.mark.parametrize("per_class", [False, True])
@@ -162,8 +159,6 @@ def test_a_time_budget_gives_bounds(model):
     assert full.value < accuracy.value <= 37 / 40 and accuracy.n == 40
     enough = adversarial.AttackAccuracy(attack=attack, seconds=1e6).run(setting)
     assert enough.measurements[0] == full and not enough.findings
-    with pytest.raises(ValueError, match="time budget"):
-        adversarial.AttackAccuracy(attack=attack, seconds=0)
 
 
 @pytest.mark.parametrize("size", [1, 39])
@@ -277,20 +272,6 @@ def test_multiples_of_epsilon_stay_within_the_box():
     for norm, expected in (("linf", [0.0, 0.15, 0.3, 0.45, 0.6, 0.9]), ("l2", [0.0, 0.15, 0.3, 0.45, 0.6, 0.9, 1.2])):
         epsilons = adversarial.curve_epsilons(FGSM(threat=ThreatModel(norm=norm, epsilon=0.6)), None)
         np.testing.assert_allclose(epsilons, expected)
-
-
-@pytest.mark.parametrize("epsilons", [(), (-0.1, 0.2), (0.1, 0.1)])
-def test_bad_epsilons(epsilons):
-    with pytest.raises(ValueError, match="epsilons"):
-        adversarial.AccuracyCurve(attack=FGSM(ThreatModel(epsilon=0.2)), epsilons=epsilons)
-
-
-def test_white_box_attacks_refuse_a_predictor_without_gradients(model):
-    setting, _, _ = model
-    predictor = from_function(setting.predictor.logits, image_shape=linear_model.SHAPE, differentiable=False)
-    black = Setting(predictor=predictor, images=setting.images, labels=setting.labels)
-    with pytest.raises(ValueError, match="gradients"):
-        adversarial.AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.1))).run(black)
 
 
 def test_an_ensemble_counts_cumulatively_and_starts_from_the_clean_images(model, tmp_path):

@@ -10,7 +10,6 @@ from oracles import calibration as oracle
 from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.evaluation.engine import searching, statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
@@ -133,28 +132,6 @@ def test_the_order_of_equally_confident_examples_has_no_say():
     ):
         assert score(confidence[order], correct[order]) == pytest.approx(score(confidence, correct), abs=1e-12)
     assert calibration.response_accuracy(confidence, correct).mean() == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize(
-    ("kind", "arguments", "part"),
-    [
-        (calibration.rms_calibration_error, {"bin_size": 0}, "bin size"),
-        (calibration.rms_calibration_error, {"bins": "all"}, "paper"),
-        (calibration.rms_calibration_error, {"bins": "code"}, "200 images"),
-        (calibration.Calibration, {"bins": 0}, "bin"),
-        (calibration.Calibration, {"rms_bins": "last"}, "bin"),
-        (calibration.Calibration, {"rms_bin_size": 2.5}, "bin"),
-        (
-            calibration.Calibration,
-            {"attack": Square(threat=ThreatModel(epsilon=0.2))},
-            "Square, which has no last point",
-        ),
-    ],
-)
-def test_what_cannot_be_summed_is_refused(case, kind, arguments, part):
-    positional = case[2:] if kind is calibration.rms_calibration_error else ()
-    with pytest.raises(ValueError, match=part):
-        kind(*positional, **arguments)
 
 
 def test_an_answer_of_nan_makes_all_scores_unknown(tmp_path):

@@ -54,17 +54,3 @@ def test_nobody_takes_them_for_a_benchmark(measurements):
     assert len(cells) == 10
     assert all(cell.settings["source"] == "tfrobust clip corruptions, no published benchmark" for cell in cells)
     assert "no published benchmark" in ClipCorruptions.origin
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"names": ("drop",)}, "ClipCorruptionAccuracy.names has 'drop'; it is some of gaussian_noise"),
-        ({"names": ()}, "names is empty"),
-        ({"severities": (0, 1)}, "severities has 0"),
-        ({"limit": 0}, "limit is 0"),
-    ],
-)
-def test_arguments_that_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ClipCorruptionAccuracy(**arguments)

@@ -56,26 +56,6 @@ def test_an_attack_on_clips_reaches_the_closed_form():
     assert "clips" in measurements["calibration.nll"].settings["interval"]
 
 
-def test_an_attack_on_some_clips_measures_those_drawn():
-    chosen = setting()
-    positions = chosen.subset(15)
-    outcome = AttackAccuracy(attack=ATTACK, limit=15).run(chosen)
-    measurements = {measurement.id: measurement for measurement in outcome.measurements}
-    robust = np.mean(np.abs(MARGINS[positions]) > 2 * ATTACK.threat.epsilon)
-    measured = measurements["attack.pgd_linf_0.02.accuracy"]
-    assert (measured.n, measured.value) == (15, pytest.approx(robust))
-    assert measurements["attack.pgd_linf_0.02.drop"].value == pytest.approx(1 - robust)
-    assert [series.id for series in outcome.series] == ["attack.pgd_linf_0.02.classes"]
-    assert sum(outcome.series[0].columns["n"]) == 15
-
-
-@pytest.mark.parametrize("count", ["exact", "bernoulli"])
-def test_random_pixels_of_a_clip_of_one_frame_are_those_of_the_image(count):
-    images = CLIPS[:, 0]
-    replaced = [replace_pixels(pixels, np.random.default_rng(1), count=count) for pixels in (images, images[:, None])]
-    np.testing.assert_array_equal(replaced[0], replaced[1][:, 0])
-
-
 def test_random_pixels_are_spread_over_all_frames():
     outcome = ReplacedPixels(share=0.25, pictures=2).run(setting(train_images=CLIPS, train_labels=LABELS))
     assert [measurement.id for measurement in outcome.measurements] == [
@@ -144,19 +124,6 @@ def test_long_clips_are_shown_by_frames_evenly_spread():
     clip = GENERATOR.uniform(size=(16, 70, 66, 3))
     frames = [thumbnails.shrunk(clip[number]) for number in thumbnails.frames_shown(16)]
     np.testing.assert_allclose(thumbnails.strip(clip), np.concatenate(frames, axis=1))
-
-
-@pytest.mark.parametrize(
-    ("clips", "message"),
-    [
-        (CLIPS[:, 0], r"rises takes clips \[n, t, h, w, c\]; the data are images \[n, h, w, c\]"),
-        (CLIPS[:, :2], r"Examples have the shape \(2, 8, 8, 1\), but rises takes \(3, 8, 8, 1\)"),
-        (CLIPS * 255, r"pixels must be finite and in \[0, 1\]"),
-    ],
-)
-def test_bad_clips(clips, message):
-    with pytest.raises(ValueError, match=message):
-        setting(clips)
 
 
 def test_what_is_for_images_is_refused_before_anything_runs():

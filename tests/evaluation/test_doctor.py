@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.engine import Engine
 from tfrobust.attacks.shared.threat import ThreatModel
@@ -55,39 +54,6 @@ def test_a_healthy_model_passes_and_each_attack_runs_once(monkeypatch):
     assert sorted(calls) == [0.01, 0.02, 0.04]
 
 
-def test_without_gradients_what_needs_them_is_left_out_and_said():
-    for setting in (_setting(differentiable=False), _setting(lambda x: PREDICT(tf.stop_gradient(x)))):
-        findings = {finding.check: finding for finding in Doctor(attack=ATTACK).run(setting).findings}
-        assert set(findings) == set(
-            "logits deterministic batch_independent clean_accuracy pixel_range gradients epsilon_units test_size"
-            " selection".split()
-        )
-        assert findings["gradients"].verdict == "fail" and "left out" in findings["gradients"].evidence
-        assert "square" in findings["gradients"].remedy and "clean accuracy" in findings["test_size"].evidence
-
-
-@pytest.mark.parametrize(
-    ("predict", "message"),
-    [
-        (lambda x: PREDICT(tf.round(x * 50) / 50), "no input gradients"),
-        (lambda x: PREDICT(tf.sigmoid(2e4 * x - 8e3)), "gradient of exactly 0"),
-        (
-            lambda x: PREDICT(x) + tf.sqrt(x[:, 0, 0] * 0.0) * tf.constant([0.0, 1.0]),
-            "100.0% have a gradient that is not finite",
-        ),
-        (
-            lambda x: PREDICT(x) + 1e-8 * tf.sin(1e16 * x[:, 0, 0]) * tf.constant([0.0, 1.0]),
-            "100.0% have a gradient above 1e+06",
-        ),
-        (lambda x: PREDICT(x) * 1e-35, "100.0% have a gradient below 1e-30"),
-    ],
-    ids=["rounded input", "steps", "infinite slope", "steep slope", "flat"],
-)
-def test_gradients_that_cannot_be_followed(predict, message):
-    finding = doctor_model.check_gradients(_setting(predict))
-    assert finding.verdict == "fail" and message in finding.evidence
-
-
 def test_the_gradient_is_the_one_that_attacks_climb_and_asked_for_once():
     calls = []
     setting = _setting(lambda x: calls.append(1) or PREDICT(x))
@@ -119,19 +85,6 @@ def test_ascent_of_a_linear_model_and_of_its_opposite(norm, epsilon):
 def test_no_ascent_without_a_gradient():
     setting = _setting(lambda x: PREDICT(tf.sigmoid(1e3 * x)))
     assert doctor_model.check_ascent(setting, ATTACK.threat) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"factors": (1.0,)}, "factors"),
-        ({"attack": ProxLogBarrier(threat=ATTACK.threat)}, "minimal-norm attack without epsilon"),
-        ({"limit": 0}, "limit"),
-    ],
-)
-def test_bad_arguments(changes, message):
-    with pytest.raises(ValueError, match=message):
-        Doctor(**{"attack": ATTACK} | changes)
 
 
 # ------------------------------------------------------------------------------------- checks of the attack
@@ -181,40 +134,6 @@ def test_saved_images_are_predicted_again(monkeypatch, lie):
     _attack_by(monkeypatch, lying)
     finding = short_attack.check_repredict(_few(), SHORT, 1000)
     assert finding.verdict == "fail" and "40 " in finding.evidence
-
-
-@pytest.mark.parametrize("moved", [0.0, 0.3])
-def test_rounding_counts_whom_the_attack_made_wrong(monkeypatch, moved):
-    correct = FEW_PREDICT(FEW_IMAGES).numpy().argmax(-1) == FEW_LABELS
-
-    def moving(attack, predict, images, labels, **_):
-        towards = -np.sign(WEIGHTS).reshape(1, 3, 4, 1) * (2 * np.asarray(labels) - 1)[:, None, None, None]
-        adversarial = np.float32(np.asarray(images) + moved * towards)
-        return AttackResult(adversarial, None, np.zeros(len(images), np.float32))
-
-    _attack_by(monkeypatch, moving)
-    finding = short_attack.check_rounding(_few(), SHORT, 1000)
-    sentence = f"Of {correct.sum()} adversarial images, 100.0% are still" if moved else "caused no misclassification"
-    assert finding.verdict == "pass" and sentence in finding.evidence
-
-
-def test_rounding_finds_a_model_that_fails_between_gray_levels(monkeypatch):
-    images = np.round(FEW_IMAGES * 255) / np.float32(255)
-    labels = FEW_PREDICT(images).numpy().argmax(-1)
-
-    def predict(pixels):
-        levels = 255 * pixels
-        between = tf.reduce_any(tf.abs(levels - tf.round(levels)) > 0.2, axis=[1, 2, 3])
-        return tf.where(between[:, None], -1.0, 1.0) * FEW_PREDICT(pixels)
-
-    def moving(attack, predict, images, labels, **_):
-        return AttackResult(np.asarray(images) + np.float32(0.4 / 255), None, np.zeros(len(images), np.float32))
-
-    _attack_by(monkeypatch, moving)
-    predictor = from_function(predict, image_shape=linear_model.SHAPE)
-    setting = Setting(predictor=predictor, images=images, labels=labels, batch_size=16)
-    finding = short_attack.check_rounding(setting, SHORT, 1000)
-    assert finding.verdict == "warn" and "Of 40 adversarial images, 0.0% are still" in finding.evidence
 
 
 def _pgd(steps, epsilon=0.02, norm="linf"):

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor import full as doctor_full
@@ -112,18 +111,3 @@ def test_without_gradients_only_the_black_box_runs():
     findings = run_evaluation([doctor], setting).findings[1:]  # the first one says what was left out
     assert [finding.check for finding in findings] == ["large_epsilon", "black_box", "transfer"]
     assert findings[1].verdict == "warn" and "no input gradients" in findings[1].evidence
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"limit": 0}, "limit"),
-        ({"more": 1}, "more"),
-        ({"surrogate_steps": 0}, "surrogate"),
-        ({"black_box": WHITE}, "Square"),
-        ({"attack": ProxLogBarrier(threat=THREAT)}, "one epsilon"),
-    ],
-)
-def test_bad_arguments(changes, message):
-    with pytest.raises(ValueError, match=message):
-        doctor_full.FullDoctor(**{"attack": WHITE, "black_box": BLACK} | changes)

@@ -82,16 +82,6 @@ def test_no_pairs_no_number():
     assert np.isnan(uniformity(features[:1])[0])
 
 
-def test_neither_scale_nor_order_shows():
-    features, labels = drawn(20)
-    order = np.random.default_rng(1).permutation(20)
-    for value, value_of_changed in (
-        (inter_intra_ratio(features, labels)["inter"], inter_intra_ratio(7 * features[order], labels[order])["inter"]),
-        (uniformity(features), uniformity(0.1 * features[order])),
-    ):
-        np.testing.assert_allclose(value, value_of_changed, rtol=1e-6)
-
-
 def test_intervals_cover():
     """The intervals of about 95 % of 200 samples of 60 images contain the ratio and the uniformity of all 4,000."""
     features, labels = drawn(4000, 3, seed=9)
@@ -140,12 +130,3 @@ def test_without_views_no_alignment(setting):
 def test_feature_map_without_an_attack_shows_natural_images(setting):
     (series,) = FeatureMap(natural=20).run(setting).series
     assert series.columns["adversarial"] == [0] * 20 and len(series.columns["x"]) == 20
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [({"distance": "l1"}, "'euclidean', 'cosine'"), ({"sharpness": 0.0}, "above 0"), ({"power": -1.0}, "above 0")],
-)
-def test_bad_arguments_are_refused(keywords, message):
-    with pytest.raises(ValueError, match=message):
-        EmbeddingGeometry(**keywords)

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfrobust.attacks.ensemble import AutoAttack
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import thumbnails
@@ -94,16 +93,3 @@ def test_who_needs_last_points_shares_one_attack(setting, monkeypatch):
     assert len(attacks) == 4
     assert together.series == [series for outcome in alone for series in outcome.series]
     assert together.measurements[:-1] == [measured for outcome in alone for measured in outcome.measurements]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"attack": AutoAttack(threat=ThreatModel(epsilon=0.2))}, "AutoAttack, which has no last point"),
-        ({"attack": ATTACK, "misclassified": -1}, "neither is negative"),
-        ({"attack": ATTACK, "misclassified": 0, "correct": 0}, "at least 1"),
-    ],
-)
-def test_what_cannot_be_shown_is_refused(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        AdversarialExamples(**arguments)

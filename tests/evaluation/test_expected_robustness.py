@@ -79,5 +79,3 @@ def test_it_is_a_headline_with_a_name_and_a_direction(model):
     entry = catalog.read(measured)
     assert entry.is_headline and entry.quantity.better == 1
     assert reading.label(measured) == "Expected robustness (mean over radii), mine, L∞ ε = 0.04"
-    with pytest.raises(ValueError, match="ExpectedRobustness.epsilons"):
-        ExpectedRobustness(attack=evaluator.attack, epsilons=(-0.1,))

@@ -59,11 +59,8 @@ def test_the_doctor_finds_a_file_that_only_looks_robust_to_transfer(setting):
     assert values[f"{name}.transfer_pgd.accuracy"] > 0.9 > 0.7 > values[f"{name}.pgd.accuracy"]
     assert values[f"{name}.accuracy"] <= values[f"{name}.pgd.accuracy"]
     (surrogate_finding,) = [finding for finding in outcome.findings if finding.check == "surrogate"]
-    assert (
-        surrogate_finding.verdict == "fail"
-        and "float model" in surrogate_finding.evidence
-        and "all attacks together" in surrogate_finding.remedy
-    )
+    assert surrogate_finding.verdict == "fail" and "float model" in surrogate_finding.evidence
+    assert "all attacks together" in surrogate_finding.remedy
 
 
 @pytest.mark.parametrize("function", [flawed_models.sound, flawed_models.robust], ids=["plain", "robust"])
@@ -88,10 +85,8 @@ def test_integer_inputs_are_attacked_on_their_own_values(setting):
     findings = Doctor(attack=ATTACK, factors=(1.0, 2.0), limit=LIMIT).run(integers).findings
     verdicts = {finding.check: finding.verdict for finding in findings}
     assert verdicts["repredict"] == verdicts["monotone"] == verdicts["rounding"] == "pass"
-    assert (
-        _values(AttackAccuracy(attack=ATTACK).run(integers))[f"attack.pgd_linf_{ATTACK.threat.epsilon:g}.accuracy"]
-        < 0.7
-    )
+    values = _values(AttackAccuracy(attack=ATTACK).run(integers))
+    assert values[f"attack.pgd_linf_{ATTACK.threat.epsilon:g}.accuracy"] < 0.7
 
 
 @pytest.mark.rest
@@ -158,11 +153,8 @@ def test_the_command_evaluates_a_file_with_its_surrogate(tmp_path, capfd):
     members = ["transfer_pgd", "transfer_apgd_ce", "transfer_multi_targeted_pgd", "apgd_ce", "apgd_t", "square"]
     accuracies = [measurements[f"attack.union_linf_0.1.{member}.accuracy"]["value"] for member in members]
     assert sorted(accuracies, reverse=True) == accuracies
-    assert (
-        measurements["attack.union_linf_0.1.accuracy"]["value"]
-        == accuracies[-1]
-        < measurements["accuracy.clean"]["value"]
-    )
+    union, clean = (measurements[name]["value"] for name in ("attack.union_linf_0.1.accuracy", "accuracy.clean"))
+    assert union == accuracies[-1] < clean
     carried = measurements["attack.union_linf_0.1.transfer_pgd.accuracy"]["settings"]
     assert (carried["attack"], carried["surrogate"], carried["steps"]) == ("transfer_pgd", "float32.tflite", 100)
     assert "transfer_pgd (100 steps, 1 restart)" in carried["member_efforts"]

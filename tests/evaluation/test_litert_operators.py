@@ -180,10 +180,7 @@ def _grouped(x):
 
 
 # Without oneDNN, `conv2d` has no gradient with dilations or groups.
-_DIFFERENTIABLE = {
-    "dilated": lambda x: tf.nn.convolution(x, _KERNEL, 1, "VALID", dilations=2),
-    "grouped": _grouped,
-}
+_DIFFERENTIABLE = {"dilated": lambda x: tf.nn.convolution(x, _KERNEL, 1, "VALID", dilations=2), "grouped": _grouped}
 
 
 def test_gradients_of_the_copy_are_those_of_the_functions_that_were_converted():

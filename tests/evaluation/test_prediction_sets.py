@@ -11,7 +11,6 @@ from oracles import conformal as oracle
 from oracles import linear_model
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import prediction_sets
@@ -49,18 +48,6 @@ def test_coverage_is_exact_over_all_orders(score, level):
             label_scores[i] <= prediction_sets.conformal_threshold(rest, level) for i, rest in enumerate(remaining)
         ]
         assert sum(covered) == math.ceil(round((count + 1) * level, 9))
-
-
-def test_coverage_holds_on_average_over_splits():
-    generator, covered, count = np.random.default_rng(0), [], 30
-    for _ in range(300):
-        logits = 2 * generator.normal(size=(2 * count, 3))
-        powers = np.exp(logits - generator.gumbel(size=logits.shape))  # labels that the model knows in part
-        labels = powers.argmax(-1)
-        scores = prediction_sets.aps_scores(logits, generator.uniform(size=2 * count))[np.arange(2 * count), labels]
-        covered.append(np.mean(scores[count:] <= prediction_sets.conformal_threshold(scores[:count], 0.8)))
-    # E = 25 / 31; three standard errors of the mean of 300 splits.
-    assert abs(np.mean(covered) - 25 / 31) <= 3 * np.std(covered) / np.sqrt(300)
 
 
 def test_scores_of_one_example():
@@ -114,18 +101,14 @@ def test_measured_sets_equal_literal_ones_clean_and_under_attack(setting, limit)
         assert measurements[f"{prefix}.empty"].value == np.mean([not members for members in sets])
         assert {measurement.n for name, measurement in measurements.items() if name.startswith(prefix)} == {len(labels)}
         assert measurements[f"{prefix}.coverage"].settings["calibration_images"] == 20
-    assert (
-        measurements["conformal.pgd5_linf_0.03.lac_0.7.coverage"].value
-        < measurements["conformal.lac_0.7.coverage"].value
-    )
+    pair = [measurements[f"conformal.{name}lac_0.7.coverage"].value for name in ("pgd5_linf_0.03.", "")]
+    assert pair[0] < pair[1]
 
 
 def test_a_split_too_small_for_the_level_gives_sets_of_all_classes(setting):
     measurements = numbers(PredictionSets(level=0.99).run(setting))
-    assert (
-        measurements["conformal.lac_0.99.coverage"].value == 1.0
-        and measurements["conformal.aps_0.99.size"].value == 2.0
-    )
+    values = [measurements[f"conformal.{name}"].value for name in ("lac_0.99.coverage", "aps_0.99.size")]
+    assert values == [1.0, 2.0]
     assert measurements["conformal.lac_0.99.size"].settings["threshold"] is None
 
 
@@ -160,28 +143,11 @@ def test_a_user_gives_the_validation_split_in_the_pixels_of_the_model():
         evaluate(predict, images, labels, epsilon=0.1, validation=(images, labels + 7))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        ({"level": 1.0}, "level is 1.0"),
-        ({"level": float("nan")}, "level is nan"),
-        ({"scores": ()}, "empty"),
-        ({"scores": ("aps", "aps")}, "duplicates"),
-        ({"scores": ("raps",)}, "'raps'"),
-        ({"attack": Square(threat=ThreatModel(epsilon=0.2))}, "no last point"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, part):
-    with pytest.raises(ValueError, match=part):
-        PredictionSets(**arguments)
-
-
 def test_outputs_of_nan_are_not_covered(setting):
     logits = setting.clean_logits.copy()
     logits[0] = np.nan
     broken = dataclasses.replace(setting, predictor=from_function(setting.predictor.logits, image_shape=(3, 4, 1)))
     object.__setattr__(broken, "clean_logits", logits)
     measurements = numbers(PredictionSets(level=0.8).run(broken))
-    assert (
-        measurements["conformal.lac_0.8.empty"].value >= 1 / 30 and measurements["conformal.aps_0.8.coverage"].value < 1
-    )
+    assert measurements["conformal.lac_0.8.empty"].value >= 1 / 30
+    assert measurements["conformal.aps_0.8.coverage"].value < 1

@@ -144,11 +144,3 @@ def test_without_training_images_there_is_no_non_uniform_set():
     (examples,) = outcome.series
     assert "uniform" in examples.columns and "non_uniform" not in examples.columns
     assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("training_images", "warn")]
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"share": 0.0}, {"share": 1.0}, {"levels": "rgb"}, {"count": "about"}, {"pictures": -1}]
-)
-def test_wrong_arguments_are_refused(wrong):
-    with pytest.raises(ValueError, match=f"ReplacedPixels.{next(iter(wrong))} is"):
-        ReplacedPixels(**wrong)

@@ -98,15 +98,6 @@ def test_a_limit_progress_and_the_other_set(folder, setting):
     assert ShiftAccuracy.from_config(json.loads(json.dumps(judged.get_config()))) == judged
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"), [({"limit": 0}, "limit is 0"), ({"bins": 0}, "bins is 0"), ({"rms_bins": "x"}, "'x'")]
-)
-def test_bad_arguments(folder, bad, message):
-    with pytest.raises(ValueError, match=message):
-        judge(folder, **bad)
-    assert judge(folder, limit=1, bins=1).bins == 1
-
-
 def test_a_class_the_model_lacks(folder, setting, tmp_path):
     other = published.tree(tmp_path, {f"{wnid}/a.png": np.zeros((9, 9, 3), np.uint8) for wnid in ("n1", "n9")})
     with pytest.raises(ValueError, match="2 class folders .* do not name their classes"):

@@ -175,59 +175,9 @@ def test_against_alexnet_and_against_a_report(tmp_path):
     assert itself.value > 0.5 and itself.settings["baseline"] == "itself"
 
 
-def test_a_baseline_of_other_images_is_warned_of(tmp_path):
-    setting = setting_of(predict, batch_size=350)
-    path = tmp_path / "robustness_report.json"
-    values = [dataclasses.asdict(measurement) for measurement in FEW.run(setting).measurements]
-    path.write_text(json.dumps({"model": {"name": "other"}, "measurements": values}))
-    against = dataclasses.replace(FEW, baseline=str(path))
-    assert against.run(setting).findings == []
-    (finding,) = dataclasses.replace(against, limit=2).run(setting).findings
-    assert finding.check == "baseline" and "Flip rates divide by the numbers of other" in finding.evidence
-
-
-def test_two_baselines_of_one_name_are_told_apart():
-    def digest_of(names, baseline="alexnet"):
-        _, settings, _ = Stability(baseline=baseline)._rates(names, {})
-        return settings.get("baseline_sha256")
-
-    flips = ALEXNET["flip_probabilities"]
-    first, second = ({"name": "a", "flip_probabilities": {**flips, "tilt": tilt}} for tilt in (0.1, 0.2))
-    assert digest_of(["tilt"], first) != digest_of(["tilt"], second) and digest_of(["snow"], first) == digest_of(
-        ["snow"], second
-    )
-    assert digest_of(corruptions.SEQUENCES, first) != digest_of(corruptions.SEQUENCES, second)
-    assert digest_of(["tilt"]) is None  # as in older reports
-
-
 def test_alexnet_s_values_are_the_sheet_s():
     """Mean over ImageNet-P's ten, from the percentages that the authors' sheet is quoted with."""
     quoted = [23.65, 30.06, 9.30, 5.94, 11.93, 4.89, 11.01, 13.10, 7.05, 23.53]
     percentages = [100 * ALEXNET["flip_probabilities"][name] for name in corruptions.SEQUENCES]
     np.testing.assert_allclose(percentages, quoted, atol=0.0051)
     assert set(ALEXNET["flip_probabilities"]) == {*corruptions.SEQUENCES, *corruptions.EXTRA_SEQUENCES}
-
-
-def test_a_limit_takes_the_drawn_images():
-    setting = setting_of(predict)
-    measurement = found_by(Stability(names=("rotate",), limit=4), setting)["stability.rotate.flip_probability"]
-    assert measurement.n == 4 and measurement.value == pytest.approx(
-        by_hand(setting, "rotate")[setting.subset(4)].mean()
-    )
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"names": ("rotate", "fog")}, "names has 'fog'"),
-        ({"names": ()}, "names is empty"),
-        ({"names": ("tilt", "tilt")}, "has duplicates"),
-        ({"limit": 0}, "limit"),
-        ({"baseline": "resnet"}, "neither 'alexnet' nor"),
-        ({"baseline": {"name": "a", "flip_probabilities": {"tilt": 0.5}}}, "lacks gaussian_noise"),
-        ({"names": ("tilt",), "baseline": {"flip_probabilities": {"tilt": 0.5}}}, "lacks 'name'"),
-    ],
-)
-def test_bad_arguments(bad, message):
-    with pytest.raises(ValueError, match=message):
-        Stability(**bad)

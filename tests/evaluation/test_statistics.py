@@ -29,19 +29,11 @@ def test_wilson_ends_solve_the_score_equation():
         assert abs(37 / 90 - end) == pytest.approx(statistics.Z * np.sqrt(end * (1 - end) / 90), rel=1e-12)
 
 
-@pytest.mark.parametrize(("successes", "count"), [(-1, 3), (4, 3), (0, 0)])
-def test_wilson_refuses(successes, count):
-    with pytest.raises(ValueError, match="successes"):
-        statistics.wilson_interval(successes, count)
-
-
 def test_paired_difference_by_hand():
     # Differences 1, 0, 0, 1: mean 1/2, sample deviation sqrt(1/3), error sqrt(1/12).
     interval = statistics.paired_difference(np.array([1, 1, 0, 1]), np.array([0, 1, 0, 0]))
     half = 1.959963984540054 / np.sqrt(12)
     np.testing.assert_allclose(interval, (0.5, 0.5 - half, 0.5 + half), rtol=1e-12)
-    with pytest.raises(ValueError, match="equal length"):
-        statistics.paired_difference(np.ones(3), np.ones(4))
 
 
 def test_a_mean_of_shares_has_an_interval_also_where_all_agree():
@@ -55,8 +47,6 @@ def test_student_by_hand():
     # sd 0.04; t(0.975, 2) = 4.302653 (any table); half width 4.302653 x 0.04 / sqrt(3).
     low, high = statistics.student_interval(np.array([0.50, 0.54, 0.58]))
     assert (low + high) / 2 == pytest.approx(0.54) and (high - low) / 2 == pytest.approx(0.099366, abs=1e-6)
-    with pytest.raises(ValueError, match="at least two values"):
-        statistics.student_interval(np.ones(1))
 
 
 def test_paired_difference_is_narrower_than_separate_intervals():

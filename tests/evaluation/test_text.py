@@ -96,20 +96,6 @@ def test_kept_outcomes_hang_on_the_strengths():
     assert len({cache_key(CleanAccuracy(), setting, {}) for setting in settings}) == 3
 
 
-@pytest.mark.parametrize(
-    ("tokens", "message"),
-    [
-        (TOKENS.astype(float), "tokens are float64"),
-        (TOKENS[:, :5], r"shape \(5,\), but words takes \(6,\)"),
-        (np.zeros([60, 8, 8, 1]), r"words takes tokens \[n, length\]; the data are images"),
-        (-TOKENS, "is negative"),
-    ],
-)
-def test_bad_tokens(tokens, message):
-    with pytest.raises(ValueError, match=message):
-        _setting(tokens)
-
-
 def test_a_method_and_a_functional_model_of_tokens_are_judged():
     method = Supervised(BagOfWords(9), LinearHead(2))
     method.build((None, 6))

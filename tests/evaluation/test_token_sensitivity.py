@@ -129,9 +129,3 @@ def test_without_an_embedding_or_strengths_it_says_so():
 def test_equal_numbers_have_no_correlation():
     assert correlation(np.full(4, 0.3), np.arange(4.0)) is correlation(np.arange(4.0), np.full(4, 0.3)) is None
     assert correlation(np.arange(4.0), 3 - 2 * np.arange(4.0)) == pytest.approx(-1)
-
-
-@pytest.mark.parametrize("wrong", [{"limit": 0}, {"neutral": 0.5}, {"sentences": -1}, {"resamples": 99}])
-def test_wrong_arguments_are_refused(wrong):
-    with pytest.raises(ValueError, match=f"TokenSensitivity.{next(iter(wrong))} is"):
-        TokenSensitivity(**wrong)

@@ -29,20 +29,14 @@ def fit(model, *data, **keywords):
     return model.fit(*data, batch_size=4, shuffle=False, verbose=0, **keywords).history
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    stored.cases(__file__, "data", globals())["rows"],
-)
+@pytest.mark.parametrize(("data", "message"), stored.cases(__file__, "data", globals())["rows"])
 def test_bad_data_is_one_sentence(data, message):
     with pytest.raises(ValueError, match=message) as error:
         fit(method(), *data)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    stored.cases(__file__, "graphs", globals())["rows"],
-)
+@pytest.mark.parametrize(("data", "message"), stored.cases(__file__, "graphs", globals())["rows"])
 def test_in_a_graph_a_refusal_is_the_same_sentence(data, message):
     model = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
     model.compile("sgd")
@@ -50,10 +44,7 @@ def test_in_a_graph_a_refusal_is_the_same_sentence(data, message):
         fit(model, *data)
 
 
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    stored.cases(__file__, "parts", globals())["rows"],
-)
+@pytest.mark.parametrize(("keywords", "message"), stored.cases(__file__, "parts", globals())["rows"])
 def test_bad_parts_are_one_sentence(keywords, message):
     with pytest.raises(ValueError, match=message):
         fit(method(**keywords), IMAGES, LABELS)
@@ -154,10 +145,7 @@ def summed(images):
     return tf.reduce_sum(images, axis=(1, 2, 3))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    stored.cases(__file__, "layers", globals())["rows"],
-)
+@pytest.mark.parametrize(("call", "message"), stored.cases(__file__, "layers", globals())["rows"])
 def test_layers_and_corruptions_refuse_what_does_not_fit(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()

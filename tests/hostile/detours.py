@@ -93,9 +93,7 @@ CASES.graphs(
             gradient_func="aside", registered_op_type="CustomGradient-1"
         )
     ),
-    stand_in_that_saves=_saving_function(
-        lambda _, function: setattr(function.attr["api_implements"], "s", b"lstm"),
-    ),
+    stand_in_that_saves=_saving_function(lambda _, function: setattr(function.attr["api_implements"], "s", b"lstm")),
 )
 
 # ------------------------------------------------------------------------------------------------------ they read

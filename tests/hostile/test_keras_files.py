@@ -61,7 +61,5 @@ def test_every_saved_model_is_scanned_before_it_is_loaded():
     del calls["report/renderers/card.py"]  # a line of the card's text
     # Two are processes of their own without tfrobust; `saved_models` and `verify` scan before they start them.
     assert calls.keys() == {"security/saved_models.py", "security/rehearsal_process.py", "serving/export/probe.py"}
-    assert (
-        "check(directory)" in calls["security/saved_models.py"]
-        and "rehearse(directory, use)" in calls["security/saved_models.py"]
-    )
+    assert "check(directory)" in calls["security/saved_models.py"]
+    assert "rehearse(directory, use)" in calls["security/saved_models.py"]

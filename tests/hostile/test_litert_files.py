@@ -198,17 +198,7 @@ def _plain(value):
     return [_plain(item) for item in vars(value).values()] if hasattr(value, "__dict__") else value
 
 
-_TOP = (
-    "Model",
-    "SubGraph",
-    "Tensor",
-    "OperatorCode",
-    "Buffer",
-    "Metadata",
-    "SignatureDef",
-    "TensorMap",
-    "Quantization",
-)
+_TOP = tuple("Model SubGraph Tensor OperatorCode Buffer Metadata SignatureDef TensorMap Quantization".split())
 _OPTIONS = sorted(set(litert_schema.TABLES) - {*_TOP, "Operator"})
 
 

@@ -91,13 +91,6 @@ def test_damage_is_an_error_of_one_sentence_or_a_picture(video, tmp_path):
     assert 0 < refused < 40
 
 
-def test_metadata_in_another_encoding(video, tmp_path):
-    latin, path = video.read_bytes(), tmp_path / "latin.avi"
-    start = latin.index(b"Lavf")
-    path.write_bytes(latin[:start] + b"caf\xe9" + latin[start + 4 :])
-    assert video_files.length(str(path)) == 6
-
-
 def test_without_the_extra(monkeypatch, video):
     monkeypatch.setitem(sys.modules, "av", None)
     _refused(video, r"pip install 'tfrobust\[video\]'")

@@ -64,11 +64,7 @@ def test_any_masks_match_the_definition(kind):
     negative = (generator.random((5, 8)) < 0.5) & ~positive
     positive[2] = False  # one anchor without positives
     values = masked_contrastive(
-        anchors,
-        keys,
-        PairMasks(tf.constant(positive), tf.constant(negative)),
-        temperature=0.07,
-        similarity=kind,
+        anchors, keys, PairMasks(tf.constant(positive), tf.constant(negative)), temperature=0.07, similarity=kind
     )
     expected = oracle.masked(anchors, keys, positive, negative, 0.07, kind)
     np.testing.assert_allclose(values, expected, rtol=3e-6, atol=3e-6)

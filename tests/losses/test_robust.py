@@ -130,10 +130,7 @@ def test_gathered_keys_give_the_global_mean():
     full = robust.adversarial_divergence((z, logits), (z_a, logits_a), labels)
     halves = [
         robust.adversarial_divergence(
-            (z[part], logits[part]),
-            (z_a[part], logits_a[part]),
-            labels[part],
-            keys=(z, logits, labels),
+            (z[part], logits[part]), (z_a[part], logits_a[part]), labels[part], keys=(z, logits, labels)
         )
         for part in (slice(0, 4), slice(4, 8))
     ]

@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.models.shared.blocks import (
-    ConvolutionStyle,
-    ConvolutionUnit,
-    ResidualBlock,
-    run_chain,
-)
+from tfrobust.models.shared.blocks import ConvolutionStyle, ConvolutionUnit, ResidualBlock, run_chain
 
 
 def test_identity_block_adds_its_input_before_the_activation():

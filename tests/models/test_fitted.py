@@ -83,11 +83,6 @@ def test_nearest_neighbours_are_scikit_learn_s(neighbours):
     np.testing.assert_array_equal(np.argmax(head(values), -1) == labels, peer.predict(values) == labels)
 
 
-def test_the_vote_of_the_papers_is_the_default():
-    head = KNearestNeighbours(CLASSES)
-    assert (head.neighbours, head.temperature) == (200, 0.07)
-
-
 def test_more_neighbours_than_examples_are_all_of_them():
     values, labels = features(9)
     heads = [KNearestNeighbours(CLASSES, neighbours=neighbours) for neighbours in (200, None)]

@@ -144,8 +144,7 @@ def test_a_network_of_full_size_answers_as_in_pytorch(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "message"),
-    stored.cases(__file__, "transformers_of_others", globals())["rows"],
+    ("name", "make", "message"), stored.cases(__file__, "transformers_of_others", globals())["rows"]
 )
 def test_what_does_not_fit_is_said(name, make, message, tmp_path):
     with pytest.raises(InputError, match=message) as caught:

@@ -13,10 +13,7 @@ P, Q = np.random.default_rng(9).normal(size=(2, 5, 4)).astype(np.float32) * 3
 UNTRAINED = np.random.default_rng(1).normal(0.2, 0.05, (50, 2)).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    "outputs,kind",
-    stored.cases(__file__, "kinds", globals(), "tables.toml")["rows"],
-)
+@pytest.mark.parametrize("outputs,kind", stored.cases(__file__, "kinds", globals(), "tables.toml")["rows"])
 def test_kinds_of_outputs(outputs, kind):
     assert probabilities.kind_of_outputs(np.asarray(outputs)) == kind
 

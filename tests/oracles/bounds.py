@@ -64,10 +64,7 @@ def exact_minimum(layers, lower, upper, function):
         row = np.array(function) @ (second * active)
         signs = np.where(active > 0, -1.0, 1.0)  # active: matrix x + shift >= 0
         optimum = linprog(
-            row @ first,
-            A_ub=signs[:, None] * first,
-            b_ub=-signs * shift,
-            bounds=list(zip(lower, upper, strict=True)),
+            row @ first, A_ub=signs[:, None] * first, b_ub=-signs * shift, bounds=list(zip(lower, upper, strict=True))
         )
         if optimum.status == 0:
             least = min(least, optimum.fun + row @ shift + np.array(function) @ offset)

@@ -371,10 +371,7 @@ HEALTHY = {
         of_keras(_flat, _dense(512, dtype="mixed_bfloat16"), classes=3, change=_remainders(3)),
         ATTACK,
     ),
-    "a hundred classes": lambda: (
-        of_keras(_flat, _dense(512), shape=(8, 16, 1), classes=100, change=_pairs),
-        ATTACK,
-    ),
+    "a hundred classes": lambda: (of_keras(_flat, _dense(512), shape=(8, 16, 1), classes=100, change=_pairs), ATTACK),
 }
 
 # By the doctor's expensive checks as well.

@@ -29,10 +29,7 @@ CASES = {
         functools.partial(oracle.fnc, threshold=-1, top_k=99, combine="union"),
     ),
     "ifnd": (IFND(), functools.partial(oracle.ifnd, pseudo_labels=PSEUDO_LABELS)),
-    "ifnd_attract": (
-        IFND(action="attract"),
-        functools.partial(oracle.ifnd, pseudo_labels=PSEUDO_LABELS),
-    ),
+    "ifnd_attract": (IFND(action="attract"), functools.partial(oracle.ifnd, pseudo_labels=PSEUDO_LABELS)),
     **{
         f"adaptive_{key_views}": (
             AdaptiveFNC(threshold=0.3, key_views=key_views),

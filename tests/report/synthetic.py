@@ -72,13 +72,7 @@ def divergence_curve():
     epsilon = np.linspace(0, 0.3, 7)
     intra, inter = 0.12 + 1.1 * epsilon, 0.62 - 0.25 * epsilon
     accuracy = 0.98 * np.exp(-2.4 * (epsilon / 0.3) ** 1.7)
-    columns = {
-        "epsilon": epsilon,
-        "r_div": intra / inter,
-        "intra": intra,
-        "inter": inter,
-        "accuracy": accuracy,
-    }
+    columns = {"epsilon": epsilon, "r_div": intra / inter, "intra": intra, "inter": inter, "accuracy": accuracy}
     return Series("geometry.divergence_curve", "Divergence against epsilon", columns)
 
 

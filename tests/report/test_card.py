@@ -74,10 +74,8 @@ def test_numbers_on_other_images_are_kept_apart_and_nothing_is_left_without_a_va
     assert [result.dataset_config for result in results] == [None, "corrupted", None]
     assert "deep" not in results[1].metric_args
     assert "&lt;9&gt;, ..." in model_card.text and "&lt;10&gt;" not in model_card.text
-    assert (
-        "- warn: masking: The gradients are \\*tiny\\*." in model_card.text
-        and 'tokens=tokens)["probabilities"]' in model_card.text
-    )
+    assert "- warn: masking: The gradients are \\*tiny\\*." in model_card.text
+    assert 'tokens=tokens)["probabilities"]' in model_card.text
     clips = dataclasses.replace(report, data={**data, "kind": "clips"})
     model_card = hub.ModelCard(card.render(clips, repo="me/b", version=3, shape=(8, 16, 16, 1)))
     assert model_card.data.pipeline_tag == "video-classification" and 'clips=clips)["probabilities"]' in model_card.text

@@ -1,6 +1,5 @@
 """Many reports side by side."""
 
-import dataclasses
 import json
 import re
 
@@ -68,30 +67,6 @@ def rows(text):
     return [re.split(r"\s{2,}", line) for line in text.splitlines()]
 
 
-def test_table_aligns_and_marks_what_is_missing(exported):
-    reports = compare.load_reports(sorted(exported.iterdir()))
-    few = make_report(name="few", version=None, measurements=measurements(0.9, 0.5, 0.4)[:1])
-    *lines, kinds = tables(compare.arrange([*reports, ("few.json", few)])).splitlines()
-    assert lines[0].split("  ")[0] == "model" and "PGD, Linf eps = 0.2" in lines[0]
-    cells = [re.split(r"\s{2,}", line) for line in lines]
-    assert {len(row) for row in cells} == {7} and len({len(line) for line in lines}) == 1
-    assert cells[1][0] == "ascl/10" and cells[1][3] == "63.1 ± 5.1"  # [58.0 to 67.9]
-    assert cells[4][:2] == ["few", "90.0 ± 3.5"] and cells[4][2:] == ["-"] * 5  # [86.5 to 92.7]
-    assert kinds.endswith("95 % interval, wilson, images; Calibration error (ECE): bootstrap") and len(lines) == 5
-
-
-def test_a_narrow_terminal_gets_blocks_and_a_hostile_name_no_say(exported):
-    reports = [report for _, report in compare.load_reports(sorted(exported.iterdir()))]
-    comparison = compared(*reports, make_report(name="\x1b[2Jgone"))
-    wide, narrow, narrowest = (tables(comparison, width=width).splitlines() for width in (None, 60, 1))
-    assert max(map(len, wide)) > 120 and max(map(len, narrow)) <= 60
-    assert max(map(len, compare_views.table(comparison, width=100).splitlines())) <= 100
-    (all_cells,) = (rows(line)[0][1:] for line in wide if line.startswith("trades/1"))
-    blocks = [rows(line)[0][1:] for line in narrow if line.startswith("trades/1")]
-    assert len(blocks) > 1 and sum(blocks, []) == all_cells and "\x1b" not in "".join(wide)
-    assert sum(line.startswith("trades/1") for line in narrowest) == 6 and narrowest[0].split() == ["Clean"]
-
-
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
@@ -138,12 +113,10 @@ def test_differences_say_what_their_intervals_are():
     assert [difference.kind for difference in kinds.values()] == ["paired", "independent", "independent"]
     assert all(difference.value == pytest.approx(-0.1) for difference in kinds.values())
     assert kinds["b/1"].high < 0 < kinds["c/1"].high  # the pairs show what two samples leave open
-    text = compare_views.table(comparison)
-    assert "Differences from a/1, accuracies in points" in text
-    (line,) = [line for line in text.splitlines() if line.startswith("b/1") and " p*" in line]
+    (line,) = [
+        line for line in compare_views.table(comparison).splitlines() if line.startswith("b/1") and " p*" in line
+    ]
     assert rows(line)[0][1] == "-10.0 ± 6.6 p*"  # [-16.2 to -3.4]
-    assert "p: paired over images" in text and "i: as for independent" in text
-    assert sum(line.startswith("a/1") for line in text.splitlines()) == 1  # no difference from itself
 
 
 def test_reports_are_paired_by_what_they_were_judged_on_not_trained_on():
@@ -165,29 +138,17 @@ def test_outcomes_that_are_not_the_measurements_are_not_paired(row):
     assert comparison.differences(bad)["accuracy.clean"].kind == "independent"
 
 
-def test_unlike_protocols_are_named_and_their_columns_marked():
+def test_columns_of_unlike_protocols_are_marked():
     base = make_report("a", 1)
-    data = make_report("b", 1, data={**base.data, "fingerprint": "b2" * 32})
     steps = make_report("c", 1, measurements=measurements(0.9, 0.6, 0.5, steps=20))
-    wide = make_report("d", 1, measurements=measurements(0.9, 0.6, 0.5, epsilon=0.3))
-    comparison = compared(base, data)
-    assert list(comparison.notes) == ["The data differ, by their fingerprints (a1a1a1a1: a/1; b2b2b2b2: b/1)."]
-    assert list(comparison.notes.values()) == [list(comparison.columns)]
     comparison = compared(base, steps)
     assert comparison.notes["PGD, L∞ ε = 0.2: steps differs (100: a/1; 20: c/1)."] == ["attack.pgd_linf_0.2.accuracy"]
-    assert not any("fingerprint" in note or "FGSM" in note for note in comparison.notes)
     assert comparison.marks("attack.pgd_linf_0.2.accuracy") == " [1] [2]" and comparison.marks("accuracy.clean") == ""
-    comparison = compared(base, wide)
-    both = ["attack.pgd_linf_0.2.accuracy", "attack.pgd_linf_0.3.accuracy"]
-    assert comparison.notes["PGD was run at different budgets (L∞ ε = 0.2: a/1; L∞ ε = 0.3: d/1)."] == both
-    text = compare_views.table(comparison)
-    assert "PGD-100, Linf eps = 0.3 [2]" in text
-    last = text.splitlines()[-1]
-    assert last.startswith("3 warnings: [1] ") and "[2] PGD was run at different budgets." in last
-    short = compare_views.table(comparison, width=60).splitlines()[-1]
-    assert short.startswith("3 warnings: [1] ") and short.endswith("... (all: in the page)") and len(short) <= 60
     unknown = [make_report(name, 1, data={**base.data, "fingerprint": None}) for name in "ef"]
     assert "unknown: e/1, f/1" in list(compared(*unknown).notes)[0]
+    refused = make_report("b", 1, doctor=[Finding("gradients", "fail", "none"), Finding("ascent", "warn", "few")])
+    assert list(compared(base, refused).notes) == ["The doctor's checks failed for b/1: gradients."]
+    assert compared(refused).notes == {}
 
 
 @pytest.mark.parametrize(
@@ -225,26 +186,6 @@ def test_what_does_not(first, second):
     assert compared(*pair).notes == {}
 
 
-def test_bounds_and_what_the_doctor_fails_are_named():
-    identity = "attack.apgd_linf_0.2.accuracy"
-    pair = [make_report(name, 1, measurements=[fraction(identity, 0.5, bound="upper")]) for name in "ab"]
-    assert compared(*pair).notes == {
-        "APGD, L∞ ε = 0.2: all values are bounds, since time budgets ended the attacks.": [identity]
-    }
-    assert "<= 50.0 ±" in compare_views.table(compared(*pair))
-    refused = make_report("b", 1, doctor=[Finding("gradients", "fail", "none"), Finding("ascent", "warn", "few")])
-    comparison = compared(make_report("a", 1), refused)
-    assert comparison.notes == {"The doctor's checks failed for b/1: gradients.": list(comparison.columns)}
-    assert compared(refused).notes == {} and compared(pair[0]).notes == {}
-
-
-def test_a_baseline_all_share_is_in_the_heading():
-    first = make_report("a", 1, measurements=[fraction("corruption.mce", 0.6, baseline="AlexNet")])
-    other = make_report("b", 1, measurements=[fraction("corruption.mce", 0.6, baseline="b")])
-    assert "against AlexNet" in compare_views.table(compared(first, first))
-    assert "against" not in compare_views.table(compared(first, other)).splitlines()[0]
-
-
 def test_html_overlays_the_curves(exported):
     comparison = compare.arrange(compare.load_reports(sorted(exported.iterdir())), reference="trades")
     rendered = compare_views.html(comparison)
@@ -262,17 +203,6 @@ def test_html_overlays_the_curves(exported):
     assert "[2] PGD was run at different budgets" in marked and "PGD-100, L∞ ε = 0.3 [2]" in marked
 
 
-def test_curves_of_unlike_protocols_are_said_to_be_unlike():
-    curve = make_report().series[0]
-    pair = [
-        make_report(name, 1, series=[dataclasses.replace(curve, settings={"steps": steps})])
-        for name, steps in (("a", 20), ("b", 7))
-    ]
-    text = " ".join(Page(compare_views.html(compared(*pair))).text)
-    assert "steps differs (20: a/1; 7: b/1)" in text
-    assert "differs" not in " ".join(Page(compare_views.html(compared(pair[0], pair[0]))).text)
-
-
 def test_json_for_programs(exported):
     comparison = compare.arrange(compare.load_reports(sorted(exported.iterdir())), "accuracy.clean", reference="trades")
     document = json.loads(compare_views.as_json(comparison))
@@ -282,9 +212,8 @@ def test_json_for_programs(exported):
     row = document["rows"][0]["measurements"]["attack.pgd_linf_0.2.accuracy"]
     assert row["value"] == 0.631 and row["difference"]["kind"] == "independent"
     difference = row["difference"]
-    assert (
-        difference["value"] == pytest.approx(0.031) and difference["low"] < 0 < difference["value"] < difference["high"]
-    )
+    assert difference["value"] == pytest.approx(0.031)
+    assert difference["low"] < 0 < difference["value"] < difference["high"]
     assert not any("difference" in number for number in document["rows"][2]["measurements"].values())
 
 
@@ -338,9 +267,8 @@ def test_the_command_refuses_in_one_line(flags, message, paths, tmp_path, capsys
     publish(tmp_path, "other", 1, data={**make_report().data, "fingerprint": "b2" * 32})
     assert command.main([*paths, str(tmp_path / "other"), *flags]) == 2
     output = capsys.readouterr()
-    assert (
-        message in output.err and output.err.count("\n") == 1 and output.out == "" and not (tmp_path / "new").exists()
-    )
+    assert message in output.err and output.err.count("\n") == 1 and output.out == ""
+    assert not (tmp_path / "new").exists()
 
 
 def test_like_reports_pass_strict(paths, capsys):

@@ -8,8 +8,6 @@ from report.synthetic import attack, fraction, make_report
 
 from tfrobust.commands import compare as command
 from tfrobust.report.comparison.gap import gap_closed, gap_table
-from tfrobust.report.comparison.reports import names
-from tfrobust.report.renderers.console import folded
 
 # Gupta et al. 2023, Table 4, in per cent: relative drops and shares of the gap closed under FGSM 8/255 and 16/255,
 # AutoAttack 1/255 and 2/255.
@@ -62,20 +60,6 @@ def reports():
     return [located("simclr"), located("supcon"), located("adaptive"), located("fnc", attacks=ATTACKS[:1])]
 
 
-def test_table(reports):
-    named = list(zip(names(reports), (report for _, report in reports), strict=True))
-    table = gap_table(named, "simclr", "supcon/1")
-    lines = [table.header, *table.rows]
-    assert lines[0][1:3] == ["FGSM, L∞ ε = 0.0313725", "FGSM, L∞ ε = 0.0627451"] and {len(line) for line in lines} == {
-        5
-    }
-    assert lines[1] == ["simclr/1", "71.0 %", "86.0 %", "85.0 %", "95.0 %"]
-    assert lines[3] == ["adaptive/1", "64.0 % (58%)", "73.0 % (68%)", "79.0 % (55%)", "90.0 % (71%)"]
-    assert lines[4] == ["fnc/1", "70.0 % (8%)", "-", "-", "-"]
-    narrow = folded(lines, tuple(range(1, 5)), 64)
-    assert max(map(len, narrow)) <= 64 and sum(line.startswith("adaptive/1") for line in narrow) > 1
-
-
 @pytest.mark.parametrize(("changed", "settings"), [(0, {"steps": 1}), (1, {"bound": "lower"}), (2, {"epsilon": 0.2})])
 def test_what_was_not_measured_alike_closes_no_gap(reports, changed, settings):
     parts = [report for _, report in reports[:3]]
@@ -86,9 +70,6 @@ def test_what_was_not_measured_alike_closes_no_gap(reports, changed, settings):
     parts[changed] = dataclasses.replace(parts[changed], measurements=tuple(drops))
     cells = {cell for row in gap_table(list(zip("abc", parts, strict=True)), "a", "b").rows for cell in row}
     assert "64.0 % (58%)" not in cells and "64.0 %" in cells
-    other = dataclasses.replace(parts[2], data=parts[2].data | {"fingerprint": "b2" * 32})
-    named = [("a", reports[0][1]), ("b", reports[1][1]), ("c", other)]
-    assert not [cell for row in gap_table(named, "a", "b").rows for cell in row if "(58%)" in cell]
 
 
 def test_page_and_command(reports, tmp_path, capsys):
@@ -96,9 +77,8 @@ def test_page_and_command(reports, tmp_path, capsys):
         (tmp_path / f"{number}.json").write_text(report.to_json())
     paths, output = [str(path) for path in sorted(tmp_path.glob("*.json"))], tmp_path / "page.html"
     assert command.main([*paths, "--gap_from=simclr", "--gap_to=supcon", f"--output={output}"]) == 0
-    assert (
-        "64.0 % (58%)" in re.sub("<[^>]*>|&nbsp;", "", output.read_text()) and "64.0 % (58%)" in capsys.readouterr().out
-    )
+    assert "64.0 % (58%)" in re.sub("<[^>]*>|&nbsp;", "", output.read_text())
+    assert "64.0 % (58%)" in capsys.readouterr().out
     assert command.main([*paths, f"--output={output}"]) == 0
     assert "Gap closed" not in output.read_text() and "gap closed" not in capsys.readouterr().out
 

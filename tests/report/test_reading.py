@@ -1,11 +1,8 @@
 """How numbers are written: never rounded to none or all where they are neither."""
 
-from report.synthetic import fraction, make_report
-
-from tfrobust.report import formats, reading
+from tfrobust.report import formats
 from tfrobust.report.comparison import views as compare_views
 from tfrobust.report.difference import Difference
-from tfrobust.report.renderers import console as render
 from tfrobust.structs import Measurement
 
 
@@ -53,22 +50,3 @@ def test_a_difference_that_counts_is_not_shown_as_none():
         assert text == shown
     alone = Difference(0.0004, None, None, "")
     assert compare_views._signed(alone, Measurement("a.b", 0.5, "fraction")) == "+0.04"
-
-
-def test_the_console_stays_aligned():
-    names = ("gaussian_noise", "fog")
-    cells = [fraction(f"corruption.{name}.1.accuracy", value) for name, value in zip(names, (0.5, 0.9996), strict=True)]
-    report = make_report(measurements=[fraction("accuracy.clean", 0.9996, 10_000), fraction("noise.x.accuracy", 0.5)])
-    text = render.console_table(make_report(measurements=[*report.measurements, *cells]))
-    _, _, clean, noise, *_ = lines = text.splitlines()
-    assert "99.96 %  99.90 to 99.98" in clean and len(clean) == len(noise)
-    grid = [line for line in lines if line.startswith(("gaussian", "fog"))]
-    assert [line.split()[-1] for line in grid] == ["50.0", "99.96"] and len({len(line) for line in grid}) == 1
-
-
-def test_a_mean_over_few_corruptions_is_called_so():
-    full, few = (fraction("corruption.mean.accuracy", 0.5, corruptions=count) for count in (15, 3))
-    assert reading.label(full) == "Corruptions, mean accuracy" == reading.label(few, details=False)
-    assert reading.label(few) == "Corruptions, mean accuracy, 3 of 15"
-    calm = fraction("corruption.mean_without_noise.accuracy", 0.5, corruptions=12)
-    assert "of" not in reading.label(calm).split()

@@ -208,11 +208,8 @@ def test_nan_and_infinity_become_null_and_numpy_becomes_plain():
     text = report.to_json()
     assert "NaN" not in text and "Infinity" not in text
     measurement = report["a.b"]
-    assert (
-        measurement.value is None
-        and type(measurement.n) is int
-        and measurement.settings == {"shape": [8, 8], "x": None}
-    )
+    assert measurement.value is None and type(measurement.n) is int
+    assert measurement.settings == {"shape": [8, 8], "x": None}
     assert report.series[0].columns == {"x": [1.0, None], "y": [True, False]}
     assert Report.from_json(text) == report
 

@@ -45,11 +45,7 @@ CASES = {
         test_sensitivity_section.report(test_sensitivity_section.series()),
         ("sensitivity.agreement", "Utility-sensitivity agreement", "0.43 to 0.47"),
     ),
-    "stability": (
-        Stability,
-        test_stability_section.report(),
-        ("stability.mfr", "Mean flip rate (mFR)", "58.0"),
-    ),
+    "stability": (Stability, test_stability_section.report(), ("stability.mfr", "Mean flip rate (mFR)", "58.0")),
     "tokens": (
         Tokens,
         test_tokens_section.report(test_tokens_section.series()),

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-from report.synthetic import extended, images, make_report, written
+from report.synthetic import extended, images, written
 
 from tfrobust.common import thumbnails
 from tfrobust.report.sections.sensitivity import Sensitivity
@@ -123,12 +123,3 @@ def test_a_class_without_a_picture_is_left_out():
     broken = Series(shown.id, "", {**shown.columns, "utility": ["AAAA", shown.columns["utility"][1]]})
     _, body = written(Sensitivity, report(broken))
     assert len(images(body)) == 2 and ">class 1<" in body and ">class 0<" not in body
-
-
-def test_class_names_and_a_missing_map():
-    _, body = written(Sensitivity, report(series(names=("utility",))))
-    assert len(images(body)) == 6 and ">class 0<" in body and ">class 1<" in body
-    assert ">utility<" in body and ">sensitivity<" not in body
-    data = {**make_report().data, "class_names": ["<b>cat</b>", "dog"]}
-    _, body = written(Sensitivity, report(series(), data=data))
-    assert ">&lt;b&gt;cat" in body and ">dog<" in body and "<b>cat" not in body

@@ -1,7 +1,5 @@
 """The honest sentences follow the numbers."""
 
-import dataclasses
-
 import pytest
 from report.synthetic import attack, fraction, make_report
 
@@ -10,39 +8,6 @@ from tfrobust.report.attack_table import attack_rows, weakly_attacked
 from tfrobust.report.catalog import spelling
 from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Measurement, Series
-
-
-def test_names_the_strongest_attack_of_each_budget():
-    attacks = [*attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100, restarts=1)]
-    attacks += attack("pgd", 0.25, 0.9, norm="l2", epsilon=0.5, steps=20)
-    text = threat_statement(attacks)
-    assert "50.0 % of 360 test images" in text
-    assert "under PGD-100 (100 steps, 1 restart), the strongest of 2 attacks within L∞ ε = 0.2." in text
-    assert "25.0 % of 360 test images" in text and "PGD-20 (20 steps), the only attack within L2 ε = 0.5." in text
-    assert "70.0 %" not in text
-    assert "measured in L1" in text and "L2 and" not in text
-
-
-def test_only_attacks_on_the_same_images_are_compared():
-    clean, few = fraction("accuracy.clean", 0.9), attack("autoattack", 0.45, 0.9)
-    few = [dataclasses.replace(m, n=100) for m in few]
-    numbers = [clean, *attack("fgsm", 0.7, 0.9), *attack("pgd", 0.5, 0.9, steps=100), *few]
-    assert "45.0 % of 100 test images" in threat_statement(numbers)
-    assert "under AutoAttack, the only attack on these images within L∞ ε = 0.2." in threat_statement(numbers)
-    assert "gives the lowest accuracy" not in Attacks(make_report(measurements=numbers)).sentence
-    numbers += [dataclasses.replace(m, n=100) for m in attack("square", 0.6, 0.9)]
-    assert "the strongest of 2 attacks on these images within" in threat_statement(numbers)
-    lead = "Of 2 attacks on the same 100 images, AutoAttack gives the lowest accuracy."
-    assert Attacks(make_report(measurements=numbers)).sentence.startswith(lead)
-
-
-def test_an_ensemble_says_what_its_members_did():
-    efforts = ["apgd_ce (50 steps, 1 restart)", "square (300 steps, 1 restart)"]
-    attacks = attack("ensemble", 0.5, 0.9, members=["apgd_ce", "square"], member_efforts=efforts)
-    members = "APGD-CE (50 steps, 1 restart), Square (300 steps, 1 restart)"
-    assert f"ensemble of {members}, the only attack within L∞ ε = 0.2." in threat_statement(attacks)
-    assert attack_rows(attacks)[0].effort == members
-
 
 STRONG = {"steps": 100, "targets": 9}
 
@@ -78,25 +43,6 @@ def test_a_report_says_when_no_strong_attack_was_run(attacks, weak):
     assert text.endswith(sentence) == weak and ("as strong" in text) == weak
 
 
-def test_no_attack_is_said_plainly():
-    assert threat_statement([fraction("accuracy.clean", 0.9)]).startswith("No attack was run")
-
-
-def test_what_was_measured_without_an_attack_is_not_denied():
-    clean, corrupted = fraction("accuracy.clean", 0.9), fraction("corruption.mean.accuracy", 0.8)
-    assert threat_statement([clean]).endswith("only unmodified test images.")
-    assert threat_statement([clean, corrupted, fraction("stability.mean.flip_probability", 0.1)]).endswith(
-        "only unmodified test images, natural corruptions and perturbation sequences."
-    )
-    shifted = threat_statement([clean, fraction("shift.imagenet_r.accuracy", 0.4), *attack("pgd", 0.5, 0.9)])
-    assert shifted.endswith("images other than the measured shifted sets.")
-
-
-def test_an_attack_cut_short_is_an_upper_bound():
-    numbers = [fraction("accuracy.clean", 0.98), *attack("apgd", 0.5, 0.9, bound="upper")]
-    assert "at most 50.0 %" in threat_statement(numbers) and "time budget ended early" in threat_statement(numbers)
-
-
 @pytest.mark.parametrize(
     "extra, word",
     [
@@ -113,13 +59,6 @@ def test_what_is_measured_leaves_the_list_of_what_is_not(extra, word):
     base = attack("fgsm", 0.7, 0.9)
     assert any(word in sentence for sentence in not_measured(base))
     assert not any(word in sentence for sentence in not_measured([*base, *extra]))
-
-
-def test_measured_shifts_are_not_all_there_are():
-    base = attack("fgsm", 0.7, 0.9)
-    assert "Data from sources other than the test set (domain shift)." in not_measured(base)
-    measured = not_measured([*base, fraction("shift.imagenet_r.accuracy", 0.4)])
-    assert "Data from sources other than the test set and the measured shifted sets (domain shift)." in measured
 
 
 @pytest.mark.parametrize(("member", "seen"), [("square", True), ("apgd_dlr", False)])
@@ -145,22 +84,6 @@ def test_what_the_doctor_has_not_checked_is_said(check, word):
     base = attack("fgsm", 0.7, 0.9)
     (gone,) = set(not_measured(base)) - set(not_measured(base, [Finding(check, "pass", "evidence")]))
     assert word in gone
-
-
-@pytest.mark.parametrize(
-    "identity, expected",
-    [
-        ("attack.pgd_linf_0.2.accuracy", ("pgd", "linf", "0.2", None)),
-        ("attack.multi_targeted_pgd_l2_3.accuracy", ("multi_targeted_pgd", "l2", "3", None)),
-        ("attack.pgd20_linf_0.0313725.accuracy", ("pgd20", "linf", "0.0313725", None)),
-        ("attack.pgd_linf_1e-05.accuracy", ("pgd", "linf", "1e-05", None)),
-        ("attack.autoattack_l2_0.5.apgd_ce.accuracy", ("autoattack", "l2", "0.5", "apgd_ce")),
-    ],
-)
-def test_reads_attack_ids(identity, expected):
-    (row,) = attack_rows([Measurement(identity, 0.5)], members=True)
-    assert (row.attack, row.norm, row.epsilon, row.member) == expected
-    assert len(attack_rows([Measurement(identity, 0.5)])) == (expected[3] is None)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,11 @@ from faults.whole_run import unverified
 
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.standard import RandomFlip
 from tfrobust.data.sources.moving_digits import MovingDigits
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.examples import AdversarialExamples
-from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.report.gate import Gate
@@ -82,16 +80,3 @@ def test_the_export_is_evaluated_again_by_its_own_data(trained, tmp_path):
     ]
     assert numbers[0] == pytest.approx(numbers[1], abs=0.02)
     assert json.loads((tmp_path / "robustness_report.json").read_text())["data"] == report.data
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"augmentation": RandomFlip()}, "augmentation is for images, but moving digits is clips: wrap it"),
-        ({"evaluators": (Stability(),)}, "Stability do not support such data: these are clips"),
-    ],
-)
-def test_what_is_for_images_is_refused_before_training(change, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path, **change)
-    assert not list(tmp_path.iterdir())

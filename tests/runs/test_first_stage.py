@@ -349,11 +349,6 @@ def test_the_contrast_of_two_epochs_of_text_never_begins(tmp_path, monkeypatch, 
         assert sum("without its term feature_contrast" in record.getMessage() for record in caplog.records) == count
 
 
-def test_a_batch_of_one_image_has_nothing_to_contrast(tmp_path):
-    with pytest.raises(InputError, match="SimCLR learns nothing from batches of 1; it needs at least 2"):
-        run(tmp_path, pretraining=pretraining(batch_size=1), dry_run=True)
-
-
 @pytest.mark.parametrize(("file", "passes"), [("simclr", 2), ("simclr_tikhonov", 4)])
 def test_a_dry_run_estimates_both_stages(tmp_path, monkeypatch, capsys, file, passes):
     monkeypatch.chdir(tmp_path)

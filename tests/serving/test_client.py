@@ -117,43 +117,6 @@ def test_the_server_itself_refuses_a_wrong_shape(server):
             asked._transport.predict("serving_default", {"images": np.zeros((1, 4, 4, 1), np.float32)}, outputs)
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("ftp://host", "no URL of a server"),
-        ("http://" + "a" * 300, "is no URL"),
-        ("http://a..b", "is no URL"),
-        ("http://a\0b", "is no URL"),
-        ("http://a b", "is no URL"),
-        ("http://", "no URL of a server"),
-        ("http://host:port", "no URL, such as"),
-        ("http://me:secret@host", "no URL of a server"),
-        ("http://host?x=1", "no URL of a server"),
-        ("grpc://host/v1", "has a path"),
-    ],
-)
-def test_a_wrong_url_is_named_before_anything_is_sent(url, message):
-    with pytest.raises(InputError, match=message):
-        Client(url, "small")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": ""}, "name of a model"),
-        ({"version": 1, "label": "a"}, "at most one"),
-        ({"timeout": 0}, "timeout"),
-        ({"timeout": float("nan")}, "timeout"),
-        ({"timeout": float("inf")}, "timeout"),
-        ({"timeout": 1e300}, "timeout"),
-        ({"authority": "ca.pem"}, "takes no certificates"),
-    ],
-)
-def test_wrong_arguments_are_named(changes, message):
-    with pytest.raises(InputError, match=message):
-        Client(**({"url": "host:1", "model": "small"} | changes))
-
-
 def test_ports_are_the_servers_own_unless_given():
     places = {"host": 8501, "http://host": 8501, "https://host/prefix": 443, "http://[::1]:7": 7}
     assert {url: Client(url, "m")._transport.address.port for url in places} == places

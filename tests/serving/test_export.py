@@ -142,14 +142,6 @@ def test_more_reports_than_a_batch_holds_are_refused_in_the_graph(signatures):
             ask(request=tf.constant([""] * count))
 
 
-def test_the_report_answers_once_per_request(signatures):
-    for count in (0, 1, 3):
-        answer = signatures["robustness_report"](request=tf.constant(["x"] * count, tf.string))["report"]
-        assert answer.shape == (count,)
-        texts = {text.decode() for text in answer.numpy()}
-        assert texts <= {'{"schema": "tfrobust/robustness_report/1", "threat": "holds against …"}'}
-
-
 def test_weights_hash_of_live_and_loaded_model_agree(parts, attached):
     encoder, head = parts
     loaded = export.saved_model_sha256(tf.saved_model.load(str(attached)))
@@ -182,17 +174,3 @@ def test_mixed_precision_and_parts_without_a_training_argument(tmp_path):
     outputs = loaded.signatures["serving_default"](images=images)
     assert {value.dtype for value in outputs.values()} == {tf.float32}
     np.testing.assert_array_equal(outputs["logits"], tf.cast(head(encoder(images)), tf.float32))
-
-
-def test_bad_arguments_are_named(arguments, tmp_path):
-    for change, message in [
-        (dict(head=keras.layers.Dense(3)), "head has no weights"),
-        (dict(class_names=("a", "b")), "2 class names were given for 3 classes"),
-        (dict(class_names=("a", "b", "a")), "the class name 'a' occurs twice"),
-        (dict(class_names=("a", "b", "\ud800")), "is not UTF-8"),
-        (dict(image_shape=(8, 8)), "image_shape"),
-        (dict(head=keras.Sequential([keras.Input((5,)), keras.layers.Reshape((5, 1))])), "batch, classes"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            export.write_saved_model(tmp_path / "m", **(arguments | change))
-    assert not (tmp_path / "m").exists()

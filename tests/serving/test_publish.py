@@ -1,4 +1,3 @@
-import json
 import os
 import pathlib
 import stat
@@ -86,16 +85,6 @@ def test_an_explicit_version_is_refused_unless_this_run_published_it(base, model
     with pytest.raises(ValueError, match="integers from 1 on"):
         publish.claim(base, "first", 0)
     assert sorted(os.listdir(base)) == ["3", "7", "8"]
-
-
-def test_an_explicit_version_can_be_refused_early(base, model):
-    publish.check_available(base, None, "first")
-    publish.check_available(base, 1, "first")
-    assert not base.exists()
-    run(base, model, "first")
-    publish.check_available(base, 1, "first")
-    with pytest.raises(publish.VersionExists):
-        publish.check_available(base, 1, "second")
 
 
 def test_a_version_published_while_the_folder_was_listed_is_not_taken_twice(base, model, monkeypatch):
@@ -255,11 +244,6 @@ def test_versions_are_the_numeric_names(base):
     for name in ("10", "9", ".claim-11", ".tmp-x", "latest", "٣"):
         (base / name).mkdir(parents=True)
     assert publish.versions(base) == [9, 10]
-
-
-def test_the_record_of_a_working_folder(tmp_path):
-    publish.write_record(tmp_path, {"version": 3})
-    assert json.loads((tmp_path / "publication.json").read_text()) == {"version": 3}
 
 
 def test_a_file_where_the_folder_must_go_is_refused_before_anything_is_trained(tmp_path):

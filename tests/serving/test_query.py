@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from serving.helpers import encoded, serving
+from serving.helpers import encoded
 
 from tfrobust.commands import query
 from tfrobust.serving.export import golden
@@ -89,23 +89,6 @@ def test_an_unreachable_server_is_one_line_and_1(capsys):
         assert query.main([f"--url={url}", "--model=small", "--report", "--timeout=5"]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: {url} cannot be reached") and error.count("\n") == 1
-
-
-def test_without_a_report_classes_have_numbers(staged, files, tmp_path, capsys):
-    with serving("bare", staged, 1, tmp_path) as server:
-        asked = (f"--url={server.rest_url}", "--model=bare")
-        document = json.loads(answers(capsys, *asked, f"--image={files[0]}", "--format=json"))
-        assert list(document["predictions"][0]["probabilities"]) == ["0", "1", "2"]
-        assert query.main([*asked, "--report"]) == 2
-    assert "bare was exported without a robustness report" in capsys.readouterr().err
-
-
-def test_a_report_of_another_program_is_shown_as_it_is(attached, tmp_path, capsys):
-    with serving("odd", attached, 1, tmp_path) as server:
-        asked = (f"--url={server.rest_url}", "--model=odd", "--report")
-        assert query.main(list(asked)) == 2
-        assert "--format=json prints it" in capsys.readouterr().err
-        assert "holds against …" in answers(capsys, *asked, "--format=json")
 
 
 def test_over_rest_the_command_needs_no_tensorflow(server):

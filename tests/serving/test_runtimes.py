@@ -59,14 +59,6 @@ def saved_model_cli():
     return run
 
 
-def test_saved_model_cli_shows_the_endpoints(saved_model_cli, exported, capsys):
-    saved_model_cli("show", "--dir", exported / "1", "--all")
-    shown = capsys.readouterr().out
-    for name, key in probe.inputs_of((8, 8, 1)).items():
-        assert f"signature_def['{name}']" in shown and f"inputs['{key}'] tensor_info" in shown
-    assert "shape: (-1, 8, 8, 1)" in shown and all(f"outputs['{name}']" in shown for name in probe.PREDICTIONS)
-
-
 def test_saved_model_cli_runs_the_golden_request_and_asks_for_the_report(saved_model_cli, exported, tmp_path, capsys):
     answer = golden.read(exported / "1")
     np.save(tmp_path / "images.npy", answer["images"])

@@ -12,7 +12,6 @@ from tfrobust.certification import smoothing
 from tfrobust.certification.smoothing_noise import Gaussian, Uniform
 from tfrobust.commands import export as export_command
 from tfrobust.commands import query as query_command
-from tfrobust.errors import InputError
 from tfrobust.security import saved_models
 from tfrobust.serving import client
 from tfrobust.serving.export import assets, probe, publish, smoothed, verify
@@ -138,26 +137,7 @@ def test_a_client_gets_class_radius_and_seed(version, tmp_path, capsys):
     assert query_command.main(["--url=http://127.0.0.1:1", "--model=x", "--metadata", "--smoothed"]) == 2
 
 
-def test_a_model_without_the_endpoint_says_so(tmp_path):
-    assets.assemble(tmp_path / "1", **parts())
-    assert probe.check(tmp_path / "1")["signatures"] == []
-    with (
-        serving("plain", tmp_path / "1", 1, tmp_path) as server,
-        client.Client(server.rest_url, "plain") as asked,
-        pytest.raises(InputError, match="no endpoint 'serving_smoothed'"),
-    ):
-        asked.smoothed(IMAGES)
-
-
 def test_wrong_settings_are_named(tmp_path, capsys):
-    for options, words in (
-        ({"sigma": 0.0}, "sigma is 0.0"),
-        ({"sigma": 0.3, "draws": 2_000_000}, "ServedSmoothing.draws is 2000000"),
-        ({"sigma": 0.3, "alpha": 0.7}, "alpha is 0.7"),
-        ({"sigma": 0.3, "copies": 0}, "ServedSmoothing.copies must be"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            smoothed.ServedSmoothing(**options)
     encoder = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
     head = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
     text_parts = {"encoder": encoder, "head": head, "image_shape": (5,), "vocabulary": ("[PAD]", "[UNK]", "a")}

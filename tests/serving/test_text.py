@@ -87,10 +87,3 @@ def test_other_signatures_are_named(published):
     assert probe.check_signatures(signatures, (LENGTH,)) == []
     assert "'serving_default' takes" in probe.check_signatures(signatures, (LENGTH + 1,))[0]
     assert "expected ['robustness_report', 'serving_bytes'" in probe.check_signatures(signatures, (8, 8, 1))[0]
-
-
-def test_text_needs_its_vocabulary(parts, tmp_path):
-    with pytest.raises(ValueError, match="the vocabulary of the export: a vocabulary starts with"):
-        export.write_saved_model(tmp_path / "export", **{**parts, "vocabulary": ()})
-    with pytest.raises(ValueError, match=r"\(height, width, channels\), .* or \(length,\) of text"):
-        export.write_saved_model(tmp_path / "export", **{**parts, "image_shape": (3, 4)})

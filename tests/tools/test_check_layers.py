@@ -19,10 +19,7 @@ def faults(load, tmp_path):
     return faults_of
 
 
-@pytest.mark.parametrize(
-    ("modules", "circle"),
-    stored.cases(__file__, "circles", globals(), "tables.toml")["rows"],
-)
+@pytest.mark.parametrize(("modules", "circle"), stored.cases(__file__, "circles", globals(), "tables.toml")["rows"])
 def test_a_circle_inside_a_layer_is_found(faults, modules, circle):
     (fault,) = faults({f"losses/{name}.py": text for name, text in modules.items()})
     assert fault.endswith(f":1: import circle {circle}")

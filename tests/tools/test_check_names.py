@@ -9,10 +9,7 @@ def tool(load):
     return load("check_names").check_names
 
 
-@pytest.mark.parametrize(
-    ("source", "names"),
-    stored.cases(__file__, "bound_names", globals(), "tables.toml")["rows"],
-)
+@pytest.mark.parametrize(("source", "names"), stored.cases(__file__, "bound_names", globals(), "tables.toml")["rows"])
 def test_what_binds_a_name(tool, source, names):
     assert set(tool.bound_names(source)) == names
 

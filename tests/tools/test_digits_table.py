@@ -1,6 +1,5 @@
 """The table of methods on the digits: its arithmetic, and that it goes on where it was stopped."""
 
-import argparse
 import collections
 import json
 import re
@@ -8,8 +7,6 @@ import re
 import printed
 import pytest
 from printed import READ, ROOT
-
-from tfrobust.errors import InputError
 
 
 @pytest.fixture
@@ -52,19 +49,6 @@ def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
     assert ("other", 7) not in cells and "seeds 0, 1" in text and "states" not in text
 
 
-def test_other_measurements_are_means_over_folds(tool):
-    values = {"mine": (0.50, 0.54, 0.58), "other": (0.40, 0.46, 0.46)}
-    results = [
-        result(name, fold, "1", "1", values={"corruption.mean.accuracy": value})
-        for name, accuracies in values.items()
-        for fold, value in enumerate(accuracies)
-    ]
-    cells = {line[0]: line[1:] for line in rows_of(tool.tables(results, "other")) if len(line) == 3}
-    # sd 0.04 and 0.02 sqrt(3), t(0.975, 2) = 4.3027: half widths 0.0994 and 0.0861; differences 10, 8, 12: 0.0497.
-    assert cells["mine"] == ["3", "54.0 [44.1, 63.9]"] and cells["other"] == ["3", "44.0 [35.4, 52.6]"]
-    assert cells["mine - other"] == ["3", "**+10.0 [+5.0, +15.0]**"]
-
-
 def test_differences_rest_on_the_folds_that_both_have(tool):
     results = [result("mine", 0, "10", "00"), result("mine", 1, "11", "11"), result("other", 1, "10", "01")]
     cells = rows(tool.tables(results, "other"))
@@ -73,21 +57,6 @@ def test_differences_rest_on_the_folds_that_both_have(tool):
     assert "+50.0" not in tool.tables(results, "other")
     results[2]["source_sha256"] = "b"
     assert "2 states of the code" in tool.tables(results, "other")
-
-
-def test_results_of_another_configuration_are_not_mixed_in(tool, tmp_path):
-    flags = argparse.Namespace(output=tmp_path, folds=5, seed=0, epochs=None, gin_file=[], gin_param=[], values=[])
-    assert tool.load(flags, "ascl", 3) is None
-    path = tool.path_of(flags, "ascl", 3)
-    stored = {"schema": tool.SCHEMA, "recipe_sha256": tool.fingerprint(flags, "ascl", 3)}
-    path.write_text(json.dumps(stored))
-    assert tool.load(flags, "ascl", 3) == stored
-    for change in ({"epochs": 1}, {"seed": 1}, {"gin_param": ["EPSILON=0.1"]}, {"gin_file": ["gin/eval/pgd.gin"]}):
-        with pytest.raises(InputError, match="another configuration"):
-            tool.load(argparse.Namespace(**{**vars(flags), **change}), "ascl", 3)
-    path.write_text("{")
-    with pytest.raises(InputError, match="no result of this tool"):
-        tool.load(flags, "ascl", 3)
 
 
 # ------------------------------------------------------------------------------------ what the documents say

@@ -73,24 +73,6 @@ def test_means_and_differences_of_seeds_by_hand(tools):
     assert markdown.difference(first, {}, "a") is None
 
 
-def test_measurements_without_outcomes_are_compared_over_seeds(tools):
-    markdown = tools._results_markdown
-    first, second = (
-        {seed: result(tools, "x", seed, "", a=value + seed / 100) for seed in range(3)} for value in (0.4, 0.1)
-    )
-    assert markdown.accuracy_cell(first, "a") == "41.0 ±2.5"  # 4.3027 x 0.01 / sqrt(3) = 0.0248
-    middle, images, seeds = markdown.difference(first, second, "a")
-    np.testing.assert_allclose([middle, *seeds], 0.3, atol=1e-9)
-    assert images is None and markdown.accuracy_cell(first, "b") == "-"
-    # One seed with intervals of its own: 0.3 -+ sqrt(0.03^2 + 0.04^2).
-    for runs_of_row, half in ((first, 0.03), (second, 0.04)):
-        row = runs_of_row[0]["measurements"]["a"]
-        row |= {"low": row["value"] - half, "high": row["value"] + half}
-    _, images, seeds = markdown.difference({0: first[0]}, {0: second[0]}, "a")
-    np.testing.assert_allclose(images, (0.25, 0.35), atol=1e-9)
-    assert seeds is None
-
-
 def test_a_claim_holds_only_where_every_interval_says_so(tools):
     claim = tools._results_plan.Claim("text", "source", "first", "second", "a")
     smaller = tools._results_plan.Claim("text", "source", "first", "second", "a", larger=False)

@@ -42,13 +42,7 @@ def test_a_tpu_that_is_not_there_is_the_users_to_put_right(monkeypatch):
 
 @pytest.mark.parametrize(
     ("choice", "count", "replicas", "expected"),
-    [
-        ("auto", 0, 1, False),
-        ("auto", 1, 1, True),
-        ("auto", 2, 2, False),
-        (True, 0, 1, True),
-        (False, 1, 1, False),
-    ],
+    [("auto", 0, 1, False), ("auto", 1, 1, True), ("auto", 2, 2, False), (True, 0, 1, True), (False, 1, 1, False)],
 )
 def test_when_xla_compiles_the_step(gpus, choice, count, replicas, expected):
     gpus(count)

@@ -121,13 +121,7 @@ def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, 
 
 @pytest.mark.parametrize(
     ("params", "value"),
-    [
-        ([], None),
-        (["SEED=0"], 0),
-        (["SEED=3"], 3),
-        (["evaluate.seed=0"], 0),
-        (["evaluate.seed=%SEED"], 0),
-    ],
+    [([], None), (["SEED=0"], 0), (["SEED=3"], 3), (["evaluate.seed=0"], 0), (["evaluate.seed=%SEED"], 0)],
 )
 def test_the_default_of_SEED_leaves_the_seed_of_an_evaluation_to_the_report(params, value):
     run.configure(["gin/eval/quick.gin"], params, command="evaluate")

@@ -71,10 +71,8 @@ def test_short_names_resolve(configurables):
     assert {
         configurables.resolve(configurables.short(complete), "here") == complete for complete in configurables.objects
     } == {True}
-    assert (
-        configurables.short("keras.optimizers.SGD") == "SGD"
-        and configurables.short("tfrobust.methods.ascl.ASCL") == "ASCL"
-    )
+    assert configurables.short("keras.optimizers.SGD") == "SGD"
+    assert configurables.short("tfrobust.methods.ascl.ASCL") == "ASCL"
     assert configurables.short("tfrobust.losses.classification.cross_entropy") == "classification.cross_entropy"
 
 

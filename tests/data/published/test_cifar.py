@@ -105,10 +105,7 @@ def _unlike():
     return labels
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    stored.cases(__file__, "cifar", globals())["rows"],
-)
+@pytest.mark.parametrize(("spoil", "message"), stored.cases(__file__, "cifar", globals())["rows"])
 def test_what_is_wrong_is_said_once(folder, tmp_path, monkeypatch, spoil, message):
     monkeypatch.chdir(tmp_path)
     spoil(folder)
@@ -163,10 +160,7 @@ def test_sequences(tmp_path, monkeypatch):
     assert CifarP(folder=str(tmp_path)).open(("rotate",), TARGET).notes == {"source": "published: CIFAR-P"}
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    stored.cases(__file__, "cifar_sequences", globals())["rows"],
-)
+@pytest.mark.parametrize(("array", "message"), stored.cases(__file__, "cifar_sequences", globals())["rows"])
 def test_bad_sequences(tmp_path, array, message):
     np.save(tmp_path / "rotate.npy", np.zeros((4, 4, 32, 32, 3), np.uint8))
     np.save(tmp_path / "shear.npy", array)

@@ -65,10 +65,7 @@ def _move(folder, old, new):
     (folder / old).rename(folder / new)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    stored.cases(__file__, "imagenet", globals())["rows"],
-)
+@pytest.mark.parametrize(("spoil", "message"), stored.cases(__file__, "imagenet", globals())["rows"])
 def test_what_is_wrong_is_said_once(tmp_path, spoil, message):
     folder = c_tree(tmp_path / "c")
     spoil(folder)
@@ -102,8 +99,7 @@ def test_which_logit_a_folder_belongs_to(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "lines", "wnids", "message"),
-    stored.cases(__file__, "imagenet_orders", globals())["rows"],
+    ("count", "lines", "wnids", "message"), stored.cases(__file__, "imagenet_orders", globals())["rows"]
 )
 def test_an_order_that_is_not_known(tmp_path, count, lines, wnids, message):
     (tmp_path / "classes.txt").write_text(lines)
@@ -182,10 +178,7 @@ def _films(folder):
         path.with_suffix(".mp4").write_bytes(b"film")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    stored.cases(__file__, "imagenet_clips", globals())["rows"],
-)
+@pytest.mark.parametrize(("spoil", "message"), stored.cases(__file__, "imagenet_clips", globals())["rows"])
 def test_bad_clips(tmp_path, spoil, message):
     folder = p_tree(tmp_path / "p")
     spoil(folder)

@@ -133,11 +133,7 @@ def test_cifar100_has_fine_labels(tmp_path):
     record = lambda rows: np.concatenate(  # noqa: E731
         [np.full((len(rows[1]), 1), 19, np.uint8), np.array(rows[1], np.uint8)[:, None], rows[0]], 1
     ).tobytes()
-    binary = {
-        "train.bin": record(train),
-        "test.bin": record(test),
-        "fine_label_names.txt": "\n".join(names).encode(),
-    }
+    binary = {"train.bin": record(train), "test.bin": record(test), "fine_label_names.txt": "\n".join(names).encode()}
     datasets = [
         Cifar(path=str(_write_folder(tmp_path / kind, files))).load()
         for kind, files in (("python", python), ("binary", binary))
@@ -146,10 +142,7 @@ def test_cifar100_has_fine_labels(tmp_path):
     assert datasets[0].test.labels.tolist() == list(range(10)) and datasets[0].class_names == tuple(names)
 
 
-@pytest.mark.parametrize(
-    "content, words",
-    stored.cases(__file__, "pickles", globals())["rows"],
-)
+@pytest.mark.parametrize("content, words", stored.cases(__file__, "pickles", globals())["rows"])
 def test_only_plain_data_is_read(content, words):
     with pytest.raises(ForbiddenPickleError, match=words) as caught:
         load_plain(content)
@@ -181,10 +174,7 @@ def test_bad_archives(tmp_path):
         Cifar(path=str(_write_folder(tmp_path / "empty", {}))).load()
 
 
-@pytest.mark.parametrize(
-    "name, content, words",
-    stored.cases(__file__, "cifar_batches", globals())["rows"],
-)
+@pytest.mark.parametrize("name, content, words", stored.cases(__file__, "cifar_batches", globals())["rows"])
 def test_bad_batches(tmp_path, name, content, words):
     files, _, _ = _python_files()
     folder = _write_folder(tmp_path / "c", {**files, name: content})

@@ -107,10 +107,7 @@ def _rewrite(name, old, new):
     return change
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    stored.cases(__file__, "stanford", globals())["rows"],
-)
+@pytest.mark.parametrize(("change", "error", "message"), stored.cases(__file__, "stanford", globals())["rows"])
 def test_bad_folders(folder, vocabulary, change, error, message):
     change(folder)
     source = StanfordSentimentTreebank(path=str(folder), tokenizer=vocabulary, train_on="phrases")

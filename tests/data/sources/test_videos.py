@@ -94,10 +94,7 @@ def test_the_length_that_a_file_states_is_believed_on_request(ucf):
     assert asked[0].fingerprint == asked[1].fingerprint and asked[0].train.lengths.tolist() == [5] * 12
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "message"),
-    stored.cases(__file__, "video_lists", globals())["rows"],
-)
+@pytest.mark.parametrize(("file", "text", "message"), stored.cases(__file__, "video_lists", globals())["rows"])
 def test_lists_that_are_refused(ucf, tmp_path, file, text, message):
     for name in {"classInd.txt", "trainlist02.txt", "testlist02.txt"} - {file}:
         shutil.copy(pathlib.Path(ucf["lists"], name), tmp_path)
@@ -107,10 +104,7 @@ def test_lists_that_are_refused(ucf, tmp_path, file, text, message):
         Ucf101(**{**ucf, "lists": str(tmp_path), "verify": False}).load()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    stored.cases(__file__, "video_arguments", globals())["rows"],
-)
+@pytest.mark.parametrize(("arguments", "message"), stored.cases(__file__, "video_arguments", globals())["rows"])
 def test_arguments_that_are_refused(ucf, arguments, message):
     with pytest.raises(ValueError, match=message):
         Ucf101(**{**ucf, "verify": False, **arguments}).load()
