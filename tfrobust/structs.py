@@ -83,6 +83,8 @@ class AttackResult(NamedTuple):
         complete: False if a time budget ended the attack: the accuracy is then an upper bound.
         member: int [n], the member of an ensemble that succeeded, -1 if none did or none was needed; None for a single
             attack.
+        passes: float64 [n, 2], forward and backward passes of the model for each example: those of the search, of a
+            surrogate, and of the verifications. Copies of examples that fill a batch are not counted. None if unknown.
     """
 
     adversarial: Any
@@ -90,6 +92,7 @@ class AttackResult(NamedTuple):
     distance: Any
     complete: bool = True
     member: Any = None
+    passes: Any = None
 
     def __repr__(self) -> str:
         """Return a line without the arrays: "AttackResult(512 examples, success 62.1 %, median distance 0.031)"."""

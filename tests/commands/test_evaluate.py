@@ -117,7 +117,9 @@ def test_a_dry_run_costs_the_attacks_and_writes_nothing(base, tmp_path, capsys, 
     flags += ["--bounds=0,255", "--gin_param=EPSILON=0.05"]
     assert evaluate.main([*flags, "--gin_param=EVAL_EXAMPLES=10", "--dry_run", "--budget=1h"]) == 0
     text = capsys.readouterr().out
-    assert "at most 210 passes of one image forward and backward, by 2 attacks on 10 examples" in text
+    # FGSM: the clean image, a step, a candidate; PGD-20: the clean image, 20 steps, a candidate.
+    assert "at most 25 forward and 21 backward passes per example, by 2 attacks on 10 examples" in text
+    assert "together 250 forward and 210 backward passes" in text
     assert text.endswith("\nbudget      1 h 0 min suffice for the attacks\n") and not list(tmp_path.iterdir())
 
 

@@ -4,12 +4,14 @@ import json
 import re
 
 import pytest
-from report.synthetic import fraction, make_report, measurements
+from report.synthetic import attack, fraction, make_report, measurements
 from report.test_render import Page
 
 from tfrobust.commands import compare as command
+from tfrobust.report.comparison import groups
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
+from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Series
 
 
@@ -178,12 +180,34 @@ def test_what_makes_two_numbers_unlike(identity, label, name, first, second):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [({"epsilon": 8 / 255}, {"epsilon": 0.0313725}), ({"seed": 1}, {"seed": 2})]
+    ("first", "second"),
+    [
+        ({"epsilon": 8 / 255}, {"epsilon": 0.0313725}),
+        ({"seed": 1}, {"seed": 2}),
+        ({}, {"forward_passes": 4.0, "backward_passes": 2.0, "spared": 7}),
+    ],
 )
 def test_what_does_not(first, second):
     identity = "attack.pgd_linf_0.0313725.accuracy"
     pair = [make_report("a", 1, measurements=[fraction(identity, 0.5, **changes)]) for changes in (first, second)]
     assert compared(*pair).notes == {}
+
+
+def test_passes_have_a_table_where_they_are_known():
+    counted = {"forward_passes": 1834.4, "backward_passes": 20.0}
+    first = make_report("a", 1, measurements=attack("pgd", 0.5, 0.9, **counted))
+    second = make_report("b", 1, measurements=attack("pgd", 0.4, 0.9))
+    text = tables(compared(first, second)).partition("Passes, forward + backward, per image\n")[2]
+    assert rows(text)[1:] == [["a/1", "1834 + 20"], ["b/1", "-"]]
+    assert 'id="passes"' in compare_views.html(compared(first, second))
+    assert "Passes" not in compare_views.table(compared(second))
+    runs = {seed: dataclasses.replace(first, measurements=attack("pgd", 0.5, 0.9, **counted)) for seed in (0, 1)}
+    runs[1].measurements[0].settings["forward_passes"] = 34.4
+    (mean, _) = groups.summary("a", runs).measurements
+    assert (mean.settings["forward_passes"], mean.settings["backward_passes"]) == (934.4, 20.0)
+    (_, table) = Attacks(first).blocks()
+    assert table.header[-1] == "Passes, forward + backward" and table.rows[-1][-1] == "1834 + 20"
+    assert len(Attacks(second).blocks()[1].header) == 3
 
 
 def test_html_overlays_the_curves(exported):

@@ -22,33 +22,35 @@ def attack_passes(examples, *evaluators, count=None, **settings):
 
 
 @pytest.mark.parametrize(
-    ("evaluators", "both", "forward"),
+    ("evaluators", "forward", "backward"),
     [
         ((), 0, 0),
         ((CleanAccuracy(),), 0, 0),
-        ((AttackAccuracy(attack=PGD),), 360 * 7 * 2, 0),
+        # The clean image, and in each round the steps and the candidate.
+        ((AttackAccuracy(attack=PGD),), 360 * (1 + 2 * 8), 360 * 2 * 7),
         (
             (AttackAccuracy(attack=gradient.MultiTargetedPGD(threat.ThreatModel(epsilon=0.2), steps=20)),),
-            360 * 20 * 9,
-            0,
+            360 * (1 + 9 * 21),
+            360 * 9 * 20,
         ),
-        ((AccuracyCurve(attack=PGD, epsilons=(0.0, 0.1, 0.2), limit=50),), 2 * 50 * 7 * 2, 0),
-        # APGD-CE, nine targets of APGD-T, nine of FAB, each 100 steps; 5,000 queries of Square.
+        ((AccuracyCurve(attack=PGD, epsilons=(0.0, 0.1, 0.2), limit=50),), 2 * 50 * (1 + 2 * 8), 2 * 50 * 2 * 7),
+        # APGD-CE, nine targets of APGD-T, nine of FAB (two passes a step), each 100 steps; 5,000 queries of Square.
         (
             (AttackAccuracy(attack=ensemble.AutoAttack(threat.ThreatModel(epsilon=0.2))),),
+            360 * ((1 + 101) + (1 + 9 * 102) + (1 + 9 * 202) + (1 + 5002)),
             360 * (100 + 900 + 900),
-            360 * 5000,
         ),
         (
             (AttackAccuracy(attack=PGD), AttackAccuracy(attack=gradient.FGSM(threat.ThreatModel(epsilon=0.2)))),
+            360 * (17 + 3),
             360 * 15,
-            0,
         ),
     ],
 )
-def test_passes_of_an_evaluation(evaluators, both, forward):
+def test_passes_of_an_evaluation(evaluators, forward, backward):
     passes = attack_passes(360, *evaluators)
-    assert (passes.both, passes.forward) == (both, forward) and passes.forward_equivalents == 3 * both + forward
+    assert (passes.forward, passes.backward) == (forward, backward)
+    assert passes.forward_equivalents == forward + 2 * backward
     assert passes.uncounted == (("CleanAccuracy",) if isinstance((*evaluators, None)[0], CleanAccuracy) else ())
 
 
@@ -59,10 +61,11 @@ def test_the_largest_parts_of_an_evaluation():
     targeted = AttackAccuracy(attack=ensemble.standard_member(threat.ThreatModel(epsilon=0.2), name="apgd_t"))
     passes = attack_passes(360, CleanAccuracy(), square, targeted, attacked_examples=100)
     shares = passes.shares
-    assert passes.examples == 100 and passes.by_evaluator == ((0, ""), (500_000, "Square"), (270_000, "APGD-T"))
-    assert list(shares.items()) == [("Square", 5000 / 7700), ("APGD-T", 2700 / 7700)]
+    assert passes.examples == 100 and passes.by_evaluator == ((0, ""), (500_300, "Square"), (271_900, "APGD-T"))
+    assert list(shares.items()) == [("Square", 5003 / 7722), ("APGD-T", 2719 / 7722)]
+    assert passes.per_image == (5003 + 919, 900)
     assert attack_passes(360, CleanAccuracy()).shares == {}
-    assert attack_passes(60, square, count=10_000).forward == 50_000_000
+    assert attack_passes(60, square, count=10_000).forward == 50_030_000
 
 
 def dry_run_output(capsys, *flags):
@@ -81,7 +84,7 @@ def test_a_dry_run_makes_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, c
     assert "steps       10000 (10 per epoch)" in text and "passes      3 forward" in text
     rests_on = r"the median of 5 after compilation"
     (line,) = re.findall(rf"time        about (.*) \((.*) per step: {rests_on}\)", text)
-    assert re.search(r"evaluation  at most \d+ passes of one image forward and backward, by \d attacks on 360", text)
+    assert re.search(r"evaluation  at most 25 forward and 21 backward passes per example, by 2 attacks on 360", text)
     assert re.search(r"\n            largest parts: PGD [0-9]+%, FGSM [0-9]+%\n", text)
     # Not for what the line before names besides.
     assert re.search(r"time        at most about .* for these attacks, at training's pace", text)

@@ -31,6 +31,11 @@ class _Cascade(Attack):
         """Return the rounds of all members, summed."""
         return sum(member.rounds(class_count) for member in self.members)
 
+    def most_passes(self, class_count: int) -> tuple[int, int]:
+        """Return the largest numbers of forward and backward passes of all members, summed."""
+        forward, backward = zip(*(member.most_passes(class_count) for member in self.members), strict=True)
+        return sum(forward), sum(backward)
+
     def maximize(self, objective: Callable, images, key):
         """Raise NotImplementedError: ensembles are for evaluation."""
         raise NotImplementedError(f"{type(self).__name__} is for evaluation; train with one of its members.")

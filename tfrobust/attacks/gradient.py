@@ -123,7 +123,7 @@ class PGD(Attack):
             gradients, _, _ = self._gradient(of_leaves, leaves, points, memories)
             steered = [self._steer(finite(slope), memory) for slope, memory in zip(gradients, memories, strict=True)]
             directions, memories = zip(*steered, strict=True)
-            moved = map(self._move, leaves, points, directions)
+            moved = map(self._move, leaves, points, directions, memories)
             points = [tf.ensure_shape(new, old.shape) for new, old in zip(moved, leaves, strict=True)]
             return step + 1, points, list(memories)
 
@@ -138,25 +138,31 @@ class PGD(Attack):
         """Return the number of restarts."""
         return self.restarts
 
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return one pass per step, and that which chooses the frames of the start."""
+        chooses = self.threat.max_frames is not None and self.random_start != "none"
+        return self.steps + chooses, self.steps + chooses
+
     def start(self, predict, inputs, goal, keys, rounds):
         """Sample a starting point; see `Attack.start`."""
-        objective, memory = self._objective(predict, goal, rounds), self._memory(inputs)
+        memory = self._memory(inputs)
+        objective = self._objective(predict, goal, rounds, memory)
         start = self._begin(inputs, randomness.fold(keys, "start", 0))
         (point,) = self._starts_in_frames(objective, [inputs], [start], [memory])
         return {"point": point, "kept": point, "found": tf.zeros_like(goal.labels, tf.bool), **memory}
 
     def advance(self, predict, inputs, goal, rounds, state, count):
         """Take `count` gradient steps; see `Attack.advance`."""
-        objective = self._objective(predict, goal, rounds)
 
         def body(step, state):
             point, candidate, success = (state[name] for name in ("point", "kept", "found"))
             memory = {name: state[name] for name in self._memory(inputs)}
+            objective = self._objective(predict, goal, rounds, memory)
             (gradient,), (evaluated,), logits = self._gradient(objective, [inputs], [point], [memory])
             reached = goal.reached(logits)
             candidate = select(reached & ~success, evaluated, candidate)
             direction, memory = self._steer(finite(gradient), memory)
-            moved = tf.ensure_shape(self._move(inputs, point, direction), inputs.shape)
+            moved = tf.ensure_shape(self._move(inputs, point, direction, memory), inputs.shape)
             return step + 1, {"point": moved, "kept": candidate, "found": success | reached, **memory}
 
         _, state = tf.while_loop(
@@ -168,16 +174,16 @@ class PGD(Attack):
         """Return the first misclassified point that was evaluated, or the current point if there is none."""
         return select(state["found"], state["kept"], state["point"])
 
-    def _values(self, logits, goal, rounds):
+    def _values(self, logits, goal, rounds, memory):
         """Return the loss that evaluation maximizes, [b], from the logits of the points."""
         return goal.cross_entropy(logits)
 
-    def _objective(self, predict, goal, rounds) -> Callable:
+    def _objective(self, predict, goal, rounds, memory) -> Callable:
         """Return the objective of evaluation: points -> (values [b], logits [b, k])."""
 
         def objective(points):
             logits = predict(*points)
-            return self._values(objectives.in_range(logits), goal, rounds), logits
+            return self._values(objectives.in_range(logits), goal, rounds, memory), logits
 
         return objective
 
@@ -222,9 +228,13 @@ class PGD(Attack):
         """Return the direction to ascend, from the gradient and the memory, and the new memory."""
         return gradient, memory
 
-    def _move(self, inputs, point, direction):
+    def _step_length(self, memory: dict):
+        """Return the length of a step, a number or float32 [b], from the memory after `_steer`."""
+        return self.resolved_step_size
+
+    def _move(self, inputs, point, direction, memory):
         direction = self.threat.focus(inputs, point, direction)
-        return self.threat.project(inputs, self.threat.step(point, direction, self.resolved_step_size))
+        return self.threat.project(inputs, self.threat.step(point, direction, self._step_length(memory)))
 
     def _check(self):
         where = type(self).__name__
@@ -348,7 +358,7 @@ class MultiTargetedPGD(PGD):
         """Return restarts x targets."""
         return self.restarts * self._targets(class_count)
 
-    def _values(self, logits, goal, rounds):
+    def _values(self, logits, goal, rounds, memory):
         if goal.targets is not None:
             raise InputError("MultiTargetedPGD aims at every class in turn: use PGD with targets.")
         class_count = logits.shape[-1]

@@ -3,6 +3,7 @@
 import keras
 
 from tfrobust.attacks.shared.attack import Attack
+from tfrobust.attacks.shared.engine import stage_steps
 from tfrobust.errors import InputError
 
 
@@ -55,6 +56,11 @@ class Transfer(Attack):
     def rounds(self, class_count: int) -> int:
         """Return the rounds of the attack."""
         return self.search.rounds(class_count)
+
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return the passes of the attack on the surrogate, and a verification after each stage but the last."""
+        forward, backward = self.search.round_passes(class_count)
+        return forward + -(-self.steps // stage_steps(self.steps)) - 1, backward
 
     def start(self, predict, inputs, goal, keys, rounds):
         """Start the attack; see `Attack.start`."""

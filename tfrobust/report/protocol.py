@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tfrobust.report import attack_table, catalog, formats
 from tfrobust.report.catalog import spelling
-from tfrobust.report.catalog.under_attack import ATTACK
+from tfrobust.report.catalog.under_attack import ATTACK, PASSES
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
 # Settings of measurements under attack that do not describe the search, so they may differ.
-_ATTACK_SETTINGS_THAT_MAY_DIFFER = ("interval", "seed", "seconds", "found", "threshold", *catalog.IN_ID)
+_RESULTS = ("interval", "seconds", "found", "threshold", "spared", *PASSES)
+_ATTACK_SETTINGS_THAT_MAY_DIFFER = ("seed", *_RESULTS, *catalog.IN_ID)
 
 
 def differences(first: Measurement, second: Measurement) -> list[str]:

@@ -41,8 +41,9 @@ class Passes:
     The bound is reached if no attack succeeds: an image for which an attack succeeded takes no further passes.
 
     Attributes:
-        both: forward and backward passes.
-        forward: passes of black-box attacks, forward only.
+        forward: forward passes of all images.
+        backward: their backward passes.
+        per_image: forward and backward passes of an image that all attacks see.
         attacks: number of attacks.
         uncounted: names of the evaluators that are not included.
         shares: share of the cost by display name of the attack or member, largest first; {} if there is none.
@@ -50,8 +51,9 @@ class Passes:
         examples: the largest number of examples that an attack sees.
     """
 
-    both: int
     forward: int
+    backward: int
+    per_image: tuple[int, int]
     attacks: int
     uncounted: tuple[str, ...]
     shares: dict[str, float]
@@ -61,7 +63,7 @@ class Passes:
     @property
     def forward_equivalents(self) -> int:
         """The cost in units of forward passes."""
-        return (1 + BACKWARD) * self.both + self.forward
+        return self.forward + BACKWARD * self.backward
 
 
 def show(
@@ -113,7 +115,7 @@ def attack_steps(evaluation: EvaluationSettings, stage: Stage) -> float:
 
 
 def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int | None = None) -> Passes:
-    """Count the passes of an evaluation's attacks if none succeeds: images x rounds x steps of each.
+    """Count the passes of an evaluation's attacks if none succeeds; see `Attack.most_passes`.
 
     Args:
         evaluation: of the run.
@@ -124,7 +126,8 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
     limit = evaluation.attacked_examples
     least = count if limit is None else min(count, limit)
     setting = SimpleNamespace(images=range(count), subset=lambda limit: np.arange(min(limit or least, least)))
-    both = forward = attacks = examples = 0
+    attacks = examples = 0
+    total, per_image = np.zeros(2, int), np.zeros(2, int)
     uncounted, costs, by_evaluator = [], collections.Counter(), []
     for evaluator in evaluation.evaluators:
         try:
@@ -138,13 +141,13 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
             attacks, examples = attacks + 1, max(examples, len(positions))
             names.append(attack_name(attack.name))
             for member in attack.members or (attack,):
-                passes = len(positions) * member.rounds(dataset.class_count) * member.steps
-                both += passes if member.needs_gradient else 0
-                forward += 0 if member.needs_gradient else passes
-                costs[attack_name(member.name)] += passes * (1 + BACKWARD * member.needs_gradient)
+                passes = np.array(member.most_passes(dataset.class_count))
+                total, per_image = total + len(positions) * passes, per_image + passes
+                costs[attack_name(member.name)] += len(positions) * int(passes @ (1, BACKWARD))
         by_evaluator.append((costs.total() - before, " and ".join(dict.fromkeys(names))))
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
-    return Passes(both, forward, attacks, tuple(dict.fromkeys(uncounted)), shares, tuple(by_evaluator), examples)
+    counts = (*map(int, total), tuple(map(int, per_image)), attacks)
+    return Passes(*counts, tuple(dict.fromkeys(uncounted)), shares, tuple(by_evaluator), examples)
 
 
 def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:
@@ -223,10 +226,11 @@ def show_evaluation(
     if not evaluation.evaluators:
         print("evaluation  none")
         return
-    black_box = f" and {passes.forward} forward only" if passes.forward else ""
-    print(f"evaluation  at most {passes.both} passes of one image forward and backward{black_box}, by", end=" ")
+    forward, backward = passes.per_image
+    print(f"evaluation  at most {forward} forward and {backward} backward passes per example, by", end=" ")
     count = f"{passes.attacks} attack{'s' * (passes.attacks != 1)}"
     print(f"{count} on {passes.examples} examples, fewer if attacks succeed early")
+    print(f"            together {passes.forward} forward and {passes.backward} backward passes of one example")
     if len(passes.shares) > 1:
         parts = [f"{name} {share:.0%}" for name, share in passes.shares.items()]
         print(f"            largest parts: {', '.join(parts[:3])}")

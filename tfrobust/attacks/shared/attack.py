@@ -92,6 +92,20 @@ class Attack(Configured):
         """Return the largest number of rounds for an example on which no round succeeds."""
         raise NotImplementedError
 
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return the forward and backward passes of one round for one example, without verifications."""
+        return self.steps, self.steps if self.needs_gradient else 0
+
+    def most_passes(self, class_count: int) -> tuple[int, int]:
+        """Return the largest numbers of forward and backward passes for one example: those if no round succeeds.
+
+        They include verifications, of the input and of a candidate in each round. An example on which a round succeeds
+        takes fewer; a result has the numbers that were counted.
+        """
+        rounds = self.rounds(class_count)
+        forward, backward = self.round_passes(class_count)
+        return 1 + rounds * (forward + 1), rounds * backward
+
     def start(self, predict: Callable, inputs, goal: Goal, keys, rounds) -> dict:
         """Return the state before the first step of a round.
 

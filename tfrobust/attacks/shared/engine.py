@@ -35,6 +35,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.modes import as_predict
+from tfrobust.attacks.shared.passes import PassCounter
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.gradients import straight_through
@@ -56,6 +57,11 @@ _SIZES = 8
 KEEP_SECONDS = 60.0
 
 
+def stage_steps(steps: int) -> int:
+    """Return the steps between two looks at the batch, for rounds of so many steps."""
+    return min(max(_SHORTEST_STAGE, -(-steps // _STAGES)), _LONGEST_STAGE)
+
+
 class Begun(NamedTuple):
     """The intermediate results of a run, from which another run continues.
 
@@ -63,11 +69,13 @@ class Begun(NamedTuple):
         success: bool [n].
         distance: float32 [n].
         rounds: int64 [n], rounds that each example has finished.
+        passes: float64 [n, 2], forward and backward passes that these rounds took; NaN if unknown.
     """
 
     success: np.ndarray
     distance: np.ndarray
     rounds: np.ndarray
+    passes: np.ndarray
 
 
 class Engine:
@@ -85,8 +93,9 @@ class Engine:
 
     def __init__(self, attack: Attack, predict, *, known_logits: bool = False, surrogate=None, grid: float = 0.0):
         self.attack, self.known_logits, self.grid = attack, known_logits, grid
-        self._predict = as_predict(predict)
-        self._surrogate = self._predict if surrogate is None else as_predict(surrogate)
+        self.counter = PassCounter()
+        self._predict = self.counter.counted(as_predict(predict))
+        self._surrogate = self._predict if surrogate is None else self.counter.counted(as_predict(surrogate))
         self._graphs: dict[tuple[tuple[int, ...], bool], Graphs] = {}
 
     def run(
@@ -133,7 +142,7 @@ class Engine:
         key = randomness.make_key(seed, "attack", self.attack.name) if key is None else key
         run = _Run(self, data, key, min(batch_size, len(data.inputs)), progress)
         complete = run.until(deadline, begun, keep)
-        return AttackResult(run.adversarial, run.success, run.distance, complete)
+        return AttackResult(run.adversarial, run.success, run.distance, complete, passes=run.passes)
 
     def graphs(self, shape: Sequence[int], targeted: bool) -> Graphs:
         """Return the attack's graphs for batches of any size, traced once per shape of an example."""
@@ -301,10 +310,14 @@ class _Run:
         self.attack, self.data, self.key, self.size, self.progress = engine.attack, data, key, size, progress
         self.known_logits = engine.known_logits
         self.graphs = engine.graphs(data.inputs.shape[1:], data.targets is not None)
+        self.counter = engine.counter
+        self.counter.new()  # a run that was interrupted may have left some
         self.adversarial = data.inputs.copy()
         self.success = np.zeros(count, bool)
         self.distance = np.zeros(count, np.float32)
         self.rounds_done = np.zeros(count, np.int64)
+        # Of the whole run, and of the round that has begun.
+        self.passes, self.round_passes = np.zeros([count, 2]), np.zeros([count, 2])
         self.rounds = 0
         self.waiting: collections.deque[int] = collections.deque()
         self.pending: list[tuple[int, np.ndarray]] = []
@@ -332,11 +345,13 @@ class _Run:
 
     def _state(self) -> Begun:
         """Return what was found; a round whose candidate waits for its verification is not finished."""
-        rounds = self.rounds_done.copy()
+        rounds, passes = self.rounds_done.copy(), self.passes.copy()
+        pending = [row for row, _ in self.pending]
         # `_harvest` counts the round when its example leaves the batch.
-        for row, _ in self.pending:
-            rounds[row] -= 1
-        return Begun(self.success.copy(), self.distance.copy(), rounds)
+        rounds[pending] -= 1
+        unfinished = np.array([*pending, *self.slots.example], int)
+        passes[unfinished] -= self.round_passes[unfinished]
+        return Begun(self.success.copy(), self.distance.copy(), rounds, passes)
 
     def _verify_clean(self, begun: Begun | None):
         order = np.arange(len(self.data.inputs))
@@ -349,6 +364,7 @@ class _Run:
             earlier = begun.success & ~self.success
             self.success[earlier], self.distance[earlier] = True, begun.distance[earlier]
             self.rounds_done[:] = np.minimum(begun.rounds, self.rounds)
+            self.passes[:] = begun.passes
         self._wait(np.arange(len(self.success)))
         self._report()
 
@@ -361,12 +377,14 @@ class _Run:
         if count and (count >= self.size // 4 or count == len(self.waiting)):
             rows = np.array([self.waiting.popleft() for _ in range(count)])
             padded = self._padded(rows)
+            self.round_passes[rows] = 0
             state = self.graphs.start(
                 *self._batch(padded),
                 self.key,
                 tf.constant(self.data.index[padded], tf.int32),
                 tf.constant(self.rounds_done[padded], tf.int32),
             )
+            self._count(rows, len(padded))
             self.slots.add(rows, self.rounds_done[rows], state)
         elif self.batch:
             return
@@ -381,7 +399,7 @@ class _Run:
         slots, steps = self.slots, self.attack.steps
         # Examples enter the batch at the end of a stage. Stages, unlike calls, do not depend on the clock, so neither
         # does which examples share a batch.
-        remaining = min(max(_SHORTEST_STAGE, -(-steps // _STAGES)), _LONGEST_STAGE, steps - int(slots.step.max()))
+        remaining = min(stage_steps(steps), steps - int(slots.step.max()))
         while remaining:
             if time.monotonic() > deadline:
                 return False
@@ -390,6 +408,7 @@ class _Run:
             began = time.monotonic()
             slots.state = self.graphs.advance(*self.batch, slots.state, tf.constant(count, tf.int32))
             slots.state["found"].numpy()  # waits for the device
+            self._count(slots.example, len(slots.state["found"]))
             if self.timed:  # the first call also prepares the kernels
                 self.seconds_per_step = max((time.monotonic() - began) / count, 1e-6)
             self.timed = True
@@ -453,7 +472,14 @@ class _Run:
             for column in self.graphs.verify(*self._batch(rows[places]), tf.constant(candidates[places]))
         )
         self.adversarial[rows], self.success[rows], self.distance[rows] = adversarial, reached, distance
+        self._count(rows, len(places))
         return logits
+
+    def _count(self, rows: np.ndarray, size: int) -> None:
+        """Add the passes of the last graph call to its examples; the others of its `size` only fill the batch."""
+        passes = self.counter.new() / size
+        self.passes[rows] += passes
+        self.round_passes[rows] += passes
 
     def _padded(self, rows: np.ndarray) -> np.ndarray:
         """Pad rows [m], m >= 1, with copies of the first, up to one of the few batch sizes."""

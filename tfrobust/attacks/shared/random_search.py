@@ -26,6 +26,10 @@ class RandomSearch(Attack):
         """Return 1: the search has one round."""
         return 1
 
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return one forward pass per step, and that of the first point."""
+        return self.steps + 1, 0
+
     def start(self, predict, inputs, goal, keys, rounds):
         """Predict the first point; see `Attack.start`."""
         point = tf.ensure_shape(self._first_point(inputs, keys), inputs.shape)

@@ -130,8 +130,8 @@ class EnsembleEngine:
             )
 
         adversarial = data.inputs.copy()
-        columns = cascade(len(self.engines), len(adversarial), run_member, adversarial)
-        return AttackResult(adversarial, *columns)
+        *columns, passes = cascade(len(self.engines), len(adversarial), run_member, adversarial)
+        return AttackResult(adversarial, *columns, passes.sum(axis=1))
 
 
 def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndarray | None = None):
@@ -141,13 +141,16 @@ def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndar
         members: number of members.
         count: number of examples.
         run_member: (number of the member, positions int64 [m] of the remaining examples) -> a tuple with success bool
-            [m], distance float32 [m], complete, and, if `adversarial` is given, adversarial [m, ...].
+            [m], distance float32 [m], complete, passes [m, 2] or None, and, if `adversarial` is given, adversarial
+            [m, ...].
         adversarial: [count, ...], the clean inputs; overwritten where a member succeeds. Or None.
 
     Returns:
         (success bool [count], distance float32 [count], complete, member int64 [count]: the member that succeeded, -1
-        where none did or the clean input was already misclassified).
+        where none did or the clean input was already misclassified; passes float64 [count, members, 2], NaN where
+        unknown).
     """
+    passes = np.zeros([count, members, 2])
     success, distance, complete = np.zeros(count, bool), np.zeros(count, np.float32), True
     member = np.full(count, -1)
     for number in range(members):
@@ -161,6 +164,7 @@ def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndar
         # Examples on which the first member succeeds at distance 0 were misclassified before any attack.
         member[rows] = np.where((number == 0) & (distance[rows] == 0), -1, number)
         complete = complete and result.complete
+        passes[remaining, number] = np.nan if result.passes is None else result.passes
         if adversarial is not None:
             adversarial[rows] = result.adversarial[succeeded]
-    return success, distance, complete, member
+    return success, distance, complete, member, passes

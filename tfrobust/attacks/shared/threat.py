@@ -14,6 +14,7 @@ from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import frames, norms, randomness
+from tfrobust.ops.shapes import by_example
 
 # For the messages about a radius that is missing.
 USUAL_RADII = "usual in Linf, for pixels in [0, 1]: 8/255 for photographs, 0.3 for MNIST, 0.2 for digits of 8x8 pixels"
@@ -252,7 +253,7 @@ class ThreatModel(Configured):
         """
         return self.joined(norms.unit_steepest(self.parts(gradient), self.norm), gradient)
 
-    def step(self, point: tf.Tensor, gradient: tf.Tensor, size: float) -> tf.Tensor:
+    def step(self, point: tf.Tensor, gradient: tf.Tensor, size) -> tf.Tensor:
         """Take a step of length `size` up the gradient, without projecting.
 
         Linf and L2: size x the steepest direction. L1: a sparse step on coordinates that the box lets move.
@@ -260,15 +261,17 @@ class ThreatModel(Configured):
         Args:
             point: float32 [b, ...].
             gradient: float32 [b, ...].
-            size: length in the threat's norm, > 0.
+            size: length in the threat's norm, >= 0: a number, or float32 [b].
 
         Returns:
             float32 [b, ...], the point reached.
         """
+        varies = tf.is_tensor(size)
         if self.norm != "l1":
-            return point + size * self.steepest(gradient)
+            return point + (by_example(size, point) if varies else size) * self.steepest(gradient)
         low, high = self.bounds
         room = tf.maximum(tf.where(gradient > 0, high - point, point - low), 0.0)
+        size = self.by_part(size, point)[:, None] if varies else size
         moved = norms.sparse_step(self.parts(gradient), self.parts(room), size, self.l1_share)
         return point + self.joined(moved, point)
 

@@ -28,12 +28,15 @@ class SearchResult(NamedTuple):
         distance: float32 [m].
         complete: True if the search was finished.
         member: int [m], the member of an ensemble that succeeded (`structs.AttackResult`); None for a single attack.
+        passes: float64 [m, 2], forward and backward passes of each image; of an ensemble [m, members, 2]; NaN or None
+            where unknown, as in chunks that an earlier version has stored.
     """
 
     success: np.ndarray
     distance: np.ndarray
     complete: bool = True
     member: np.ndarray | None = None
+    passes: np.ndarray | None = None
 
 
 class Shard(NamedTuple):
@@ -71,33 +74,45 @@ class Store:
 
     def read(self, attack: Attack, positions: np.ndarray) -> SearchResult | None:
         """Return a finished chunk; None if there is none, or (with a warning) if its file is damaged."""
-        arrays = self.arrays(self.path(attack, positions), {"success": positions.shape, "distance": positions.shape})
+        shapes = dict.fromkeys(("success", "distance"), positions.shape)
+        arrays = self.arrays(self.path(attack, positions), shapes, {"passes": (len(positions), 2)})
         return None if arrays is None else SearchResult(**arrays)
 
     def write(self, attack: Attack, positions: np.ndarray, result: SearchResult) -> None:
         """Store a chunk, unless its search was cut short."""
         if result.complete:
             path = self.path(attack, positions)
-            self.keep(path, success=result.success, distance=result.distance)
+            self.keep(path, success=result.success, distance=result.distance, passes=result.passes)
             path.with_suffix(_PART).unlink(missing_ok=True)
 
     def read_part(self, attack: Attack, positions: np.ndarray) -> Begun | None:
         """Return what an interrupted search of a chunk has stored; None as in `read`."""
         path = self.path(attack, positions).with_suffix(_PART)
-        arrays = self.arrays(path, dict.fromkeys(Begun._fields, positions.shape))
-        return None if arrays is None else Begun(**arrays)
+        unknown = {"passes": np.full([len(positions), 2], np.nan)}
+        shapes = dict.fromkeys(("success", "distance", "rounds"), positions.shape)
+        arrays = self.arrays(path, shapes, {"passes": (len(positions), 2)})
+        return None if arrays is None else Begun(**(unknown | arrays))
 
     def write_part(self, attack: Attack, positions: np.ndarray, begun: Begun) -> None:
         """Store what the search of a chunk has found so far, until the chunk itself is stored."""
         self.keep(self.path(attack, positions).with_suffix(_PART), **begun._asdict())
 
-    def arrays(self, path: pathlib.Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray] | None:
-        """Return the arrays of a stored chunk by name; None if there is none, or (with a warning) if it is damaged."""
+    def arrays(
+        self, path: pathlib.Path, shapes: dict[str, tuple[int, ...]], later: dict[str, tuple[int, ...]] | None = None
+    ) -> dict[str, np.ndarray] | None:
+        """Return the arrays of a stored chunk by name; None if there is none, or (with a warning) if it is damaged.
+
+        Args:
+            path: of the chunk.
+            shapes: of its arrays, by name.
+            later: those of arrays that chunks of earlier versions lack.
+        """
         if not path.exists():
             return None
         try:
             archives.check_zip(path, test_contents=False)
             with np.load(path, allow_pickle=False) as stored:
+                shapes = shapes | {name: shape for name, shape in (later or {}).items() if name in stored}
                 loaded = {name: stored[name] for name in shapes}
             if {name: array.shape for name, array in loaded.items()} != shapes:
                 raise InputError(f"{[array.shape for array in loaded.values()]}, not {list(shapes.values())}")

@@ -221,7 +221,7 @@ def _chunk_result(
         seconds=None if deadline is None else max(0.0, deadline - time.monotonic()),
         **resumed,
     )
-    stored = chunks.SearchResult(result.success, result.distance, bool(result.complete))
+    stored = chunks.SearchResult(result.success, result.distance, bool(result.complete), passes=result.passes)
     if store is not None:
         store.write(attack, chunk, stored)
     elif result.complete:
@@ -252,8 +252,12 @@ def _joined_results(results: list[chunks.SearchResult]) -> chunks.SearchResult:
     success, distance = (
         np.concatenate([getattr(result, name) for result in results]) for name in ("success", "distance")
     )
-    member = None if results[0].member is None else np.concatenate([result.member for result in results])
-    return chunks.SearchResult(success, distance, all(result.complete for result in results), member)
+    complete = all(result.complete for result in results)
+    member, passes = (
+        None if any(column is None for column in columns) else np.concatenate(columns)
+        for columns in zip(*((result.member, result.passes) for result in results), strict=True)
+    )
+    return chunks.SearchResult(success, distance, complete, member, passes)
 
 
 class LastPoints(NamedTuple):

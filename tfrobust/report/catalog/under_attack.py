@@ -17,6 +17,8 @@ from tfrobust.report.catalog.spelling import (
     text,
 )
 
+# Settings with the forward and backward passes of an attack, the mean over the images that it measures.
+PASSES = ("forward_passes", "backward_passes")
 _ACCURACY, _DROP, _DISTANCE = "accuracy", "relative drop", "median distance"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.report import protocol
+from tfrobust.report.catalog.under_attack import PASSES
 from tfrobust.report.difference import Difference
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
@@ -120,6 +121,9 @@ def _mean(measured: list[Measurement]) -> Measurement:
         for key, value in first.settings.items()
         if key != "interval" and all(measurement.settings.get(key) == value for measurement in measured)
     }
+    for name in PASSES:
+        counts = [measurement.settings.get(name) for measurement in measured]
+        shared_settings |= {} if None in counts else {name: float(np.mean(counts))}
     # A mean with a bound in it is a bound.
     bounds = {measurement.settings["bound"] for measurement in measured if "bound" in measurement.settings}
     shared_settings |= {"bound": bounds.pop()} if len(bounds) == 1 else {}

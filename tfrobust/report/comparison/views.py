@@ -8,6 +8,7 @@ import textwrap
 from functools import partial
 
 from tfrobust.report import formats, intervals, protocol, reading
+from tfrobust.report.attack_table import PASSES_HEADING, attack_rows
 from tfrobust.report.blocks import Figure, plots
 from tfrobust.report.blocks.palette import series
 from tfrobust.report.blocks.scatter import Point, scatter
@@ -121,7 +122,8 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
     for number, (heading, rows, remarks) in enumerate(_tables(comparison)):
         remarks = "".join(f'<p class="key">{page.text(remark)}</p>' for remark in remarks)
         lead = "" if number else _GROUP_LEAD if comparison.groups is not None else _LEAD
-        body.append(page.section(("table", "differences")[number], heading, lead, _markup(rows) + remarks))
+        anchor = "table" if not number else "passes" if heading.startswith(PASSES_HEADING) else "differences"
+        body.append(page.section(anchor, heading, lead, _markup(rows) + remarks))
     if ends is not None:
         lead = f"The share of the difference in relative drop between {ends[0]} and {ends[1]} that the others close."
         body.append(page.section("gap", "Gap closed", lead, page.write([gap_table(comparison.named, *ends)])))
@@ -184,7 +186,23 @@ def _tables(comparison: Comparison, short: bool = False) -> list[tuple[str, list
     tables = [("Measurements", rows, remarks)]
     if comparison.reference is not None:
         tables.append(_differences(comparison, headings, short))
-    return tables
+    return [*tables, *_passes(comparison)]
+
+
+def _passes(comparison: Comparison) -> list[tuple[str, list[list[str]], list[str]]]:
+    """Return the table of the passes of the attacks whose accuracies are compared; none if no report has them."""
+    cells = {
+        (name, row.accuracy.id): row.passes
+        for name, report in comparison.named
+        for row in attack_rows(report.measurements)
+        if row.passes
+    }
+    counted = [identity for identity in comparison.columns if any(identity == other for _, other in cells)]
+    if not counted:
+        return []
+    rows = [[name, *(cells.get((name, identity), "-") for identity in counted)] for name, _ in comparison.named]
+    heading = ["model", *(comparison.columns[identity] for identity in counted)]
+    return [(f"{PASSES_HEADING}, per image", [heading, *rows], [])]
 
 
 def _unmeasured(comparison: Comparison) -> list[str]:
