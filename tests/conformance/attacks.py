@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import projections
-from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square, transfer
+from tfrobust.attacks import apgd, fab, gradient, malt, noise, pma, prox_log_barrier, square, transfer
 from tfrobust.attacks.shared import objectives, runner
 from tfrobust.attacks.shared.engine import round_keys
 from tfrobust.attacks.shared.goal import Goal
@@ -51,6 +51,8 @@ ATTACKS = [
     # In L1 its sparsest step takes two pixels as soon as two have changed, so that in 16 it misses the optimum.
     Row("apgd_ce", lambda threat: apgd.APGDCrossEntropy(threat, steps=20), kinds=("linf", "l2")),
     Row("apgd_t", lambda threat: apgd.APGDTargeted(threat, steps=20), passes=3),
+    Row("malt", lambda threat: malt.MALT(threat, steps=20), passes=3),
+    Row("pma", lambda threat: pma.PMA(threat, steps=20), kinds=("linf", "l2", "l1")),
     Row("apgd_dlr", lambda threat: apgd.APGDDLR(threat, steps=20)),
     Row("mpgd_true_class", lambda threat: gradient.MultiTargetedPGD(threat, steps=20, include_true_class=True)),
     Row("fab_t", lambda threat: fab.FAB(threat, steps=20), kinds=("linf", "l2", "l1"), trains=False, passes=4),
@@ -133,14 +135,24 @@ def smooth_model(seed=0, classes=3):
 
 @functools.cache
 def search(row: Row, kind: str):
-    """The attack, its engine on a linear model, and the shapes of the predictions that its graphs contain."""
+    """The attack, its engine on a linear model, the shapes of its predictions in graphs, and rows of its passes."""
     model, calls, attack = Linear(), [], row.make(ThreatModel(norm=kind, epsilon=EPSILONS[kind]))
+    rows = np.zeros(2, int)
+
+    def noted(x, direction):
+        def note(values):
+            rows[direction] += len(values)
+            return values
+
+        return tf.ensure_shape(tf.numpy_function(note, [x], tf.float32), x.shape)
+
+    counted = tf.custom_gradient(lambda x: (noted(x, 0), lambda upstream: noted(upstream, 1)))
 
     def predict(x):
         calls.append(tuple(x.shape))
-        return model(x)
+        return model(counted(x))
 
-    return attack, runner.Engine(attack, predict), calls
+    return attack, runner.Engine(attack, predict), calls, rows
 
 
 def run_by_hand(attack, predict, images, labels, key):
@@ -167,7 +179,7 @@ def run_by_hand(attack, predict, images, labels, key):
 
 @pytest.mark.parametrize("row,kind", OPTIMAL)
 def test_succeeds_exactly_where_the_best_attack_on_a_linear_model_does(row, kind):
-    (attack, engine, _), model, images = search(row, kind), Linear(), examples()
+    (attack, engine, *_), model, images = search(row, kind), Linear(), examples()
     threat, labels = attack.threat, model.labels(images)
     worst = model.worst(images, labels, threat)
     assert 0.2 < np.mean(worst < 0) < 0.98  # the case can tell a weak attack from a strong one
@@ -184,7 +196,7 @@ def test_succeeds_exactly_where_the_best_attack_on_a_linear_model_does(row, kind
 
 @pytest.mark.parametrize("row,kind", CASES)
 def test_does_not_depend_on_the_batch_or_on_the_others_and_traces_each_graph_once(row, kind):
-    (_, engine, calls), images = search(row, kind), examples(20)
+    (_, engine, calls, _), images = search(row, kind), examples(20)
     labels = Linear().labels(images)
     large = engine.run(images, labels, seed=5, batch_size=32)
     small = engine.run(images, labels, seed=5, batch_size=6)
@@ -195,6 +207,22 @@ def test_does_not_depend_on_the_batch_or_on_the_others_and_traces_each_graph_onc
     np.testing.assert_allclose(large.adversarial[9:], shard.adversarial, atol=1e-5)
     # PGD: the step and the verification.
     assert calls == [(None, *SHAPE)] * row.passes
+
+
+@pytest.mark.parametrize("row,kind", CASES)
+def test_counts_the_passes_that_the_model_sees(row, kind):
+    (attack, engine, _, rows), images = search(row, kind), examples(23)
+    labels = Linear().labels(images)
+    for count in (8, 1):  # batches without copies that fill them
+        before = rows.copy()
+        result = engine.run(images[:count], labels[:count], seed=5, batch_size=8)
+        np.testing.assert_allclose(result.passes.sum(axis=0), rows - before, rtol=1e-12)
+    result = engine.run(images, labels, seed=5, batch_size=32)  # of 4 n examples
+    most, robust = np.array(attack.most_passes(class_count=2)), ~result.success
+    assert attack.minimal or robust.any()
+    assert np.all(result.passes <= most) and np.all(result.passes >= 1 - np.arange(2))
+    # The image itself, where a round returns it, is not verified again.
+    assert np.all(result.passes[robust] > most - [attack.rounds(2) + 1, 1])
 
 
 @pytest.mark.parametrize("row,kind", TRAINING)
@@ -262,7 +290,7 @@ def test_config_survives_a_round_trip(row):
 @pytest.mark.parametrize("row", ONE_OF_EACH_MODULE, ids=lambda row: row.label)
 def test_the_engine_finds_what_whole_rounds_find(row):
     model, images = Linear(), examples(6)
-    attack, engine, _ = search(row, row.kinds[0])
+    attack, engine, *_ = search(row, row.kinds[0])
     labels = model.labels(images)
     adversarial, success = run_by_hand(attack, model, images, labels, randomness.make_key(4, "attack", attack.name))
     result = engine.run(images, labels, seed=4)

@@ -106,6 +106,11 @@ class APGD(Attack):
         """Return the number of restarts."""
         return self.restarts
 
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return one pass per turn and expectation sample, and that which chooses the frames of the start."""
+        passes = self.expectation_samples * self._schedule().turns + (self.threat.max_frames is not None)
+        return passes, passes
+
     def start(self, predict, inputs, goal, keys, rounds):
         """Sample a starting point from the authors' distribution; see `Attack.start`."""
 
@@ -367,17 +372,28 @@ class APGDTargeted(APGD):
 
     def rounds(self, class_count: int) -> int:
         """Return restarts x targets."""
-        return self.restarts * min(self.targets, class_count - 1)
+        return self.restarts * self._target_count(class_count)
+
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return the passes of `APGD`, and the forward pass that ranks the classes."""
+        forward, backward = super().round_passes(class_count)
+        return forward + 1, backward
 
     def start(self, predict, inputs, goal, keys, rounds):
         """Start as in `APGD` and choose the target class of the round."""
         state = super().start(predict, inputs, goal, keys, rounds)
         if goal.targets is not None:
             return state
+        ranked = self._ranked(predict, inputs, goal.labels)
+        return state | {"target": tf.gather(ranked, rounds % ranked.shape[1], batch_dims=1)}
+
+    def _target_count(self, class_count: int) -> int:
+        return min(self.targets, class_count - 1)
+
+    def _ranked(self, predict, inputs, labels):
+        """Return the classes to aim at, in their order, for correctly classified inputs: int32 [b, targets]."""
         logits = predict(inputs)
-        count = min(self.targets, logits.shape[-1] - 1)
-        order = tf.math.top_k(logits, count + 1).indices
-        return state | {"target": tf.gather(order, 1 + rounds % count, batch_dims=1)}
+        return tf.math.top_k(logits, self._target_count(logits.shape[-1]) + 1).indices[:, 1:]
 
     def fallback(self, class_count: int) -> str:
         """Return the loss used for two or three classes, or "" from four on."""

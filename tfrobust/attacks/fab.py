@@ -28,7 +28,7 @@ from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.errors import InputError
 from tfrobust.ops import hyperplane, norms, randomness
-from tfrobust.ops.gradients import input_gradient
+from tfrobust.ops.gradients import input_gradient, linearized
 from tfrobust.ops.shapes import by_example, select, shape_of
 
 # Lower bound of lengths: at the image itself, or next to the plane, the two moves have equal weights.
@@ -118,6 +118,10 @@ class FAB(Attack):
     def rounds(self, class_count: int) -> int:
         """Return restarts x targets."""
         return self.restarts * self._target_count(class_count)
+
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return two forward passes and a backward pass per step, and the forward pass that ranks the classes."""
+        return 2 * self.steps + 1, self.steps
 
     def start(self, predict, inputs, goal, keys, rounds):
         """Start at the image, or at noise around it in restarts; see `Attack.start`."""
@@ -254,23 +258,24 @@ class FABUntargeted(FAB):
     ):
         super().__init__(threat, targets=1, restarts=restarts, steps=steps, alpha_max=alpha_max, eta=eta, beta=beta)
 
+    def round_passes(self, class_count: int) -> tuple[int, int]:
+        """Return two forward passes per step, and a backward pass per class."""
+        return 2 * self.steps, class_count * self.steps
+
     def _aim(self, predict, inputs, goal, rounds):
         if goal.targets is not None:
             raise InputError("FABUntargeted cannot reach a given class: use FAB for targeted runs.")
         return goal.labels, rounds
 
     def _plane(self, predict, goal, target, point):
-        # The tape is persistent because outside of a graph the loop below uses it once per class.
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(point)
-            logits = predict(point)
+        logits, pull_back = linearized(predict, point)
         class_count = logits.shape[-1]
         one_hot = tf.one_hot(goal.labels, class_count)
         differences = logits - tf.gather(logits, goal.labels, batch_dims=1)[:, None]
 
         def consider(number, ratio, excess, normal):
             classes = tf.fill(tf.shape(goal.labels), number)
-            gradient = tape.gradient(logits, point, tf.one_hot(classes, class_count) - one_hot)
+            gradient = pull_back(tf.one_hot(classes, class_count) - one_hot)
             difference = differences[:, number]
             away = tf.abs(difference) / (1e-12 + norms.dual_norm(gradient, self.threat.norm))
             nearer = (away < ratio) & (classes != goal.labels)

@@ -43,6 +43,23 @@ def input_gradient(objective: Callable, inputs, *, has_auxiliary: bool = False):
     return (values, gradient, auxiliary) if has_auxiliary else (values, gradient)
 
 
+def linearized(predict: Callable, inputs: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+    """Return the outputs at the inputs, and a function that differentiates weighted sums of them, by a pass for each.
+
+    Args:
+        predict: inputs -> float [b, k].
+        inputs: float32 [b, ...].
+
+    Returns:
+        (outputs [b, k], function of weights [b, k] -> the gradient of sum_k weights_k outputs_k, float32 [b, ...]).
+    """
+    # Persistent because outside of a graph a loop uses the tape once per iteration.
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        tape.watch(inputs)
+        outputs = predict(inputs)
+    return outputs, lambda weights: tape.gradient(outputs, inputs, weights)
+
+
 @contextlib.contextmanager
 def twice_differentiable() -> Iterator[None]:
     """Within it, `tf.nn.moments` has a right second derivative.

@@ -7,9 +7,11 @@ import dataclasses
 from tfrobust.common.norm_table import DIRECTED
 from tfrobust.report import catalog
 from tfrobust.report.catalog.spelling import NORM_NAMES, attack_label, attack_name, budget, budget_of, frames, size
-from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, MEMBER
+from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, MEMBER, PASSES
 from tfrobust.structs import Measurement
 
+# The column of `AttackRow.passes`, means over the images; of a member of an ensemble, with those of all before it.
+PASSES_HEADING = "Passes, forward + backward"
 # APGD-T in AutoAttack: its steps, and the smallest number of its targets (that of L1).
 _STRONG = {"steps": 100, "targets": 5}
 
@@ -52,16 +54,22 @@ class AttackRow:
         return effort(self.accuracy.settings)
 
     @property
+    def passes(self) -> str:
+        """Mean forward and backward passes per image, "1834 + 1790"; "" if unknown."""
+        counts = [self.accuracy.settings.get(name) for name in PASSES]
+        return " + ".join(f"{count:.0f}" for count in counts) if all(map(_is_count, counts)) else ""
+
+    @property
     def is_upper_bound(self) -> bool:
         """True if a time budget ended the attack."""
         return self.accuracy.settings.get("bound") == "upper"
 
     @property
     def is_strong(self) -> bool:
-        """True for AutoAttack, and for APGD-T with AutoAttack's effort; False if a time budget ended the attack."""
+        """True for AutoAttack, and for APGD-T and MALT with its effort; False if a time budget ended the attack."""
         settings = self.accuracy.settings
         name = str(settings.get("attack", self.attack))
-        if self.is_upper_bound or name != "apgd_t":
+        if self.is_upper_bound or name not in ("apgd_t", "malt"):
             return not self.is_upper_bound and name.startswith("autoattack")
         counts = [(settings.get(setting), least) for setting, least in _STRONG.items()]
         return all(isinstance(count, (int, float)) and count >= least for count, least in counts)
@@ -75,9 +83,13 @@ def effort(settings: dict) -> str:
     parts = []
     for name in ("steps", "restarts", "queries"):
         count = settings.get(name)
-        if isinstance(count, (int, float)) and not isinstance(count, bool):
+        if _is_count(count):
             parts.append(f"{count:g} {name if count != 1 else name.rstrip('s')}")
     return ", ".join(parts)
+
+
+def _is_count(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def attack_rows(measurements, members: bool = False) -> list[AttackRow]:

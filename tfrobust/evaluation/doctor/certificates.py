@@ -47,9 +47,10 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
     if broken:
         remedy = "Either the bound is not sound for this model, or the attack left its ball: use neither number."
         return Finding("certificates", "fail", f"{'; '.join(broken)}.", remedy)
+    spared = max((m.settings.get("spared", 0) for m in measured.values()), default=0)
     evidence = (
         f"None of {count} certified {examples} is misclassified, in {compared} comparisons with attacks and clean "
-        f"{examples}."
+        f"{examples}{f'; an attack left {spared} of them out' if spared else ''}."
     )
     return Finding("certificates", "pass", evidence)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble
 from tfrobust.attacks.shared.attack import Attack
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured
 from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.settings import require_least
@@ -16,13 +17,16 @@ from tfrobust.evaluation.engine import chunks, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import search
 from tfrobust.evaluation.evaluators import accuracy
-from tfrobust.report.catalog.under_attack import ATTACK, CURVE, MEMBER
+from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
+from tfrobust.report.catalog.under_attack import ATTACK, CURVE, MEMBER, PASSES
 from tfrobust.structs import Finding, Measurement, Series
 
 # Values of epsilon in a curve, as multiples of the attack's own epsilon.
 CURVE_FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Settings that a report lists for every attack, also where a subclass fixes them.
 _ALWAYS = ("steps", "step_size", "restarts", "random_start")
+# Certified images that are attacked nevertheless.
+_ATTACKED_CERTIFIED = 100
 # Points in the curve of a minimal-norm attack, which take no additional search.
 _MINIMAL_POINTS = 40
 
@@ -80,6 +84,18 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True, lab
     return settings
 
 
+def pass_settings(passes: np.ndarray | None) -> dict:
+    """Return the mean passes of the images, forward and backward; {} if they are not known of every image.
+
+    Args:
+        passes: [m, 2], or [m, members, 2], whose sum over the members counts; or None.
+    """
+    if passes is None or not np.all(np.isfinite(passes)):
+        return {}
+    means = passes.reshape(len(passes), -1, 2).sum(axis=1).mean(axis=0)
+    return dict(zip(PASSES, map(float, means), strict=True))
+
+
 def _efforts(attack: Attack, count: int) -> dict:
     """Return the efforts of the first members of an ensemble; {} for AutoAttack, as its version determines them."""
     return (
@@ -121,6 +137,9 @@ class AttackAccuracy(Evaluator):
             paired.
         first: number of images from the beginning of the test split, as most published tables take them; None: all.
             Comparisons are paired with reports that have the same images.
+        spare_certified: evaluator whose certified images are left out, since no attack can succeed on them; None: none
+            are. A hundred of them, drawn by the seed, are attacked nevertheless, so that the doctor can find a wrong
+            certificate. The setting `spared` counts the others.
     """
 
     attack: Attack
@@ -129,6 +148,7 @@ class AttackAccuracy(Evaluator):
     per_class: bool = False
     limit: int | None = None
     first: int | None = None
+    spare_certified: CertifiedAccuracy | None = None
 
     def __post_init__(self):
         if self.seconds is not None and self.seconds <= 0:
@@ -138,13 +158,20 @@ class AttackAccuracy(Evaluator):
                 require_least(getattr(self, name), f"AttackAccuracy.{name}", 1)
         if self.limit is not None and self.first is not None:
             raise InputError("AttackAccuracy has limit and first; images are drawn, or taken from the beginning.")
+        if self.spare_certified is not None:
+            self._check_certificate(self.spare_certified.threat)
 
     def run(self, setting: Setting) -> Outcome:
         """Run the attack and measure the accuracy it leaves."""
-        ((attack, positions),) = self.attacks(setting)
-        result = search(setting, attack, positions, seconds=self.seconds)
+        attack, positions = self.attack, self._positions(setting)
+        spared = self._spared(setting, positions)
+        result = search(setting, attack, positions[~spared], seconds=self.seconds)
+        result = result if not spared.any() else _with_spared(result, spared, len(attack.members))
         robust = ~succeeded(attack, result)
         settings = attack_settings(attack, setting, result.complete, self.label)
+        settings |= pass_settings(result.passes)
+        if self.spare_certified is not None:
+            settings["spared"] = int(spared.sum())
         if not result.complete:
             settings["seconds"] = self.seconds
         if len(positions) < len(setting.images) and self.first is not None:
@@ -158,6 +185,7 @@ class AttackAccuracy(Evaluator):
             correct = ~(result.success & (result.member <= number))
             after = attack_settings(member, setting, result.complete) | self._in_ensemble(member)
             after |= {"cumulative": True} | _efforts(attack, number + 1)
+            after |= pass_settings(None if result.passes is None else result.passes[:, : number + 1])
             measurements.append(accuracy.accuracy(MEMBER.id("accuracy", after), correct, after, setting.examples))
         if attack.minimal:
             measurements.append(self._median(result, settings, setting))
@@ -202,8 +230,32 @@ class AttackAccuracy(Evaluator):
         return Measurement(ATTACK.id("median_distance", settings), value, unit, len(distances), low, high, settings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
-        """Return the attack, on all images, on the first or on those drawn by the seed."""
-        return ((self.attack, setting.subset(self.limit)[: self.first]),)
+        """Return the attack, on all images, on the first or on those drawn by the seed, without those spared."""
+        positions = self._positions(setting)
+        # A cost estimate has no model.
+        spared = self._spared(setting, positions) if hasattr(setting, "predictor") else np.zeros(len(positions), bool)
+        return ((self.attack, positions[~spared]),)
+
+    def _positions(self, setting: Setting) -> np.ndarray:
+        return setting.subset(self.limit)[: self.first]
+
+    def _spared(self, setting: Setting, positions: np.ndarray) -> np.ndarray:
+        """Return which of the images are left out because they are certified, bool [m]."""
+        if self.spare_certified is None:
+            return np.zeros(len(positions), bool)
+        certified = self.spare_certified.images(setting)
+        order = setting.order("certified images that are attacked")
+        certified[order[certified[order] & np.isin(order, positions)][:_ATTACKED_CERTIFIED]] = False
+        return certified[positions]
+
+    def _check_certificate(self, certified: ThreatModel) -> None:
+        """Raise ValueError unless certificates for a threat model hold against the attack, and concern its success."""
+        threat = self.attack.threat
+        if self.attack.minimal or certified.norm != threat.norm or certified.epsilon < threat.epsilon:
+            kind = "a minimal-norm attack" if self.attack.minimal else f"an attack within {threat.budget}"
+            raise InputError(
+                f"AttackAccuracy.spare_certified certifies within {certified.budget}, which says nothing about {kind}."
+            )
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
         """Return the members of an ensemble that need no gradients, as separate evaluators; see `Evaluator`."""
@@ -223,6 +275,33 @@ class AttackAccuracy(Evaluator):
         first, second, *rest = (ATTACK.id(quantity, settings) for quantity in quantities)
         members = (MEMBER.id("accuracy", self._in_ensemble(member)) for member in self.attack.members)
         return (first, second, *members, *rest)
+
+
+def _with_spared(result: chunks.SearchResult, spared: np.ndarray, members: int) -> chunks.SearchResult:
+    """Return the result of a search with rows of the images that it left out, on which no attack succeeds.
+
+    Args:
+        result: of the images that were attacked.
+        spared: bool [m], those that were not.
+        members: number of members of an ensemble, 0 for a single attack.
+    """
+
+    def filled(column, empty):
+        rows = np.broadcast_to(empty, (len(spared), *np.shape(empty))).copy()
+        if column is not None and len(column):
+            rows[~spared] = column
+        return rows
+
+    passes = np.zeros([members, 2] if members else 2)
+    if result.passes is None and not spared.all():
+        passes = passes + np.nan
+    return chunks.SearchResult(
+        filled(result.success, False),
+        filled(result.distance, np.float32(0.0)),
+        result.complete,
+        filled(result.member, -1) if members else None,
+        filled(result.passes, passes),
+    )
 
 
 def succeeded(attack: Attack, result, epsilon: float | None = None) -> np.ndarray:

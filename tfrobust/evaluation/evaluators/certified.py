@@ -55,7 +55,18 @@ class CertifiedAccuracy(Evaluator):
             require_whole(self.first, "CertifiedAccuracy.first")
 
     def run(self, setting: Setting) -> Outcome:
-        """Measure the certified accuracy."""
+        """Measure the certified accuracy, once for each setting."""
+        return setting.cached(f"certificates {self.get_config()}", lambda: self._measured(setting))
+
+    def images(self, setting: Setting) -> np.ndarray:
+        """Return which images are certified, bool [n]: none of those that the bound does not cover."""
+        certified = np.zeros(len(setting.images), bool)
+        for series in self.run(setting).series:
+            (digits,) = series.columns["right"]
+            certified[: len(digits)] = [digit == "1" for digit in digits]
+        return certified
+
+    def _measured(self, setting: Setting) -> Outcome:
         identity, *of_unknown = self.ids()
         settings = {"method": self.method, "norm": self.threat.norm, "epsilon": self.threat.epsilon}
         settings |= self.threat.frame_settings

@@ -11,10 +11,11 @@ NORM_NAMES = {norm.name: norm.label for norm in NORMS.values()}
 # Parts of attack names, as patterns, with their spelling in the literature. In all other names "_" becomes a space.
 _SPELLINGS = {
     r"^transfer_": "transfer of ",
-    r"(?<![a-z])(fgsm|a?pgd|fab)(?![a-z])": lambda match: match[0].upper(),
+    r"(?<![a-z])(fgsm|a?pgd|fab|pma|malt)(?![a-z])": lambda match: match[0].upper(),
     r"(?<=[A-Z])_(ce|dlr|t)(?![a-z])": lambda match: f"-{match[1].upper()}",
     r"(?<=PGD)(?=[0-9])": "-",
     "autoattack": "AutoAttack",
+    r"^fast$": "fast ensemble",
     "multi_targeted": "multi-targeted",
     "prox_log_barrier": "proximal log-barrier",
     r"^square(?![a-z])": "Square",

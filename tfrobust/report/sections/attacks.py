@@ -4,7 +4,7 @@ import functools
 from functools import partial
 
 from tfrobust.report import attack_table, catalog, reading
-from tfrobust.report.attack_table import AttackRow
+from tfrobust.report.attack_table import PASSES_HEADING, AttackRow
 from tfrobust.report.blocks import Block, Figure, Grid, Noted, plots
 from tfrobust.report.blocks.plots import Line
 from tfrobust.report.catalog.spelling import attack_name, curve_caption, frames
@@ -13,6 +13,10 @@ from tfrobust.report.sections.base import MeasuredCurve, Section, accuracy_curve
 from tfrobust.structs import Measurement
 
 _LONGEST_NAME = 80
+_FAST = (
+    "The fast ensemble gives an upper bound of the accuracy under AutoAttack, not comparable with published numbers. "
+    "That is measured by python -m tfrobust.evaluate --model=MODEL --gin_file=gin/eval/autoattack.gin."
+)
 
 
 class Curve(Section):
@@ -134,7 +138,12 @@ class Attacks(Section):
         lowest = f"Of {len(compared)} attacks{which}, {worst.name}{within} gives the lowest accuracy{early}."
         sentences = [lowest] if len(compared) > 1 else []
         weak = attack_table.weakly_attacked(self.report.measurements)
-        return " ".join([*sentences, *([_weak(weak)] if weak else [])])
+        sentences += [_weak(weak)] if weak else []
+        if any("black_box" in row.accuracy.settings for row in rows) and not any(
+            "autoattack" in r.attack for r in rows
+        ):
+            sentences.append(_FAST)
+        return " ".join(sentences)
 
     def blocks(self) -> list[Block]:
         """Return the bar chart and the table of attacks."""
@@ -143,17 +152,21 @@ class Attacks(Section):
         clean, rows, references = self.report.get("accuracy.clean"), [], []
         if clean:
             unmodified = Noted("no attack", f"unmodified {self.examples}")
-            rows.append([unmodified, clean, None, clean.n])
+            rows.append([unmodified, clean, None, None, clean.n])
             references.append(self._reference(clean))
         for row in self.rows:
             name = f"{row.name}: after {attack_name(row.member)}" if row.member else row.name
             detail = ", ".join(part for part in (row.budget if len(self._budgets) > 1 else "", row.effort) if part)
+            spared = row.accuracy.settings.get("spared")
+            detail += f"; {spared} certified {self.examples} spared" if spared else ""
             detail += "; upper bound: ended by its time budget" if row.is_upper_bound else ""
-            rows.append([Noted(name, detail), row.accuracy, row.drop, row.accuracy.n])
+            rows.append([Noted(name, detail), row.accuracy, row.drop, row.passes or None, row.accuracy.n])
             references.append(self._reference(row.accuracy))
-        header = ["Attack", "Accuracy", "Relative drop", self.examples.capitalize()]
+        header = ["Attack", "Accuracy", "Relative drop", PASSES_HEADING, self.examples.capitalize()]
         if len(self._counts) == 1:
             header, rows = header[:-1], [row[:-1] for row in rows]
+        if not any(row.passes for row in self.rows):
+            header, rows = [*header[:3], *header[4:]], [[*row[:3], *row[4:]] for row in rows]
         if any(references):
             name = str(next(filter(None, references)).settings.get("reference", "reference"))
             header.insert(2, f"Accuracy of {name[:_LONGEST_NAME]}")

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Make the table of the fast ensemble beside AutoAttack: accuracies on the same images, and passes per image.
+
+Reads reports of gin/eval/fast.gin and of AutoAttack, one pair per model, and adds their rows to a JSON file:
+
+    python -m tfrobust.evaluate --model=MODEL --gin_file=gin/eval/fast.gin --output=runs/fast/NAME \
+        --gin_param="fast/FastAccuracy.first=1000"
+    python -m tfrobust.evaluate --model=MODEL --gin_file=gin/eval/autoattack.gin --output=runs/autoattack/NAME \
+        --gin_param="autoattack/AttackAccuracy.first=1000"
+    python tools/benchmarks/fast_table.py --pair NAME runs/fast/NAME runs/autoattack/NAME
+
+In place of AutoAttack's report it takes a result of `results_table.py`. Where passes were not counted, they are bounded
+from below: an image that remains after a member took all passes of that member. The output is Markdown.
+"""
+
+import argparse
+import base64
+import json
+import pathlib
+import sys
+
+import numpy as np
+from _result_tables import row
+
+from tfrobust.attacks.ensemble import AutoAttack
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.commands import failures
+from tfrobust.common import files
+from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import statistics
+from tfrobust.report.catalog.under_attack import PASSES
+
+RESULTS = pathlib.Path(__file__).parent / "results" / "fast.json"
+HEADER = ("Model", "images", "AutoAttack", "fast", "fast - AutoAttack", "AutoAttack's passes", "fast passes", "share")
+
+
+def outcome(path: pathlib.Path, attack: str) -> dict:
+    """Return what a report or a result says of an attack: its measurements by id, and the outcome of each image.
+
+    Raises:
+        InputError: the file has no such attack, or not the outcome of each image.
+    """
+    content = json.loads(files.read_bounded(path / "robustness_report.json" if path.is_dir() else path))
+    measured = content["measurements"]
+    measured = measured if isinstance(measured, dict) else {item["id"]: item for item in measured}
+    name = next((name for name in measured if name.startswith(f"attack.{attack}_") and name.count(".") <= 3), None)
+    name = name and f"{name.rpartition('.')[0]}.accuracy"
+    if "outcomes" in content:
+        rows = {key: unpacked(value) for key, value in content["outcomes"].items()}
+    else:
+        series = {item["id"]: item["columns"] for item in content["series"]}
+        rows = {
+            key.removeprefix("outcomes."): c["right"][0] for key, c in series.items() if key.startswith("outcomes.")
+        }
+    if name not in rows:
+        raise InputError(f"{path} has no outcomes of {attack}.")
+    correct = np.array([digit == "1" for digit in rows[name]])
+    return {"settings": measured[name]["settings"], "measured": measured, "id": name, "correct": correct}
+
+
+def unpacked(packed: dict) -> str:
+    """Return the digits 0 and 1 that `results_table.pack` has stored."""
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(packed["bits"]), np.uint8))
+    return "".join(map(str, bits[: packed["images"]]))
+
+
+def passes(measured: dict) -> tuple[list[float], bool]:
+    """Return forward and backward passes per image, and if they were counted; else they are a lower bound."""
+    settings, attack = measured["settings"], AutoAttack(ThreatModel(epsilon=measured["settings"]["epsilon"]))
+    if PASSES[0] in settings:
+        return [settings[name] for name in PASSES], True
+    least, prefix = np.zeros(2), measured["id"].rpartition(".")[0]
+    for member in attack.members:
+        rounds, remaining = member.rounds(10), measured["measured"][f"{prefix}.{member.name}.accuracy"]["value"]
+        least += remaining * (np.array(member.round_passes(10)) * rounds + (1, 0))
+    return least.tolist(), False
+
+
+def compared(name: str, fast: dict, reference: dict) -> dict:
+    """Return the row of a model.
+
+    Raises:
+        InputError: other images.
+    """
+    if len(fast["correct"]) != len(reference["correct"]):
+        counts = f"{len(fast['correct'])} and {len(reference['correct'])}"
+        raise InputError(f"{name}: the two accuracies are of {counts} images.")
+    difference = statistics.paired_difference(fast["correct"], reference["correct"])
+    (ours, _), (theirs, counted) = passes(fast), passes(reference)
+    return {
+        "model": name,
+        "norm": fast["settings"]["norm"],
+        "epsilon": fast["settings"]["epsilon"],
+        "images": len(fast["correct"]),
+        "autoattack": float(reference["correct"].mean()),
+        "fast": float(fast["correct"].mean()),
+        "difference": list(difference),
+        "autoattack_passes": [round(count, 1) for count in theirs],
+        "counted": counted,
+        "fast_passes": [round(count, 1) for count in ours],
+        "black_box": fast["settings"].get("black_box", ""),
+    }
+
+
+def table(rows: list[dict]) -> str:
+    """Return the table in Markdown, with a line on how many rows keep the aims."""
+    lines = row(*HEADER) + row("---", *["---:"] * (len(HEADER) - 1))
+    for item in rows:
+        value, low, high = (100 * number for number in item["difference"])
+        ours, theirs = (sum(item[f"{side}_passes"]) for side in ("fast", "autoattack"))
+        lines += row(
+            item["model"] + (" (with Square)" if item["black_box"].endswith("ran") else ""),
+            str(item["images"]),
+            f"{100 * item['autoattack']:.1f}",
+            f"{100 * item['fast']:.1f}",
+            f"{value:+.1f} [{low:+.1f}, {high:+.1f}]",
+            ("" if item["counted"] else "at least ") + _sum(item["autoattack_passes"]),
+            _sum(item["fast_passes"]),
+            f"{'' if item['counted'] else 'at most '}{ours / theirs:.2f}",
+        )
+    near = sum(item["difference"][0] <= 0.003 + 1e-9 for item in rows)
+    cheap = sum(5 * sum(item["fast_passes"]) <= sum(item["autoattack_passes"]) for item in rows)
+    mean = 100 * np.mean([item["difference"][0] for item in rows])
+    verdict = (
+        f"Of {len(rows)} models, {near} are within 0.3 points of AutoAttack and {cheap} take at most a fifth of its"
+    )
+    return f"{lines}\n{verdict} passes; the mean difference is {mean:+.2f} points."
+
+
+def _sum(counts: list[float]) -> str:
+    return " + ".join(f"{count:.0f}" for count in counts)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the flags."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--pair", nargs=3, action="append", default=[], metavar=("NAME", "FAST", "AUTOATTACK"))
+    flags.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    return flags
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Add the rows of the pairs and print the table."""
+    rows = json.loads(flags.results.read_text()) if flags.results.exists() else []
+    for name, fast, reference in flags.pair:
+        new = compared(name, outcome(pathlib.Path(fast), "fast"), outcome(pathlib.Path(reference), "autoattack"))
+        rows = [*(item for item in rows if item["model"] != name), new]
+    if flags.pair:
+        files.write_atomically(flags.results, json.dumps(rows, indent=1) + "\n")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(failures.main(parser(), run))
