@@ -146,8 +146,16 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
                 costs[attack_name(member.name)] += len(positions) * int(passes @ (1, BACKWARD))
         by_evaluator.append((costs.total() - before, " and ".join(dict.fromkeys(names))))
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
-    counts = (*map(int, total), tuple(map(int, per_image)), attacks)
-    return Passes(*counts, tuple(dict.fromkeys(uncounted)), shares, tuple(by_evaluator), examples)
+    return Passes(
+        forward=int(total[0]),
+        backward=int(total[1]),
+        per_image=(int(per_image[0]), int(per_image[1])),
+        attacks=attacks,
+        uncounted=tuple(dict.fromkeys(uncounted)),
+        shares=shares,
+        by_evaluator=tuple(by_evaluator),
+        examples=examples,
+    )
 
 
 def seconds_per_step(stage: Stage, strategy: tf.distribute.Strategy, jit_compile: bool | str) -> tuple[float, str]:

@@ -130,8 +130,10 @@ class EnsembleEngine:
             )
 
         adversarial = data.inputs.copy()
-        *columns, passes = cascade(len(self.engines), len(adversarial), run_member, adversarial)
-        return AttackResult(adversarial, *columns, passes.sum(axis=1))
+        success, distance, complete, member, passes = cascade(
+            len(self.engines), len(adversarial), run_member, adversarial
+        )
+        return AttackResult(adversarial, success, distance, complete, member, passes.sum(axis=1))
 
 
 def cascade(members: int, count: int, run_member: Callable, adversarial: np.ndarray | None = None):
