@@ -127,6 +127,12 @@ class AttackAccuracy(Evaluator):
     `attack.<label>_<norm>_<epsilon>.classes` has the accuracy of each class, and `.groups` that of each group, if the
     data have groups.
 
+    Example:
+        >>> from tfrobust import keras as robust
+        >>> attack = robust.attacks.FGSM(robust.attacks.ThreatModel(epsilon=0.1))
+        >>> robust.evaluators.AttackAccuracy(attack=attack, label="one_step").ids()
+        ('attack.one_step_linf_0.1.accuracy', 'attack.one_step_linf_0.1.drop')
+
     Attributes:
         attack: the attack, with its own threat model.
         label: the attack's part of the ids, in which "{steps}" is replaced by its steps; None: the attack's own name.
