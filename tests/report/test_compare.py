@@ -1,5 +1,6 @@
 """Many reports side by side."""
 
+import dataclasses
 import json
 import re
 

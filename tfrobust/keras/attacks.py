@@ -4,8 +4,10 @@ from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.fab import FAB, FABUntargeted
 from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
+from tfrobust.attacks.malt import MALT
 from tfrobust.attacks.mixed_precision import MixedPrecisionPGD
 from tfrobust.attacks.noise import GaussianNoise, UniformNoise
+from tfrobust.attacks.pma import PMA
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.modes import video_predict
@@ -24,10 +26,12 @@ __all__ = [
     "FABUntargeted",
     "FGSM",
     "GaussianNoise",
+    "MALT",
     "MixedPrecisionPGD",
     "MomentumPGD",
     "MultiTargetedPGD",
     "PGD",
+    "PMA",
     "ProxLogBarrier",
     "Square",
     "ThreatModel",

@@ -1,6 +1,7 @@
 """Evaluators: what `evaluate(evaluators=...)` and the EVALUATORS of a gin file measure, and the doctor's checks."""
 
 from tfrobust.evaluation.doctor.evaluator import Doctor
+from tfrobust.evaluation.doctor.fast import FastAccuracy
 from tfrobust.evaluation.doctor.full import FullDoctor
 from tfrobust.evaluation.engine.base import Evaluator
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
@@ -39,6 +40,7 @@ __all__ = [
     "EmbeddingGeometry",
     "Evaluator",
     "ExpectedRobustness",
+    "FastAccuracy",
     "FeatureMap",
     "FullDoctor",
     "OutOfDistribution",
