@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import projections
-from tfrobust.attacks import apgd, fab, gradient, noise, prox_log_barrier, square
+from tfrobust.attacks import apgd, fab, fmn, gradient, noise, prox_log_barrier, square
 from tfrobust.attacks.ensemble import Ensemble, standard_member
 from tfrobust.attacks.shared import modes, runner
 from tfrobust.attacks.shared.engine import verify
@@ -85,6 +85,7 @@ def test_a_clip_is_attacked_as_an_image_of_all_its_channels(make, kind):
         rest(lambda threat: fab.FAB(threat, steps=8, restarts=2)),
         rest(lambda threat: square.Square(threat, steps=30)),
         rest(lambda threat: square.Square(threat, steps=30, window_frames="range")),
+        rest(lambda threat: fmn.FMN(threat, steps=10)),
         rest(lambda threat: prox_log_barrier.ProxLogBarrier(threat, outer_steps=2, inner_steps=5)),
         rest(noise.UniformNoise),
         rest(lambda threat: gradient.PGD(ThreatModel(epsilon=threat.epsilon, max_frames=1), steps=5)),

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import projections
-from tfrobust.attacks import apgd, fab, gradient, malt, noise, pma, prox_log_barrier, square, transfer
+from tfrobust.attacks import apgd, ddn, fab, fmn, gradient, malt, noise, pma, prox_log_barrier, square, transfer
 from tfrobust.attacks.shared import objectives, runner
 from tfrobust.attacks.shared.engine import round_keys
 from tfrobust.attacks.shared.goal import Goal
@@ -63,6 +63,8 @@ ATTACKS = [
         kinds=("linf", "l2", "l1"),
         trains=False,
     ),
+    Row("fmn", lambda threat: fmn.FMN(threat, steps=30), kinds=("linf", "l2", "l1"), trains=False),
+    Row("ddn", lambda threat: ddn.DDN(threat, steps=60, first_radius=0.1), kinds=("l2",), trains=False),
     Row("fab", lambda threat: fab.FABUntargeted(threat, steps=10, restarts=2), kinds=("l2",), trains=False, passes=3),
     Row("momentum", lambda threat: gradient.MomentumPGD(threat, steps=20, decay=0.5), kinds=("linf", "l2", "l1")),
     # Windows never reach the last row and column.
@@ -85,7 +87,9 @@ TRAINING = [pytest.param(row, kind, id=f"{row.label}-{kind}") for row in ATTACKS
 OPTIMAL = [pytest.param(row, kind, id=f"{row.label}-{kind}") for row in ATTACKS for kind in row.kinds if row.optimal]
 
 # Of its last row, which restarts where there is one that does. A transfer attack tries points at other steps.
-ONE_OF_EACH_MODULE = list({type(row.make(ThreatModel(epsilon=0.2))).__module__: row for row in ATTACKS[:-1]}.values())
+ONE_OF_EACH_MODULE = list(
+    {type(row.make(ThreatModel(norm=row.kinds[0], epsilon=0.2))).__module__: row for row in ATTACKS[:-1]}.values()
+)
 # Attacks of training: in what they return, every NaN is seen.
 FIRST_OVERFLOWS = (("fgsm", "linf"), ("apgd_ce", "l2"), ("fab_t", "linf"))
 

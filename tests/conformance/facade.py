@@ -67,6 +67,8 @@ PARTS = {
     "Square": lambda: attacks.Square(THREAT, steps=50, initial_share=0.5),
     "AutoAttack": lambda: attacks.AutoAttack(THREAT, version="rand", expectation_samples=3),
     "Ensemble": lambda: attacks.Ensemble((attacks.FGSM(THREAT), attacks.Square(THREAT, steps=9))),
+    "FMN": lambda: attacks.FMN(attacks.ThreatModel(norm="l0", epsilon=3), steps=7),
+    "DDN": lambda: attacks.DDN(attacks.ThreatModel(norm="l2", epsilon=0.5), first_radius=0.3),
     "ProxLogBarrier": lambda: attacks.ProxLogBarrier(attacks.ThreatModel(norm="l0", epsilon=3), outer_steps=4),
     "Transfer": lambda: attacks.Transfer(attacks.PGD(THREAT, steps=3)),
     "UniformNoise": lambda: attacks.UniformNoise(THREAT, draws=4),

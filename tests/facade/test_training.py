@@ -141,7 +141,7 @@ def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
 # ------------------------------------------------------------------------------------------------------- attacks
 
 # What judges only: it raises no objective, so it makes no adversaries for training.
-JUDGES = ("AutoAttack", "Ensemble", "FAB", "FABUntargeted", "ProxLogBarrier", "Square", "Transfer")
+JUDGES = ("AutoAttack", "DDN", "Ensemble", "FAB", "FABUntargeted", "FMN", "ProxLogBarrier", "Square", "Transfer")
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """The proximal log barrier attack: the nearest misclassified point, in any norm with a proximal operator."""
 
-import dataclasses
 from typing import ClassVar
 
 import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
-from tfrobust.attacks.shared.attack import Attack
+from tfrobust.attacks.shared.minimal_norm import MinimalNorm
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
-from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.ops import norms, randomness
-from tfrobust.ops.gradients import input_gradient
 from tfrobust.ops.shapes import by_example, select, shape_of
 
 # The search for a first misclassified point: so many gradient steps, each 1/16 of the pixels' range, then as many tries
@@ -28,7 +25,7 @@ _SPARSE_PUSH = 32.0
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
-class ProxLogBarrier(Attack):
+class ProxLogBarrier(MinimalNorm):
     """PLB: minimizes |x - x_0| - a log m(x), m the margin by which x is misclassified, while a decreases to 0.
 
     With g the gradient of m, d = m / |g|_2 the distance from the boundary, and w = sqrt(dt a) |b - x_0|_2, b the
@@ -85,7 +82,6 @@ class ProxLogBarrier(Attack):
     """
 
     name = "prox_log_barrier"
-    minimal = True
     norms: ClassVar[tuple[str, ...]] = norms.ALL_KINDS
     objective = "log_barrier"  # for the report
 
@@ -114,78 +110,32 @@ class ProxLogBarrier(Attack):
         self._check()
         self.steps = 2 * _START_STEPS + outer_steps * inner_steps
 
-    def maximize(self, objective, inputs, key):
-        """Raise NotImplementedError: the attack maximizes no objective in training."""
-        raise NotImplementedError(
-            "ProxLogBarrier searches for the nearest misclassified point, maximizing no objective; use PGD in training."
-        )
-
-    def rounds(self, class_count: int) -> int:
-        """Return 1: the attack has one round."""
-        return 1
-
-    def with_epsilon(self, epsilon: float) -> "ProxLogBarrier":
-        """Return the same search with another radius: only the threshold for its distances changes."""
-        arguments = {name: getattr(self, name) for name in constructor_arguments(type(self))}
-        return type(self)(**(arguments | {"threat": dataclasses.replace(self.threat, epsilon=epsilon)}))
-
-    def start(self, predict, inputs, goal, keys, rounds):
-        """Start at the inputs; see `Attack.start`."""
-        count, no = tf.zeros_like(goal.labels), tf.zeros_like(goal.labels, tf.bool)
+    def _start(self, inputs, goal, keys):
+        count = tf.zeros_like(goal.labels)
         return {
-            "trial": inputs,  # the point of the next pass
             "point": inputs,  # the last misclassified one
-            "best": inputs,
-            "distance": tf.fill(tf.shape(goal.labels), float("inf")),
             "noise": randomness.draw(randomness.normal(), randomness.fold(keys, "start"), shape_of(inputs)),
-            "passes": count,
             "barriers": count,  # passes since the first misclassified point
             "rejected": count,  # consecutive trials that were not misclassified
             "pull": tf.ones(tf.shape(goal.labels)),
-            "inside": no,
-            "found": no,  # always False: the nearest point is known only at the end
+            "inside": tf.zeros_like(goal.labels, tf.bool),
         }
 
-    def advance(self, predict, inputs, goal, rounds, state, count):
-        """Take `count` steps; see `Attack.advance`."""
-
-        def objective(points):
-            logits = predict(points)
-            return goal.margin(logits), logits
-
-        def body(step, old):
-            margin, gradient, logits = input_gradient(objective, old["trial"], has_auxiliary=True)
-            new = self._next(inputs, old, goal.reached(logits), margin, gradient)
-            return step + 1, {name: tf.ensure_shape(new[name], old[name].shape) for name in old}
-
-        _, state = tf.while_loop(lambda step, _: step < count, body, (tf.constant(0), state), parallel_iterations=1)
-        return state
-
-    def candidate(self, state):
-        """Return the nearest misclassified point met, or the image if there is none."""
-        return state["best"]
-
-    def _next(self, inputs, old, reached, margin, gradient):
-        """Return the state after a pass at `trial`."""
-        trial, inside, rejected = old["trial"], old["inside"] | reached, old["rejected"]
-        distance = self.threat.distance(inputs, trial)
-        better = reached & (distance < old["distance"])
+    def _move(self, inputs, state, reached, height, gradient):
+        trial, inside, rejected = state["trial"], state["inside"] | reached, state["rejected"]
         new = {
-            **old,
-            "point": select(reached, trial, old["point"]),
-            "best": select(better, trial, old["best"]),
-            "distance": tf.where(better, distance, old["distance"]),
-            "passes": old["passes"] + 1,
-            "barriers": old["barriers"] + tf.cast(inside, tf.int32),
+            **state,
+            "point": select(reached, trial, state["point"]),
+            "barriers": state["barriers"] + tf.cast(inside, tf.int32),
             "rejected": tf.where(reached | ~inside, 0, rejected + 1),
             "inside": inside,
         }
         factor = tf.where(rejected > 0, 1.0, tf.where(reached, 2.0, 0.5))
-        new["pull"] = tf.where(inside, tf.minimum(factor * old["pull"], 1.0), 1.0)
+        new["pull"] = tf.where(inside, tf.minimum(factor * state["pull"], 1.0), 1.0)
         back = new["point"] + self.backtracking * (trial - new["point"])
         back = select(rejected < _MOST_BACKTRACKS, back, new["point"])
         outside = select(inside, back, self._search(inputs, new, gradient))
-        following = select(reached, self._propose(inputs, new, margin, gradient), outside)
+        following = select(reached, self._propose(inputs, new, height, gradient), outside)
         # Where a model overflows, the trial must not become NaN.
         new["trial"] = tf.where(tf.math.is_finite(following), following, new["point"])
         return new
@@ -231,11 +181,7 @@ class ProxLogBarrier(Attack):
 
     def _check(self):
         checks.check_counts(self, "outer_steps", "inner_steps")
-        for name in ("step_size", "barrier", "noise_scale"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a number > 0.")
-        for name in ("backtracking", "prox_parameter"):
-            if not 0 < getattr(self, name) < 1:
-                raise InputError(f"ProxLogBarrier.{name} is {getattr(self, name)!r}; it is a share, from 0 to 1.")
+        checks.check_positive(self, "step_size", "barrier", "noise_scale")
+        checks.check_share(self, "backtracking", "prox_parameter")
         if not 0 < self.barrier_decay <= 1:
             raise InputError(f"ProxLogBarrier.barrier_decay is {self.barrier_decay!r}; it is above 0 and at most 1.")

@@ -1,8 +1,10 @@
 """Attacks on any Keras model or function `images -> logits`, their threat models and their objectives."""
 
 from tfrobust.attacks.apgd import APGDDLR, APGDCrossEntropy, APGDTargeted
+from tfrobust.attacks.ddn import DDN
 from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.fab import FAB, FABUntargeted
+from tfrobust.attacks.fmn import FMN
 from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
 from tfrobust.attacks.malt import MALT
 from tfrobust.attacks.mixed_precision import MixedPrecisionPGD
@@ -21,10 +23,12 @@ __all__ = [
     "APGDDLR",
     "APGDTargeted",
     "AutoAttack",
+    "DDN",
     "Ensemble",
     "FAB",
     "FABUntargeted",
     "FGSM",
+    "FMN",
     "GaussianNoise",
     "MALT",
     "MixedPrecisionPGD",

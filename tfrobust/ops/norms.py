@@ -70,7 +70,7 @@ def dual_norm(x: tf.Tensor, kind: str) -> tf.Tensor:
     return norm(x, norm_table.NORMS[check_kind(kind)].dual)
 
 
-def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
+def project_ball(x: tf.Tensor, kind: str, epsilon) -> tf.Tensor:
     """Project each example onto the ball |.| <= epsilon around 0: the nearest point in L2.
 
     Linf: clip. L2: scale. L1: soft threshold (Duchi et al. 2008). L0: keep the largest.
@@ -78,19 +78,20 @@ def project_ball(x: tf.Tensor, kind: str, epsilon: float) -> tf.Tensor:
     Args:
         x: float [b, ...].
         kind: 'linf', 'l2', 'l1' or 'l0'.
-        epsilon: radius, > 0; L0: the number of values that may differ from 0.
+        epsilon: radius, > 0; L0: the number of values that may differ from 0. A number, or float [b].
 
     Returns:
         Like x; points inside the ball are returned unchanged.
     """
-    if check_kind(kind, ALL_KINDS) == "linf":
-        return tf.clip_by_value(x, -epsilon, epsilon)
-    if kind == "l0":
+    if check_kind(kind, ALL_KINDS) == "l0":
         return tf.where(largest_mask(tf.abs(x), epsilon), x, tf.zeros_like(x))
-    if kind == "l2":
-        size = by_example(norm(x, "l2"), x)
-        return tf.where(size > epsilon, x * (epsilon / tf.maximum(size, epsilon)), x)
-    return _shrink(x, tf.abs(x), epsilon)
+    if kind == "l1":
+        return _shrink(x, tf.abs(x), epsilon)
+    epsilon = by_example(epsilon, x) if tf.is_tensor(epsilon) else epsilon
+    if kind == "linf":
+        return tf.clip_by_value(x, -epsilon, epsilon)
+    size = by_example(norm(x, "l2"), x)
+    return tf.where(size > epsilon, x * (epsilon / tf.maximum(size, epsilon)), x)
 
 
 def project_ball_in_box(centers, candidate, kind: str, epsilon: float, low: float, high: float) -> tf.Tensor:

@@ -235,7 +235,7 @@ def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
         ("STEPS = 2.5", "STEPS must be"),
         ("EPOCHS = True", "EPOCHS must be"),
         ("BATCH_SIZE = 0", "BATCH_SIZE must be"),
-        ("NORM = 'l3'", "NORM must be one of 'linf', 'l2', 'l1', 'l0' (prox_log_barrier only), not 'l3'"),
+        ("NORM = 'l3'", "NORM must be one of 'linf', 'l2', 'l1', 'l0' (curve and prox_log_barrier only), not 'l3'"),
         ("NORM = []", "NORM must be one of"),
         ("EVAL_EPSILON = -1", "EVAL_EPSILON must be"),
         ("LEARNING_RATE = 0.0", "LEARNING_RATE must be"),

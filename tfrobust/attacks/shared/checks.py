@@ -22,7 +22,7 @@ def check_norm(attack) -> None:
     if attack.threat.norm not in attack.norms:
         raise InputError(
             f"{type(attack).__name__} supports the norms {list(attack.norms)}, not {attack.threat.norm!r}; use "
-            "ProxLogBarrier (gin/eval/prox_log_barrier.gin)."
+            "FMN (gin/eval/curve.gin) or ProxLogBarrier (gin/eval/prox_log_barrier.gin)."
         )
     if not attack.bounds_frames:
         refuse_frames(attack)
@@ -46,6 +46,21 @@ def check_counts(attack, *names: str) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(f"{type(attack).__name__}.{name} is {value!r}; it is an integer >= 1.")
     check_norm(attack)
+
+
+def check_positive(attack, *names: str) -> None:
+    """Raise ValueError unless the named attributes are finite numbers > 0."""
+    for name in names:
+        if not 0 < getattr(attack, name) < float("inf"):
+            raise InputError(f"{type(attack).__name__}.{name} is {getattr(attack, name)!r}; it is a number > 0.")
+
+
+def check_share(attack, *names: str) -> None:
+    """Raise ValueError unless the named attributes are above 0 and below 1."""
+    for name in names:
+        if not 0 < getattr(attack, name) < 1:
+            where = f"{type(attack).__name__}.{name}"
+            raise InputError(f"{where} is {getattr(attack, name)!r}; it is a share, from 0 to 1.")
 
 
 def check_images(images, low: float, high: float) -> np.ndarray:

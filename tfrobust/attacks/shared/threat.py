@@ -95,8 +95,8 @@ class ThreatModel(Configured):
         if self.norm == "l0" and self.epsilon != round(self.epsilon):
             raise InputError(
                 f"ThreatModel.epsilon is {self.epsilon!r}; with norm 'l0' it counts changed values, a whole number "
-                ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5. Of the attacks only ProxLogBarrier "
-                "(gin/eval/prox_log_barrier.gin) supports it."
+                ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5. Of the attacks only FMN "
+                "(gin/eval/curve.gin) and ProxLogBarrier (gin/eval/prox_log_barrier.gin) support it."
             )
         bounds = tuple(self.bounds)
         if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:

@@ -21,7 +21,7 @@ def _whole_numbers_from(low: int) -> Callable[[Any], bool]:
 _STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 _COUNT = (_whole_numbers_from(1), f"an int from 1 to {LARGEST_WHOLE}")
 _RADIUS = (is_radius, "a number above 0")
-_NORM = (lambda value: value in tuple(NORMS), f"one of {', '.join(map(repr, NORMS))} (prox_log_barrier only)")
+_NORM = (lambda value: value in tuple(NORMS), f"one of {', '.join(map(repr, NORMS))} (curve and prox_log_barrier only)")
 
 # A check of each knob's value, and its description. A knob may be set although nothing uses it.
 KNOBS: dict[str, tuple[Callable[[Any], bool], str]] = {
