@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import projections
-from tfrobust.attacks import apgd, ddn, fab, fmn, gradient, malt, noise, pma, prox_log_barrier, square, transfer
+from tfrobust.attacks import apgd, ddn, fab, fmn, gradient, malt, msd, noise, pma, prox_log_barrier, square, transfer
 from tfrobust.attacks.shared import objectives, runner
 from tfrobust.attacks.shared.engine import round_keys
 from tfrobust.attacks.shared.goal import Goal
@@ -48,6 +48,7 @@ ATTACKS = [
     Row("pgd_gaussian_start", lambda threat: gradient.PGD(threat, steps=20, random_start="gaussian")),
     Row("pgd_restarts", lambda threat: gradient.PGD(threat, steps=10, restarts=2), kinds=("l2",)),
     Row("mpgd", lambda threat: gradient.MultiTargetedPGD(threat, steps=20)),
+    Row("msd", lambda threat: msd.MSD((threat,), steps=20), random=False, kinds=("linf", "l2", "l1"), passes=3),
     # In L1 its sparsest step takes two pixels as soon as two have changed, so that in 16 it misses the optimum.
     Row("apgd_ce", lambda threat: apgd.APGDCrossEntropy(threat, steps=20), kinds=("linf", "l2")),
     Row("apgd_t", lambda threat: apgd.APGDTargeted(threat, steps=20), passes=3),

@@ -22,6 +22,7 @@ methods, metrics, models = robust.methods, robust.metrics, robust.models
 # Methods of clips alone, and the frames that they get.
 OF_CLIPS, FRAMES = ("CVRL", "TCLR"), 16
 THREAT = attacks.ThreatModel(norm="l2", epsilon=0.1)
+SEVERAL = (THREAT, attacks.ThreatModel(norm="l1", epsilon=0.5))
 ADVERSARY = methods.Adversary(attack=attacks.PGD(THREAT, steps=1), mode="batch")
 INSTANCES = methods.InstanceAdversary(attack=attacks.PGD(THREAT, steps=1), negatives="moving", group=3)
 
@@ -57,6 +58,7 @@ PARTS = {
     "FGSM": lambda: attacks.FGSM(THREAT),
     "PGD": lambda: attacks.PGD(THREAT, steps=3, step_size=0.05, random_start="gaussian", restarts=2),
     "MomentumPGD": lambda: attacks.MomentumPGD(THREAT, steps=3, decay=0.5),
+    "MSD": lambda: attacks.MSD(SEVERAL, steps=3, step_sizes=(0.05, 0.1)),
     "APGDCrossEntropy": lambda: attacks.APGDCrossEntropy(THREAT, steps=20, restarts=2),
     "APGDDLR": lambda: attacks.APGDDLR(THREAT, expectation_samples=3),
     "APGDTargeted": lambda: attacks.APGDTargeted(

@@ -8,6 +8,7 @@ from tfrobust.attacks.fmn import FMN
 from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
 from tfrobust.attacks.malt import MALT
 from tfrobust.attacks.mixed_precision import MixedPrecisionPGD
+from tfrobust.attacks.msd import MSD
 from tfrobust.attacks.noise import GaussianNoise, UniformNoise
 from tfrobust.attacks.pma import PMA
 from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
@@ -31,6 +32,7 @@ __all__ = [
     "FMN",
     "GaussianNoise",
     "MALT",
+    "MSD",
     "MixedPrecisionPGD",
     "MomentumPGD",
     "MultiTargetedPGD",

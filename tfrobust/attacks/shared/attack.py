@@ -147,14 +147,17 @@ class Attack(Configured):
             return tf.clip_by_value(candidate, *self.threat.bounds)
         return self.threat.project(inputs, candidate)
 
+    def contains(self, inputs: tf.Tensor, points: tf.Tensor) -> tf.Tensor:
+        """Return which points [b, ...] are finite and lie in the threat set (`minimal`: in the pixel box); bool [b]."""
+        return self.threat.in_box(points) if self.minimal else self.threat.contains(inputs, points)
+
     @final
     def restored(self, inputs: tf.Tensor, points: tf.Tensor) -> tf.Tensor:
         """Return the points [b, ...], and the input itself where a point is not finite or not in the threat set.
 
         A minimal-norm attack's points need only lie in the pixel box.
         """
-        valid = self.threat.in_box(points) if self.minimal else self.threat.contains(inputs, points)
-        return select(valid, points, inputs)
+        return select(self.contains(inputs, points), points, inputs)
 
     @final
     def attack(self, predict, inputs, labels, key: tf.Tensor, *, targets=None) -> AttackResult:
@@ -199,4 +202,6 @@ def facts_of(attack: Attack) -> dict:
     facts = {"norm": threat.norm, "epsilon": threat.epsilon, **threat.frame_settings}
     if tuple(threat.bounds) != (0.0, 1.0):
         facts["bounds"] = list(threat.bounds)
+    if len(threats := getattr(attack, "threats", ())) > 1:
+        facts["threats"] = [threat.budget for threat in threats]
     return facts | {"attack_steps": attack.steps}
