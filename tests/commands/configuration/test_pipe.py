@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import tomllib
 from collections.abc import Callable
 
 import gin
@@ -14,6 +15,8 @@ from tfrobust.commands.configuration import binding, check_macros, files, knobs,
 from tfrobust.commands.configuration.registry import Registry
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
+
+TABLES = tomllib.loads(pathlib.Path(__file__).with_name("tables.toml").read_text("utf-8"))
 
 
 @pytest.fixture(autouse=True)
@@ -200,51 +203,7 @@ def test_a_called_part_in_a_nest_and_a_schedule(tmp_path):
     assert type(weights["vat"][0]) is keras.optimizers.schedules.CosineDecay and weights["vat"][1] == 2
 
 
-@pytest.mark.parametrize(
-    ("line", "part"),
-    [
-        ("EPSLON = 0.9", "nothing uses EPSLON; nearest: EPSILON"),
-        ("ENCODER = @CNN", "nothing uses ENCODER; an evaluation builds a network for weights of PyTorch only"),
-        ("epsilon = 0.9", "nearest: EPSILON"),
-        ("ASCL.temperature = %TEMPERTURE", "is not set"),
-        ("ASCL.temperature = %EPSLON", "nearest: EPSILON"),
-        ("ASLC.temperature = 0.1", "there is no 'ASLC'; nearest: ASCL"),
-        ("train.method = @ASLC", "there is no 'ASLC'; nearest: ASCL"),
-        ("train.method = @builtins.eval", "there is no 'builtins.eval'"),
-        ("train.method = @os.getpid()", "there is no 'os.getpid'"),
-        ("train.method = @gin.singleton()", "there is no 'gin.singleton'"),
-        ("train.method = @ASCL.__init__", "there is no"),
-        ("ASCL.temprature = 0.1", "no parameter 'temprature'; nearest: temperature; it takes attack, temperature"),
-        ("ASCL.temperature = 'x'", "ASCL.temperature must be a float, not 'x'"),
-        ("T = 'x'\nASCL.temperature = %T", "a.gin:14: ASCL.temperature (%T) must be a float, not 'x'"),
-        ("ASCL.attack = @ThreatModel()", "ASCL.attack must be a PGD, written @Name(), not @ThreatModel()"),
-        ("train.method = @ASCL()", "written @Name without brackets, not @ASCL()"),
-        ("ThreatModel.epsilon = @SGD()", "must be a float"),
-        ("SGD.learning_rate = 'fast'", "must be a float or None"),
-        ("trian/gradient.PGD.steps = 3", "no object is built in the scope 'trian'; nearest: train"),
-        ("PGD.steps = 3", "is ambiguous: tfrobust.attacks.gradient.PGD, tfrobust.attacks.other.PGD"),
-        ("A = %B\nB = %A\ntrain.name = %A", "circle"),
-        ("train.name = %gin.REQUIRED", "train.name must be set"),
-        ("NAME = %gin.REQUIRED\ntrain.name = %NAME", 'must be set; add --gin_param="NAME=...'),
-        ("EPSILON = 0", "EPSILON must be a number above 0, not 0"),
-        ("EPSILON = -0.1", "EPSILON must be"),
-        ("EPSILON = 1e999", "EPSILON must be"),
-        ("EPSILON = None", "EPSILON must be"),
-        ("EPSILON = '8/255'", "EPSILON must be a number above 0, not '8/255'"),
-        ("STEPS = 0", "STEPS must be an int from 1 to 2147483647, not 0"),
-        ("STEPS = 2.5", "STEPS must be"),
-        ("EPOCHS = True", "EPOCHS must be"),
-        ("BATCH_SIZE = 0", "BATCH_SIZE must be"),
-        ("NORM = 'l3'", "NORM must be one of 'linf', 'l2', 'l1', 'l0' (curve and prox_log_barrier only), not 'l3'"),
-        ("NORM = []", "NORM must be one of"),
-        ("EVAL_EPSILON = -1", "EVAL_EPSILON must be"),
-        ("LEARNING_RATE = 0.0", "LEARNING_RATE must be"),
-        ("SEED = -1", "SEED must be"),
-        ("NAME = '../../etc'", "NAME must be"),
-        ("NAME = ''", "NAME must be"),
-        ("STRATEGY = 3", "STRATEGY must be"),
-    ],
-)
+@pytest.mark.parametrize(("line", "part"), TABLES["mistakes"])
 def test_one_line_for_each_mistake(tmp_path, line, part):
     assert part in complaint(tmp_path, RUN + line + "\n")
 

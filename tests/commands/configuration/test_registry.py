@@ -1,12 +1,16 @@
 """Which names resolve, and which must not."""
 
 import inspect
+import pathlib
 import sys
+import tomllib
 
 import pytest
 
 from tfrobust.commands.configuration import parameters, registry
 from tfrobust.errors import InputError
+
+TABLES = tomllib.loads(pathlib.Path(__file__).with_name("tables.toml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -14,54 +18,12 @@ def configurables():
     return registry.collect()
 
 
-@pytest.mark.parametrize(
-    ("selector", "complete"),
-    [
-        ("Supervised", "tfrobust.methods.supervised.Supervised"),
-        ("supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
-        ("methods.supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
-        ("tfrobust.methods.supervised.Supervised", "tfrobust.methods.supervised.Supervised"),
-        ("experiment.train", "tfrobust.runs.experiment.train"),
-        ("train", "tfrobust.runs.experiment.train"),
-        ("evaluate", "tfrobust.runs.experiment.evaluate"),
-        ("SGD", "keras.optimizers.SGD"),
-        ("keras.optimizers.Adam", "keras.optimizers.Adam"),
-        ("CosineDecay", "keras.optimizers.schedules.CosineDecay"),
-        ("initializers.GlorotUniform", "keras.initializers.GlorotUniform"),
-        ("L2", "keras.regularizers.L2"),
-    ],
-)
+@pytest.mark.parametrize(("selector", "complete"), TABLES["complete"])
 def test_resolves(configurables, selector, complete):
     assert configurables.resolve(selector, "here") == complete
 
 
-@pytest.mark.parametrize(
-    "selector",
-    [
-        "builtins.eval",
-        "eval",
-        "os.getpid",
-        "keras.saving.load_model",
-        "load_model",
-        "deserialize",
-        "keras.optimizers.get",
-        "keras.layers.Lambda",
-        "tensorflow.io.gfile.rmtree",
-        "failures.main",
-        "configuration.registry.collect",
-        "write_atomically",
-        "loading.load",
-        "configured.deserialize",
-        "publish.claim",
-        "run_evaluation",
-        "saving.load",
-        "tfrobust",
-        "methods",
-        "",
-        "__import__",
-        "Method.__init__",
-    ],
-)
+@pytest.mark.parametrize("selector", TABLES["unknown"])
 def test_does_not_resolve(configurables, selector):
     with pytest.raises(InputError, match="there is no"):
         configurables.resolve(selector, "here")
