@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check that every gin file parses and resolves: names, parameters, types, macros, scopes. Build nothing.
 
-A file directly in gin/ and every base in gin/papers/ is complete and is checked alone, as are the files of gin/eval/.
+A file directly in gin/, in gin/finetune/ and every base in gin/papers/ is complete and is checked alone, as are the
+files of gin/eval/; gin/finetune/ramp.gin is checked after a method's file.
 Data and models are checked after a method's file, as users add them. Files for one of two stages are checked after a
 method in two stages, and files in gin/base/ as a part. The methods of gin/papers/ are checked in the rows that use
 them, and the other files there as a part.
@@ -20,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-_HOSTS = dict.fromkeys(("data", "models"), "gin/supervised.gin") | {"finetune": "gin/trades.gin"}
+_HOSTS = dict.fromkeys(("data", "models"), "gin/supervised.gin") | {"finetune/ramp.gin": "gin/trades.gin"}
 _HOSTS |= dict.fromkeys(("stage_two", "optimizers"), "gin/simclr.gin")
 
 
@@ -36,7 +37,7 @@ def faults(path: pathlib.Path) -> list[str]:
         if not rows:
             return [f"{path}: no row of rows.toml uses it"]
         return [fault for row in rows for fault in _fault(path, [f"gin/{file}" for file in row.files], row.all_params)]
-    host = _HOSTS.get(inside.parts[0])
+    host = _HOSTS.get(inside.as_posix(), _HOSTS.get(inside.parts[0]))
     # Data of users' own have no default for EPSILON.
     params = ["EPSILON=0.1"] if inside.parts[0] == "data" else ()
     return _fault(path, [host, str(path)] if host else [str(path)], params, partial=inside.parts[0] == "base")

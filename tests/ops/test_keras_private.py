@@ -97,3 +97,28 @@ def test_no_other_module_names_them():
     used = re.compile(rf"(?<!self)\.({'|'.join(names)})\b|\"({'|'.join(names)})\"")
     for path in package.rglob("*.py"):
         assert path == home or not used.search(path.read_text()), path
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (keras.layers.Dense(3), (2, 4)),
+        (keras.layers.EinsumDense("ab,bc->ac", output_shape=3), (2, 4)),
+        (keras.layers.Conv2D(3, 2), (2, 4, 4, 2)),
+        (keras.layers.Embedding(5, 3), (2, 4)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_update_of_low_rank_is_listed_and_merged(layer, shape):
+    inputs = np.ones(shape, "int32" if isinstance(layer, keras.layers.Embedding) else "float32")
+    plain = layer(inputs).numpy()
+    assert keras_private.lora_variables(layer) == []
+    layer.enable_lora(2, lora_alpha=4)
+    for variable in keras_private.lora_variables(layer):
+        variable.assign(np.full(variable.shape, 0.5))
+    updated, count = layer(inputs).numpy(), len(layer.variables)
+    assert np.abs(updated - plain).min() > 0.5
+    keras_private.merge_lora(layer)
+    np.testing.assert_allclose(layer(inputs), updated, atol=1e-5)
+    assert len(layer.variables) == count - 2 and keras_private.lora_variables(layer) == []
+    assert "lora_rank" not in layer.get_config() and layer.trainable_variables

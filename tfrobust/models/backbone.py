@@ -8,9 +8,10 @@ import tensorflow as tf
 from tfrobust.common import configured
 from tfrobust.common.outside import ForeignArguments, LocalPath
 from tfrobust.errors import InputError
-from tfrobust.models.shared import foreign, functional
+from tfrobust.models.shared import foreign, functional, trained_parts
 from tfrobust.models.shared.encoder import Encoder
 from tfrobust.models.shared.foreign_options import LayerOptions, PixelOptions, SourceOptions
+from tfrobust.ops import keras_private
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -59,8 +60,12 @@ class Backbone(Encoder):
         normalization_epsilon: replaces the epsilon of the model's batch normalization; None keeps it.
         dropout: False sets the rates of the model's dropout and drop path to 0. Their masks depend on Keras's stateful
             seeds, so that several replicas would train otherwise than one device.
+        trainable: "all", "last_stage" (the other stages, of `stage_names`, are frozen) or "head", which trains nothing
+            of the model. What is frozen runs in inference mode. True is "all", False is "head".
+        lora_rank: None, or the rank of adapters (LoRA) of all layers that have Keras's `enable_lora`. They alone are
+            trained of the model, which runs in inference mode. A run publishes them merged into the weights.
         origin: digest of the weight file or its name; set by the constructor, so that a run is not resumed with others.
-        **kwargs: of `keras.Model`: `name`, `dtype`, `trainable`.
+        **kwargs: of `keras.Model`: `name`, `dtype`.
 
     Raises:
         ValueError: none or several of model, application and preset; a model that is not built, or takes no images; a
@@ -87,6 +92,8 @@ class Backbone(Encoder):
         normalization_momentum: float | None = None,
         normalization_epsilon: float | None = None,
         dropout: bool = True,
+        trainable: bool | str = "all",
+        lora_rank: int | None = None,
         origin: str = "",
         **kwargs,
     ):
@@ -120,11 +127,41 @@ class Backbone(Encoder):
         neck = foreign.pooling_layers(self.pooling, len(shape), self.dtype_policy)
         stages = functional.make_stages(network, stage_names, branches=branches)
         self.compose([[stage] for stage in stages], neck, dim=shape[-1])
+        self.trained = trained_parts.checked(trainable, self.stage_count, lora_rank)
+        self.lora_rank = lora_rank
+        if lora_rank is not None:
+            trained_parts.add_adapters(self.model, lora_rank)
+        self._train(self.trained != "head")  # Keras skips an assignment that changes no value, such as this of True
+
+    @property
+    def trainable(self) -> bool:
+        """Whether anything of the model is trained; to set it to True trains what the argument names."""
+        return keras.Model.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._train(value)
+
+    def _train(self, value: bool) -> None:
+        trained = vars(self).get("trained", "all")
+        keras.Model.trainable.fset(self, value and trained != "head")
+        if self.trainable and "trained" in vars(self):
+            trained_parts.freeze(self, trained)
+
+    def merge_adapters(self) -> None:
+        """Add the adapters of `lora_rank` to the weights, and remove them; all weights are then trained."""
+        for layer in foreign.layers_of(self.model):
+            keras_private.merge_lora(layer)
+        self.lora_rank = None
+        for value in (False, True):  # Keras passes only changes on to the layers, and from these to the variables
+            self.trainable = value
 
     def get_config(self) -> dict:
         """Return the constructor's arguments; a model of keras.applications by its name, others serialized."""
         config = super().get_config()
         # Keras writes some shapes as tuples, which a file returns as lists.
+        if self.trained == "last_stage" and self.trainable:
+            config["trainable"] = self.trained
         config["model"] = configured.serialize(config["model"]) if self.application is None else None
         return config
 
@@ -155,6 +192,10 @@ class Backbone(Encoder):
             images = tf.repeat(images, channels, axis=-1)
         images = super().standardize(images)
         return images[..., ::-1] if self.channel_order == "bgr" else images
+
+    def _stage_training(self, index: int, training: bool | None) -> bool | None:
+        frozen = self.lora_rank is not None or (self.trained == "last_stage" and index < self.stage_count)
+        return False if frozen else training
 
     def _stage_shape(self, shape: tuple) -> tuple:
         shape = super()._stage_shape(shape)

@@ -74,6 +74,32 @@ def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Varia
     return optimizer._trainable_variables
 
 
+def lora_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Return the two factors of a layer's low-rank update, [] for a layer without one."""
+    if not getattr(layer, "lora_enabled", False):
+        return []
+    name = _adapted_weight(layer)
+    return [getattr(layer, f"lora_{name}_{factor}") for factor in ("a", "b")]
+
+
+def merge_lora(layer: keras.layers.Layer) -> None:
+    """Add a layer's low-rank update to its weights, and remove it. Keras merges it in the files of `save` only."""
+    factors = lora_variables(layer)
+    if not factors:
+        return
+    name = _adapted_weight(layer)
+    weight, scale = getattr(layer, f"_{name}"), layer.lora_alpha / layer.lora_rank
+    weight.assign_add(keras.ops.cast(scale * keras.ops.matmul(*factors), weight.dtype))
+    weight.trainable = True
+    layer.lora_enabled, layer.lora_rank, layer.lora_alpha = False, None, None
+    for factor in ("a", "b"):
+        delattr(layer, f"lora_{name}_{factor}")
+
+
+def _adapted_weight(layer: keras.layers.Layer) -> str:
+    return "embeddings" if hasattr(layer, "_embeddings") else "kernel"
+
+
 def accumulated_gradients(
     optimizer: keras.optimizers.Optimizer, variables: Iterable[keras.Variable]
 ) -> list[keras.Variable]:

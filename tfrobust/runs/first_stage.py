@@ -43,12 +43,17 @@ class Pretraining:
         data: source of the examples; None takes those of the second stage.
         frozen: True: the pre-trained encoder is not changed, runs in inference mode, and only the head is trained.
             False: all weights are fine-tuned.
+        probe: True: the first stage trains the head alone on the frozen encoder, and the second stage starts from this
+            head. `frozen` is then False. The encoder's weights are those of ENCODER, or of `train.pretrained`.
         branch: the batch-norm branch of the encoder that the second stage starts from and serves; ACL keeps that of its
             adversarial views in branch 1.
         callbacks: further Keras callbacks.
 
     Raises:
-        ValueError: a number below 1, a negative branch.
+        ValueError: a number below 1, a negative branch, or a `probe` with `frozen`.
+
+    Source:
+        RoLI, https://arxiv.org/abs/2312.05716, for `probe`: an adversarial probe of a robust encoder comes first.
     """
 
     method: Callable[..., Method]
@@ -58,6 +63,7 @@ class Pretraining:
     augmentation: Augmentation | None = None
     data: Source | None = None
     frozen: bool = True
+    probe: bool = False
     branch: int = 0
     callbacks: tuple[keras.callbacks.Callback, ...] = ()
 
@@ -65,10 +71,20 @@ class Pretraining:
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"Pretraining.{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.probe and self.frozen:
+            raise InputError("Pretraining.probe hands its head to a stage that trains the encoder: set frozen = False.")
         if self.branch < 0:
             raise InputError(f"Pretraining.branch is {self.branch}; branches count from 0.")
 
-    def stage(self, encoder: keras.Model, head: Callable, source: Source, dataset: Dataset, seed: int) -> Stage:
+    def stage(
+        self,
+        encoder: keras.Model,
+        head: Callable,
+        source: Source,
+        dataset: Dataset,
+        seed: int,
+        trained_head: keras.layers.Layer | None = None,
+    ) -> Stage:
         """Build the first stage.
 
         Args:
@@ -77,6 +93,7 @@ class Pretraining:
             source: data source of the second stage.
             dataset: examples of the second stage.
             seed: seed of the run.
+            trained_head: head of the second stage, which a `probe` trains.
 
         Returns:
             The stage, ready to train.
@@ -95,12 +112,18 @@ class Pretraining:
             remedy = f" Set {name}.branches = {self.branch + 1}." if takes else ""
             raise InputError(f"Pretraining.branch is {self.branch}, but {name} has no such branch.{remedy}")
         if self.data is not None:
-            source, shape = self.data, dataset.image_shape
+            source, shape, classes = self.data, dataset.image_shape, dataset.class_count
             dataset = self.data.load()
+            if self.probe and dataset.class_count != classes:
+                raise InputError(
+                    f"Pretraining.probe trains a head of {classes} classes; Pretraining.data has {dataset.class_count}."
+                )
             if dataset.image_shape != shape:
                 raise InputError(f"Pretraining.data has images {dataset.image_shape}, those of train.data are {shape}.")
+        probed = trained_head if self.probe else None
         stage = Stage(
-            method=self.method(encoder=encoder, head=head(class_count=dataset.class_count), seed=seed),
+            method=self.method(encoder=encoder, head=probed or head(class_count=dataset.class_count), seed=seed),
+            frozen=self.probe or None,
             dataset=dataset,
             source=source,
             epochs=self.epochs,
@@ -143,7 +166,13 @@ class Pretraining:
         facts = stage.facts() | {"data": stage.dataset.name, "train_size": len(stage.dataset.train)}
         if self.data is not None:
             facts["source"] = configured.serialize(self.data)
-        return facts | {"frozen": self.frozen, "branch": self.branch, "last_epoch": last}, history, loop.seconds
+        facts |= {"frozen": self.frozen, "branch": self.branch, "last_epoch": last} | self.probed
+        return facts, history, loop.seconds
+
+    @property
+    def probed(self) -> dict:
+        """The entry of a configuration about `probe`, {} without."""
+        return {"probe": True} if self.probe else {}
 
     def hand_over(self, encoder: keras.Model) -> None:
         """Prepare the encoder for the second stage: freeze it if `frozen`, and adopt the chosen branch."""

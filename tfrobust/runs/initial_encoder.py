@@ -16,6 +16,7 @@ from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import CLIPS, IMAGES
 from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
+from tfrobust.models.shared import trained_parts
 from tfrobust.models.weights import checkpoints, weight_files
 from tfrobust.report.comparison.reports import find_report
 from tfrobust.report.schema import Report
@@ -69,7 +70,7 @@ class Pretrained(Configured):
             print(f"{weight_files.display_name(self.path)}: {checkpoints.load(encoder, self.path)}")
             return self._finish(encoder, pathlib.Path(self.path).name, encoder.variables)
         source = _read(self.path)
-        shapes = [tuple(variable.shape) for variable in encoder.variables]
+        shapes = [tuple(variable.shape) for variable in trained_parts.without_adapters(encoder)]
         values = source.values[: len(shapes)]
         self._require(len(values) == len(shapes), encoder, source, "which has too few variables")
         for here, value in zip(shapes, values, strict=True):
@@ -77,7 +78,7 @@ class Pretrained(Configured):
             self._require(here == value.shape, encoder, source, fault)
         resized = _of_size(encoder, image_shape, source)
         for variables in {id(network): network for network in (encoder, resized)}.values():
-            for variable, value in zip(variables.variables, values, strict=True):
+            for variable, value in zip(trained_parts.without_adapters(variables), values, strict=True):
                 variable.assign(value)
         images = tf.constant(golden_images(source.image_shape, _PROBES))
         expected, features = (np.asarray(tf.cast(model(images), tf.float32)) for model in (source.embedding, resized))

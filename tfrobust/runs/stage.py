@@ -27,6 +27,7 @@ from tfrobust.models.shared.normalization import synchronization_warning
 from tfrobust.ops import keras_private, schedules
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
+from tfrobust.runs.trained_line import trained_line
 from tfrobust.training.callbacks.averaged_weights import AveragedWeights
 from tfrobust.training.callbacks.collapse_warning import CollapseWarning
 from tfrobust.training.callbacks.negatives_warning import NegativesWarning
@@ -58,6 +59,7 @@ class Stage:
         validation: constructor of the validation callback, or None.
         title: name in the progress output; "" if there is only one stage.
         last: True if its classifier is the run's; False if another stage takes its encoder over.
+        frozen: True to train with a frozen encoder, False with one that is not; None leaves the encoder as it is.
     """
 
     method: Method
@@ -71,6 +73,7 @@ class Stage:
     validation: Callable | None = None
     title: str = ""
     last: bool = True
+    frozen: bool | None = None
 
     def build(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Create the variables and compile, inside the strategy's scope.
@@ -254,6 +257,7 @@ class Stage:
             "data": f"{data.name}: {sizes}; shape {shape}, {data.class_count} classes",
             "model": f"{type(encoder).__name__} and {type(head).__name__}, {count:,} parameters",
             "method": f"{name}, {'fitted at once' if fitted_at_once(head) else epochs}",
+            "trains": trained_line(self.method, self.frozen),
             "threat": adversary and f"{budget}, {attack} in training",
             "radius": ramp
             and f"0 for {ramp['epochs_of_0']:g} epochs, whole after {ramp['epochs_until_whole']:g} of {self.epochs}",
@@ -272,6 +276,8 @@ class Stage:
             watchers: Keras callbacks, see `watchers.watch`.
             **keywords: further arguments of `Loop`.
         """
+        if self.frozen is not None:
+            self.method.encoder.trainable = not self.frozen
         if fitted_at_once(self.method.head):
             return HeadFit(self.method, self.dataset.train, self.batch_size, self.title, keywords.get("verbose", 1))
         drawn: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "augmentation": self.augmentation}

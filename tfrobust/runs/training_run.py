@@ -112,7 +112,10 @@ class TrainingSettings:
 
     def _check_replicas(self, replicas: int) -> None:
         if self.pretrained is not None and self.pretraining is not None:
-            raise InputError("train.pretrained and train.pretraining exclude each other: set only one of them.")
+            if not self.pretraining.probe:
+                raise InputError("train.pretrained and train.pretraining exclude each other: set only one of them.")
+            if self.pretrained.frozen:
+                raise InputError("Pretraining.probe is followed by a trained encoder: set Pretrained.frozen = False.")
         first = self.pretraining.batch_size if self.pretraining else 0
         for name, size in {"BATCH_SIZE": self.batch_size, "Pretraining.batch_size": first}.items():
             if size % replicas:
@@ -203,7 +206,7 @@ class TrainingRun:
         identity = self.stage.configuration() | self.origin
         if self.first is not None:
             pretraining = self.training.pretraining
-            parts = {"frozen": pretraining.frozen, "branch": pretraining.branch}
+            parts = {"frozen": pretraining.frozen, "branch": pretraining.branch} | pretraining.probed
             identity["pretraining"] = self.first.configuration() | parts
         return identity
 
@@ -278,6 +281,8 @@ class TrainingRun:
         facts = {**self.stage.facts(), **getattr(stages.loop, "facts", {}), **self.origin, **stages.first_facts}
         facts |= {"precision": self.training.precision}
         chosen = published_weights.choose_weights(self.publication.weights, stages.watchers)
+        if getattr(self.stage.method.encoder, "lora_rank", None):
+            self.stage.method.encoder.merge_adapters()
         trained = Trained(
             method=self.stage.method,
             dataset=self.stage.dataset,
@@ -325,7 +330,8 @@ def _built(training: TrainingSettings, dataset: Dataset, strategy: tf.distribute
     model = training.method(encoder=network, head=training.head(class_count=dataset.class_count), seed=seed)
     parts = {"augmentation": training.augmentation, "validation": training.validation}
     refuse_other_parts(dataset, model, pretrained=pretrained, pretraining=pretraining, **parts)
-    first = None if pretraining is None else pretraining.stage(network, training.head, training.data, dataset, seed)
+    shared: tuple = (network, training.head, training.data, dataset, seed, model.head)
+    first = None if pretraining is None else pretraining.stage(*shared)
     if first and first.dataset is not dataset and not quiet:
         print("first stage", *summary.lines(first.dataset), sep="\n", flush=True)
     stage = Stage(
@@ -337,6 +343,7 @@ def _built(training: TrainingSettings, dataset: Dataset, strategy: tf.distribute
         seed=seed,
         callbacks=training.callbacks,
         title=f"stage 2 of 2, {type(model).__name__}" if first else "",
+        frozen=None if pretraining is None else pretraining.frozen,
         **parts,
     )
     stage.build(training.optimizer())

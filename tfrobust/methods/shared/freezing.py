@@ -1,4 +1,4 @@
-"""Variables that an optimizer skips during the first steps, together with its own state of them."""
+"""Variables that an optimizer skips during the first steps, or changes by a part of its steps."""
 
 import contextlib
 
@@ -31,6 +31,30 @@ def skipped_updates(optimizer: keras.optimizers.Optimizer, variables: list, when
 
     # State of an optimizer has no aggregation, so that it cannot be assigned within one replica.
     context.merge_call(restore, args=(when, *before))
+
+
+@contextlib.contextmanager
+def scaled_updates(variables: list, factor: float):
+    """Multiply all changes of variables that the context makes by a factor: a learning rate of their own.
+
+    The gradients of an optimizer that normalizes them, as Adam does, could not be scaled instead.
+
+    Args:
+        variables: Keras variables.
+        factor: > 0; 1 changes nothing.
+    """
+    if factor == 1:
+        yield
+        return
+    states = [variable.value for variable in variables]
+    before = [tf.identity(variable) for variable in states]
+    yield
+
+    def shrink(strategy, *values):
+        for variable, value in zip(states, values, strict=True):
+            strategy.extended.update(variable, lambda new, old: new.assign(old + factor * (new - old)), args=(value,))
+
+    tf.distribute.get_replica_context().merge_call(shrink, args=tuple(before))
 
 
 def slots(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> list[keras.Variable]:

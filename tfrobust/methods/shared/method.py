@@ -11,7 +11,7 @@ from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.losses.gradient_penalty import GradientPenalty
-from tfrobust.methods.shared import layer_losses, projections
+from tfrobust.methods.shared import freezing, layer_losses, projections
 from tfrobust.methods.shared.entrances import Entrances
 from tfrobust.methods.shared.step import Steps
 from tfrobust.methods.shared.term_metrics import TermMetrics
@@ -52,6 +52,8 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
         clip_norm: largest global norm of the gradients, > 0. They are clipped after the reduction over replicas; those
             of `clipped_apart` are clipped by a norm of their own. None does not clip.
         clip_each: clip the gradient of each variable by its own norm, as in DINO.
+        encoder_rate: factor of the learning rate of the encoder, > 0: a pre-trained encoder changes less with 0.1.
+            Decoupled weight decay is multiplied, too.
         seed: seed of all random numbers of the training.
         name: Keras name.
 
@@ -92,6 +94,7 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
         penalty: GradientPenalty | None = None,
         clip_norm: float | None = None,
         clip_each: bool = False,
+        encoder_rate: float = 1.0,
         seed: int = 0,
         name: str | None = None,
         **kwargs,
@@ -104,7 +107,12 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
         self.penalty = penalty
         self.clip_norm = clip_norm
         self.clip_each = clip_each
+        self.encoder_rate = encoder_rate
         self.seed = seed
+        if not 0 < encoder_rate < float("inf"):
+            raise InputError(
+                f"encoder_rate of {type(self).__name__} is {encoder_rate}: it must be positive and finite."
+            )
         if clip_norm is not None and clip_norm <= 0:
             raise InputError(f"clip_norm of {type(self).__name__} is {clip_norm}: it must be positive or None.")
         if clip_each and clip_norm is None:
@@ -291,7 +299,8 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
 
     def apply_gradients(self, gradients: list) -> None:
         """Update `trainable_variables` by their gradients (hook)."""
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        with freezing.scaled_updates(self.encoder.trainable_variables, self.encoder_rate):
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
 
     def after_update(self) -> None:
         """Update momentum encoders, centers or prototypes after the weights (hook)."""

@@ -213,9 +213,13 @@ class Encoder(Configured, keras.Model):
             hidden = self._resize(hidden)
         hidden = _visit(at_stage, 0, hidden)
         for index, stage in enumerate(self.stage_layers, start=1):
-            hidden = run_chain(stage, hidden, training=training, branch=branch)
+            hidden = run_chain(stage, hidden, training=self._stage_training(index, training), branch=branch)
             hidden = _visit(at_stage, index, hidden)
         return run_chain(self.neck, hidden, training=training, branch=branch)
+
+    def _stage_training(self, index: int, training: bool | None) -> bool | None:
+        """Return the mode of a stage (hook): frozen stages run in inference mode."""
+        return training
 
     def standardize(self, images: tf.Tensor) -> tf.Tensor:
         """Normalize pixels: (images - pixel_mean) / pixel_std.
