@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from oracles import flawed_models
 from tfrobust.attacks.ensemble import Ensemble
@@ -13,6 +14,7 @@ from tfrobust.attacks.pma import PMA
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.errors import InputError
+from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.doctor.fast import FastAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
@@ -21,44 +23,64 @@ from tfrobust.structs import Measurement, Series
 
 THREAT = ThreatModel(epsilon=flawed_models.EPSILON)
 FAST = FastAccuracy(
-    attack=Ensemble((PMA(THREAT, steps=20), MALT(THREAT, steps=10, targets=2))),
-    label="fast",
-    black_box=Square(THREAT, steps=300),
-    probe=Square(THREAT, steps=100),
+    attack=Ensemble((PMA(THREAT, steps=20), MALT(THREAT, steps=10, targets=2), Square(THREAT, steps=100))), label="fast"
 )
 
 
 @pytest.mark.parametrize(
     "predict,verdict,reason",
     [
-        (flawed_models.robust, "pass", "left out"),
-        (flawed_models.decoy, "warn", "Checks that do not pass: ascent"),
+        (flawed_models.robust, "pass", "it left out the others."),
+        (flawed_models.decoy, "warn", "checks do not pass: ascent: it ran on all."),
         (flawed_models.drawn_input, "warn", "deterministic"),
     ],
 )
-def test_square_joins_where_the_checks_see_masked_gradients(predict, verdict, reason):
-    outcome = FAST.run(flawed_models.setting(predict))
-    (finding,) = [finding for finding in outcome.findings if finding.check == "masked_gradients"]
-    assert (finding.verdict, reason in finding.evidence) == (verdict, True), finding
-    values = {m.id: m for m in outcome.measurements}
-    total, square = values["attack.fast_linf_0.1.accuracy"], values.get("attack.fast_linf_0.1.square.accuracy")
-    assert (square is not None) == (verdict == "warn") and set(values) <= set(FAST.ids())
-    passes = [m.settings["forward_passes"] for m in outcome.measurements if m.settings.get("cumulative")]
-    assert passes == sorted(passes) and 1 < passes[0] < total.settings["forward_passes"] + 1e-9
-    assert total.settings["backward_passes"] == pytest.approx(outcome.measurements[3].settings["backward_passes"])
-
-
-def test_the_probe_finds_what_the_checks_of_gradients_do_not():
-    # Half of the images have a flat ensemble, whose gradient is that of another network: the median check passes.
-    setting = flawed_models.setting(flawed_models.decoy)
-    evaluator = dataclasses.replace(FAST)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfrobust.evaluation.doctor.fast.doctor_model.check_ascent", lambda *_: None)
-        outcome = evaluator.run(setting)
+def test_square_takes_all_where_the_checks_see_masked_gradients(predict, verdict, reason):
+    setting = flawed_models.setting(predict)
+    outcome = FAST.run(setting)
     (finding,) = outcome.findings
-    assert finding.verdict == "warn" and finding.evidence.startswith("Square with 100 steps succeeds on ")
-    probed = outcome.measurements[0].settings["forward_passes"] - outcome.measurements[4].settings["forward_passes"]
-    assert 0 < probed <= 64 * 102 / len(setting.images)
+    assert (finding.check, finding.verdict) == ("masked_gradients", verdict) and reason in finding.evidence
+    assert [m.id for m in outcome.measurements] == list(FAST.ids())
+    total, _, *members = (m.settings | {"value": m.value} for m in outcome.measurements)
+    before, last = members[-2:]
+    assert total["black_box"] == ("all remaining" if verdict == "warn" else "nearest 0.1 of the remaining")
+    assert total["value"] == last["value"] <= before["value"]
+    assert last["backward_passes"] == pytest.approx(before["backward_passes"] + 9 * before["value"])
+    # Of those that remain, each takes the clean image, the start, 100 steps and the candidate, unless one succeeds.
+    attacked = np.ceil((1 if verdict == "warn" else 0.1) * round(150 * before["value"])) / 150
+    passes = last["forward_passes"] - before["forward_passes"] - before["value"]  # one ranks the remaining images
+    assert (last["value"] - before["value"] + attacked) * 103 - 1e-6 <= passes <= attacked * 103 + 1e-6
+
+
+def test_many_successes_among_the_nearest_are_a_reason_too(monkeypatch):
+    # The gradient is that of another network, which no check is asked about.
+    monkeypatch.setattr("tfrobust.evaluation.doctor.fast.doctor_model.check_ascent", lambda *_: None)
+    setting = flawed_models.setting(flawed_models.decoy)
+    (finding,) = FAST.run(setting).findings
+    assert finding.verdict == "warn" and "checks do not pass" not in finding.evidence
+
+
+def test_the_nearest_images_are_those_of_the_oracle():
+    kernel = np.random.default_rng(1).normal(size=(64, 10)).astype(np.float32)
+    setting = flawed_models.setting(lambda pixels: tf.reshape(pixels, [-1, 64]) @ kernel, batch_size=7)
+    remaining = np.flatnonzero(setting.clean_correct)
+    nearest = FAST._nearest(setting, remaining)
+    differences = kernel[:, None, :] - kernel[:, :, None]  # [pixel, label, other]
+    slopes = np.abs(differences).sum(axis=0) + np.eye(10)
+    logits, labels = setting.clean_logits[remaining], setting.labels[remaining]
+    gaps = logits[np.arange(len(labels)), labels][:, None] - logits + 1e9 * np.eye(10)[labels]
+    distances = (gaps / slopes[labels]).min(axis=1)
+    assert len(remaining) > 5 and len(nearest) == np.ceil(0.1 * len(remaining))
+    np.testing.assert_array_equal(nearest, np.sort(remaining[np.argsort(distances)[: len(nearest)]]))
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [({"attack": PMA(THREAT)}, "is pma; it must be an Ensemble"), ({"nearest": 0.0}, "nearest is 0.0; it is a share")],
+)
+def test_refusals(changes, message):
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(FAST, **changes)
 
 
 class _Certificates(CertifiedAccuracy):
@@ -106,3 +128,20 @@ def test_nothing_is_spared_where_no_bound_applies(setting):
     threat = ThreatModel(epsilon=0.02)
     evaluator = AttackAccuracy(attack=PGD(threat), spare_certified=CertifiedAccuracy(threat=threat))
     assert setting.predictor.network is None and evaluator.run(setting).measurements[0].settings["spared"] == 0
+
+
+MASKED = [
+    flaw for flaw in flawed_models.FLAWS if flaw.check in ("gradients", "ascent", "deterministic", "batch_independent")
+]
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("flaw", MASKED, ids=lambda flaw: flaw.name)
+def test_no_planted_mask_is_passed_over(flaw):
+    setting = flaw.make()
+    if isinstance(doctor_model.gradients(setting), str):
+        (alone,) = FAST.without_gradients()
+        assert alone.attack is FAST.attack.members[-1]
+        return
+    outcome = dataclasses.replace(FAST, limit=64).run(setting)
+    assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("masked_gradients", "warn")]

@@ -1,5 +1,7 @@
 """MALT: targeted Auto-PGD whose targets are ordered by the distance to each class under a linear model."""
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
@@ -49,24 +51,41 @@ class MALT(APGDTargeted):
         return min(self.targets, self.candidates, class_count - 1)
 
     def _ranked(self, predict, inputs, labels):
-        logits, pull_back = linearized(predict, inputs)
-        class_count = logits.shape[-1]
-        label = tf.one_hot(labels, class_count)
-        others = tf.where(label > 0, logits.dtype.min, logits)
-        values, classes = tf.math.top_k(others, min(self.candidates, class_count - 1))
-        gaps = tf.gather(logits, labels, batch_dims=1)[:, None] - values
-
-        def measure(number, distances):
-            slope = pull_back(tf.one_hot(classes[:, number], class_count) - label)
-            distance = gaps[:, number] / (norms.dual_norm(slope, self.threat.norm) + 1e-12)
-            is_measured = tf.range(values.shape[1]) == number
-            return number + 1, tf.where(is_measured, distance[:, None], distances)
-
-        _, distances = tf.while_loop(
-            lambda number, _: number < values.shape[1],
-            measure,
-            (tf.constant(0), tf.zeros_like(values)),
-            parallel_iterations=1,
-        )
-        nearest = tf.math.top_k(-distances, self._target_count(class_count)).indices
+        classes, distances = linear_distances(predict, inputs, labels, self.threat.norm, self.candidates)
+        nearest = tf.math.top_k(-distances, min(self.targets, distances.shape[1])).indices
         return tf.gather(classes, nearest, batch_dims=1)
+
+
+def linear_distances(predict: Callable, inputs, labels, norm: str, candidates: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the distances of inputs from other classes under a linear model of the logits there.
+
+    Args:
+        predict: float32 [b, ...] -> float32 logits [b, k].
+        inputs: float32 [b, ...].
+        labels: int32 [b].
+        norm: of the distance.
+        candidates: number of classes, those with the largest logits, at most k - 1 are.
+
+    Returns:
+        (the classes, int32 [b, m], by descending logits; their distances, float32 [b, m]).
+    """
+    logits, pull_back = linearized(predict, inputs)
+    class_count = logits.shape[-1]
+    label = tf.one_hot(labels, class_count)
+    others = tf.where(label > 0, logits.dtype.min, logits)
+    values, classes = tf.math.top_k(others, min(candidates, class_count - 1))
+    gaps = tf.gather(logits, labels, batch_dims=1)[:, None] - values
+
+    def measure(number, distances):
+        slope = pull_back(tf.one_hot(classes[:, number], class_count) - label)
+        distance = gaps[:, number] / (norms.dual_norm(slope, norm) + 1e-12)
+        is_measured = tf.range(values.shape[1]) == number
+        return number + 1, tf.where(is_measured, distance[:, None], distances)
+
+    _, distances = tf.while_loop(
+        lambda number, _: number < values.shape[1],
+        measure,
+        (tf.constant(0), tf.zeros_like(values)),
+        parallel_iterations=1,
+    )
+    return classes, distances

@@ -1,34 +1,39 @@
-"""Accuracy under a short ensemble, to which an attack without gradients is added where the checks see a need for it."""
+"""Accuracy under a short ensemble, whose attack without gradients sees few images unless gradients are masked."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from tfrobust.attacks.ensemble import Ensemble
+from tfrobust.attacks.malt import linear_distances
 from tfrobust.attacks.shared.attack import Attack
+from tfrobust.common import fingerprint
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
+from tfrobust.evaluation.doctor.limits import verdict
+from tfrobust.evaluation.engine import chunks
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import search
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
-from tfrobust.losses import classification
-from tfrobust.report.catalog.under_attack import MEMBER, PASSES
-from tfrobust.structs import Finding, Measurement
+from tfrobust.structs import Finding
 
-# Images whose attack by `probe` decides if `black_box` runs.
-_PROBED = 64
+# Classes whose distances are compared, those with the largest logits.
+_CANDIDATES = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FastAccuracy(AttackAccuracy):
-    """Accuracy under an ensemble of gradient attacks, and under one without gradients where gradients are masked.
+    """Accuracy under an ensemble whose last member, which needs no gradients, sees few images unless they are masked.
 
-    The measurements are those of `AttackAccuracy`. `black_box` joins the ensemble as its last member if the checks
-    `gradients`, `ascent`, `deterministic` or `batch_independent` of the doctor do not pass, or if `probe` succeeds on
-    one of 64 images: of those that remain after the ensemble, the ones with the smallest margin of the unmodified
-    image. The finding `masked_gradients` says if it ran, and why. The passes of the probe are counted.
+    The measurements are those of `AttackAccuracy`. The last member attacks the images that are likeliest to be
+    misclassified: of those that remain, the share `nearest` with the smallest distance to another class under a linear
+    model at the unmodified image, as `MALT` measures it. It attacks all remaining images if it succeeds on many of
+    these, or if the doctor's checks `gradients`, `ascent`, `deterministic` or `batch_independent` do not pass. The
+    finding `masked_gradients` says which, and why.
 
     It is an upper bound of the accuracy under AutoAttack, which has more attacks; published numbers are AutoAttack's.
 
@@ -36,11 +41,8 @@ class FastAccuracy(AttackAccuracy):
         >>> import numpy as np, tensorflow as tf
         >>> from tfrobust import keras as robust
         >>> threat = robust.attacks.ThreatModel(epsilon=0.1)
-        >>> members = (robust.attacks.PMA(threat, steps=10), robust.attacks.MALT(threat, steps=10))
-        >>> square = [robust.attacks.Square(threat, steps=steps) for steps in (20, 50)]
-        >>> evaluator = robust.evaluators.FastAccuracy(
-        ...     attack=robust.attacks.Ensemble(members), label="fast", probe=square[0], black_box=square[1]
-        ... )
+        >>> members = (robust.attacks.PMA(threat, steps=10), robust.attacks.Square(threat, steps=20))
+        >>> evaluator = robust.evaluators.FastAccuracy(attack=robust.attacks.Ensemble(members), label="fast")
         >>> images = np.random.default_rng(0).random((20, 8, 8, 1), "float32")
         >>> predict = lambda images: tf.reduce_mean(images, axis=[1, 2]) * [1.0, -1.0]
         >>> outcome = robust.evaluate(predict, images, np.zeros(20, int), epsilon=0.1, evaluators=(evaluator,))
@@ -48,50 +50,113 @@ class FastAccuracy(AttackAccuracy):
         1.0
 
     Attributes:
-        attack: an ensemble.
-        black_box: the attack without gradients.
-        probe: a shorter one.
+        attack: an ensemble, whose last member needs no gradients.
+        nearest: share of the remaining images that the last member attacks in any case, in (0, 1].
     """
 
-    black_box: Attack
-    probe: Attack
+    nearest: float = 0.1
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.attack.members:
-            raise InputError(f"FastAccuracy.attack is {type(self.attack).__name__}; it must be an Ensemble.")
-        for name in ("black_box", "probe"):
-            if getattr(self, name).needs_gradient:
-                raise InputError(f"FastAccuracy.{name} needs gradients; use an attack that needs none, such as Square.")
+        if not self.attack.members or self.attack.members[-1].needs_gradient:
+            raise InputError(
+                f"FastAccuracy.attack is {self.attack.name}; it must be an Ensemble whose last member needs no "
+                "gradients, such as Square."
+            )
+        if not 0 < self.nearest <= 1:
+            raise InputError(f"FastAccuracy.nearest is {self.nearest!r}; it is a share above 0, at most 1.")
 
     def run(self, setting: Setting) -> Outcome:
-        """Run the checks and the ensemble they ask for, and measure the accuracy it leaves."""
-        seen, passes = self._reason(setting)
-        attack = Ensemble((*self.attack.members, self.black_box)) if seen else self.attack
-        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(AttackAccuracy)}
-        outcome = AttackAccuracy(**(shared | {"attack": attack})).run(setting)
-        name, remedy = self.black_box.name, "Read the accuracy as an upper bound, and run gin/eval/autoattack.gin."
-        if seen:
-            evidence = f"{seen}: {name} ran on the remaining {setting.examples}."
-            finding = Finding("masked_gradients", "warn", evidence, remedy)
-        else:
-            evidence = f"The checks of gradients pass, and {self._words(0, setting)}: {name} was left out."
-            finding = Finding("masked_gradients", "pass", evidence)
-        facts = {"black_box": f"{name} ran" if seen else f"{name} was left out"}
-        measurements = [_told(measured, facts, passes) for measured in outcome.measurements]
-        return Outcome(measurements, outcome.series, [*outcome.findings, finding])
+        """Run the checks and the attacks, and measure the accuracy they leave."""
+        outcome = super().run(setting)
+        ((_, positions),) = self.attacks(setting)
+        found = self._found(setting, positions)
+        outcome.findings.append(found.finding)
+        for measured in outcome.measurements:
+            if "ensemble" not in measured.settings:
+                measured.settings["black_box"] = found.extent
+        return outcome
 
-    def ids(self) -> tuple[str, ...]:
-        """Return the ids of `AttackAccuracy`, and that of the attack without gradients, if it runs."""
-        return (*super().ids(), MEMBER.id("accuracy", self._in_ensemble(self.black_box)))
+    def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return the members with gradients, on the images that they attack; see `AttackAccuracy`."""
+        ((_, positions),) = super().attacks(setting)
+        # A cost estimate, which has no model, counts the largest cost.
+        return ((self._climbing if hasattr(setting, "predictor") else self.attack, positions),)
 
     def without_gradients(self) -> tuple[Evaluator, ...]:
-        """Return the accuracy under the attack without gradients alone; see `Evaluator`."""
+        """Return the accuracy under the last member alone; see `Evaluator`."""
         settings = {name: getattr(self, name) for name in ("seconds", "limit", "first")}
-        return (AttackAccuracy(attack=self.black_box, **settings),)
+        return (AttackAccuracy(attack=self.attack.members[-1], **settings),)
 
-    def _reason(self, setting: Setting) -> tuple[str, np.ndarray]:
-        """Return why the black-box attack runs, or "", and the passes of the probe: the sum over the images, [2]."""
+    @property
+    def _climbing(self) -> Attack:
+        first, *others = self.attack.members[:-1]
+        return Ensemble((first, *others)) if others else first
+
+    def _search(self, setting: Setting, positions: np.ndarray) -> chunks.SearchResult:
+        return self._found(setting, positions).result
+
+    def _found(self, setting: Setting, positions: np.ndarray) -> _Found:
+        """Return the result of all attacks, once for each setting."""
+        name = f"fast {self.get_config()} {fingerprint.weights_sha256([positions])}"
+        return setting.cached(name, lambda: self._run_attacks(setting, positions))
+
+    def _run_attacks(self, setting: Setting, positions: np.ndarray) -> _Found:
+        result = self._climbed(setting, positions)
+        remaining = positions[~result.success]
+        nearest = self._nearest(setting, remaining)
+        # Those of `_nearest`.
+        ranking = 1, min(_CANDIDATES, setting.predictor.class_count - 1)
+        result.passes[~result.success, -1] += ranking
+        before = result.success.sum()
+        result = self._joined(setting, positions, result, nearest)
+        finding = self._finding(setting, int(result.success.sum() - before), len(nearest), len(remaining))
+        if finding.verdict == "pass":
+            return _Found(result, finding, f"nearest {self.nearest:.3g} of the remaining")
+        others = np.setdiff1d(remaining, nearest)
+        return _Found(self._joined(setting, positions, result, others), finding, "all remaining")
+
+    def _climbed(self, setting: Setting, positions: np.ndarray) -> chunks.SearchResult:
+        """Return the result of the members with gradients, with a column of passes for the last member."""
+        result, members = search(setting, self._climbing, positions, seconds=self.seconds), len(self.attack.members)
+        passes = np.zeros([len(positions), members, 2])
+        if len(positions):
+            passes[:, :-1] = np.nan if result.passes is None else result.passes.reshape(len(positions), -1, 2)
+        member = np.where(result.success & (result.distance > 0), 0, -1) if result.member is None else result.member
+        return result._replace(member=member, passes=passes)
+
+    def _joined(self, setting: Setting, positions: np.ndarray, result: chunks.SearchResult, part: np.ndarray):
+        """Return a result with that of the last member on some of the remaining images, at the positions `part`."""
+        if not len(part):
+            return result
+        blind = search(setting, self.attack.members[-1], part, seconds=self.seconds)
+        rows = np.searchsorted(positions, part)
+        columns = {name: getattr(result, name).copy() for name in ("success", "distance", "member", "passes")}
+        columns["success"][rows], columns["distance"][rows] = blind.success, blind.distance
+        columns["member"][rows[blind.success]] = len(self.attack.members) - 1
+        columns["passes"][rows, -1] += np.nan if blind.passes is None else blind.passes
+        return result._replace(complete=result.complete and blind.complete, **columns)
+
+    def _nearest(self, setting: Setting, remaining: np.ndarray) -> np.ndarray:
+        """Return the positions of the remaining images that are nearest to another class, ascending."""
+        if not len(remaining):
+            return remaining
+        predict, norm = setting.predictor.logits, self.attack.threat.norm
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def nearest_class(images, labels):
+            return tf.reduce_min(linear_distances(predict, images, labels, norm, _CANDIDATES)[1], axis=1)
+
+        chunk = setting.batch_size
+        parts = [remaining[start : start + chunk] for start in range(0, len(remaining), chunk)]
+        distances = np.concatenate(
+            [nearest_class(setting.images[rows], setting.labels[rows]).numpy() for rows in parts]
+        )
+        count = int(np.ceil(self.nearest * len(remaining)))
+        return np.sort(remaining[np.argsort(distances, kind="stable")[:count]])
+
+    def _finding(self, setting: Setting, hit: int, nearest: int, remaining: int) -> Finding:
+        """Return the finding on what the last member attacks; it passes if that is the nearest images alone."""
         checks = (
             doctor_model.check_gradients(setting),
             doctor_model.check_ascent(setting, self.attack.threat),
@@ -99,30 +164,28 @@ class FastAccuracy(AttackAccuracy):
             doctor_model.check_batch_independent(setting),
         )
         failed = [finding.check for finding in checks if finding is not None and finding.verdict != "pass"]
-        if failed:
-            return f"Checks that do not pass: {', '.join(failed)}", np.zeros(2)
-        ((_, positions),) = self.attacks(setting)
-        result = search(setting, self.attack, positions, seconds=self.seconds)
-        remaining = positions[~result.success]
-        logits, labels = setting.clean_logits[remaining], setting.labels[remaining]
-        margins = np.asarray(classification.margin(logits, labels)) if len(remaining) else np.zeros(0)
-        chosen = np.sort(remaining[np.argsort(-margins, kind="stable")[:_PROBED]])
-        probed = search(setting, self.probe, chosen)
-        passes = np.zeros(2) if probed.passes is None else probed.passes.sum(axis=0)
-        found = int(probed.success.sum())
-        return self._words(found, setting).capitalize() if found else "", passes
-
-    def _words(self, found: int, setting: Setting) -> str:
-        return (
-            f"{self.probe.name} with {self.probe.steps} steps succeeds on {found} of the {_PROBED} remaining "
-            f"{setting.examples} with the smallest margins"
+        name = self.attack.members[-1].name.capitalize()
+        evidence = (
+            f"{name} succeeds on {hit} of the {nearest} {setting.examples} nearest to another class, of {remaining} "
+            "that attacks with gradients leave"
         )
+        if failed:
+            evidence += f", and checks do not pass: {', '.join(failed)}"
+        if not failed and verdict("masked_gradients", hit / max(1, nearest), hit) == "pass":
+            return Finding("masked_gradients", "pass", f"{evidence}: it left out the others.")
+        remedy = "Read the accuracy as an upper bound, and run gin/eval/autoattack.gin."
+        return Finding("masked_gradients", "warn", f"{evidence}: it ran on all.", remedy)
 
 
-def _told(measured: Measurement, facts: dict, passes: np.ndarray) -> Measurement:
-    """Return a measurement of the whole ensemble with what was decided, and with the passes of the probe."""
-    if "ensemble" in measured.settings or "class" in measured.settings:
-        return measured
-    counts = zip(PASSES, passes / measured.n, strict=True)
-    more = {name: measured.settings[name] + float(count) for name, count in counts if name in measured.settings}
-    return dataclasses.replace(measured, settings=measured.settings | facts | more)
+class _Found(NamedTuple):
+    """What the attacks found.
+
+    Attributes:
+        result: of all attacks.
+        finding: on what the last one attacked.
+        extent: the same for the settings.
+    """
+
+    result: chunks.SearchResult
+    finding: Finding
+    extent: str

@@ -85,6 +85,9 @@ LIMITS = {
     # The data: half the width of an interval, and the share of test images among the training images.
     "test_size": AtMost(0.06, 0.1),
     "duplicates": AtMost(0.0, 0.05),
+    # The fast ensemble: the share of the images nearest to another class on which only its attack without gradients
+    # succeeds. On honest models these are the few at the boundary.
+    "masked_gradients": AtMost(0.1, math.inf, few=AtMost(2, math.inf)),
     # The full doctor: the accuracy within a radius at which images can become gray, which fails if it exceeds that of
     # simple points by the second limit; the share of examples on which only the further attack succeeds. More effort
     # finds slightly more on any robust model.

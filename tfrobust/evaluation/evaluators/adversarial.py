@@ -171,7 +171,7 @@ class AttackAccuracy(Evaluator):
         """Run the attack and measure the accuracy it leaves."""
         attack, positions = self.attack, self._positions(setting)
         spared = self._spared(setting, positions)
-        result = search(setting, attack, positions[~spared], seconds=self.seconds)
+        result = self._search(setting, positions[~spared])
         result = result if not spared.any() else _with_spared(result, spared, len(attack.members))
         robust = ~succeeded(attack, result)
         settings = attack_settings(attack, setting, result.complete, self.label)
@@ -241,6 +241,10 @@ class AttackAccuracy(Evaluator):
         # A cost estimate has no model.
         spared = self._spared(setting, positions) if hasattr(setting, "predictor") else np.zeros(len(positions), bool)
         return ((self.attack, positions[~spared]),)
+
+    def _search(self, setting: Setting, positions: np.ndarray) -> chunks.SearchResult:
+        """Run the attack on the images at these positions."""
+        return search(setting, self.attack, positions, seconds=self.seconds)
 
     def _positions(self, setting: Setting) -> np.ndarray:
         return setting.subset(self.limit)[: self.first]
