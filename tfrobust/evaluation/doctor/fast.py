@@ -105,9 +105,6 @@ class FastAccuracy(AttackAccuracy):
         result = self._climbed(setting, positions)
         remaining = positions[~result.success]
         nearest = self._nearest(setting, remaining)
-        # Those of `_nearest`.
-        ranking = 1, min(_CANDIDATES, setting.predictor.class_count - 1)
-        result.passes[~result.success, -1] += ranking
         before = result.success.sum()
         result = self._joined(setting, positions, result, nearest)
         finding = self._finding(setting, int(result.success.sum() - before), len(nearest), len(remaining))
@@ -122,6 +119,8 @@ class FastAccuracy(AttackAccuracy):
         passes = np.zeros([len(positions), members, 2])
         if len(positions):
             passes[:, :-1] = np.nan if result.passes is None else result.passes.reshape(len(positions), -1, 2)
+        # Those of `_nearest`, on the remaining images.
+        passes[~result.success, -1] = 1, min(_CANDIDATES, setting.predictor.class_count - 1)
         member = np.where(result.success & (result.distance > 0), 0, -1) if result.member is None else result.member
         return result._replace(member=member, passes=passes)
 
