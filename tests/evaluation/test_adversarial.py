@@ -400,3 +400,6 @@ def test_a_minimal_attack_is_run_once_and_counted_at_every_size(model, monkeypat
     assert series.columns["accuracy"][-1] == 0.0 and series.columns["epsilon"][-1] == pytest.approx(
         distances.max(), rel=1e-3
     )
+    assert {size for size in adversarial.curve_epsilons(attack, None) if size < distances.max()} <= {
+        *series.columns["epsilon"]
+    }

@@ -26,7 +26,7 @@ from tfrobust.report.sections.noise import Noise
 from tfrobust.report.sections.sensitivity import Sensitivity
 from tfrobust.report.sections.stability import Stability
 from tfrobust.report.sections.tokens import Tokens
-from tfrobust.structs import Measurement
+from tfrobust.structs import Measurement, Series
 
 # Anchor: the section, a report that has it, and a number that stands in it alone: identity, name, value.
 CASES = {
@@ -161,3 +161,25 @@ def test_the_curves_mark_the_epsilon_of_training_in_their_norm(changes):
     report = make_report()
     page = html.render(dataclasses.replace(report, training=report.training | changes))
     assert ("ε of training, 0.2" in page) == (not changes)
+
+
+def test_a_minimal_norm_curve_stands_beside_fixed_radii_with_its_area():
+    report, radii = make_report(), [number / 80 for number in range(41)]
+    settings = {"attack": "fmn", "norm": "linf", "steps": 200}
+    columns = {"epsilon": radii, "accuracy": [1 - radius for radius in radii], "n": [360] * 41}
+    area = Measurement("expected_robustness.fmn_linf_0.2.accuracy", 0.9, "fraction", 360, 0.8, 0.95, settings)
+    for others, rows in ((report.series[1:], 14), (report.series, 7)):  # alone, and beside PGD at its 7 radii
+        changed = dataclasses.replace(
+            report,
+            measurements=[*report.measurements, area],
+            series=[*others, Series("attack.fmn_linf.curve", "", columns, settings)],
+        )
+        (section,) = [part for part in sections.build(changed) if part.anchor == "curve"]
+        figure, grid, numbers = section.content
+        assert len(grid.rows) == rows and numbers.measurements == [area]
+        legend = {key.text: key for key in figure.draw("test").legend}
+        fixed = legend["lowest under an attack at one ε"]
+        assert (fixed.role, fixed.dash) == ("ink", -1) and "FMN, L∞" in legend
+    # The lowest of FGSM, PGD and multi-targeted PGD.
+    (line,) = [line for line in figure.draw.keywords["lines"] if not line.joined]
+    assert (line.x, line.y) == ([0.2], [report.get("attack.multi_targeted_pgd_linf_0.2.accuracy").value])

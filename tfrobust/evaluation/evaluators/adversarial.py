@@ -367,13 +367,16 @@ class AccuracyCurve(Evaluator):
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])
 
     def _sizes(self, once: chunks.SearchResult | None) -> tuple[float, ...]:
-        """Return the epsilons; for a minimal-norm attack without given ones, up to the largest distance found."""
+        """Return the epsilons; for a minimal-norm attack without given ones, also up to the largest distance found."""
+        sizes = curve_epsilons(self.attack, self.epsilons)
         if once is None or self.epsilons is not None or not np.any(once.distance[once.success] > 0):
-            return curve_epsilons(self.attack, self.epsilons)
+            return sizes
         largest = float(once.distance[once.success].max())
+        usual = [size for size in sizes if size < largest]
+        points = np.unique([*np.linspace(0, largest, _MINIMAL_POINTS + 1), *usual])
         if self.attack.threat.norm == "l0":  # epsilon counts values
-            return tuple(map(float, np.unique(np.linspace(0, largest, _MINIMAL_POINTS + 1).round())))
-        return tuple(largest * number / _MINIMAL_POINTS for number in range(_MINIMAL_POINTS + 1))
+            points = np.unique(points.round())
+        return tuple(map(float, points))
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
         """Return the attack at every epsilon > 0, on the images of the curve."""

@@ -48,6 +48,7 @@ class Line(NamedTuple):
         high: upper edge of the band, or None.
         style_number: index that selects color, dash and marker; None = the position among the lines drawn.
         role: of the color; "": by the meaning of `text`, else by `style_number`.
+        joined: False for separate points, with their intervals as bars.
     """
 
     text: str
@@ -57,6 +58,7 @@ class Line(NamedTuple):
     high: list | None = None
     style_number: int | None = None
     role: str = ""
+    joined: bool = True
 
 
 def curves(
@@ -334,6 +336,10 @@ def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
         points = [i for i, value in enumerate(line.y) if _is_number(value) and _is_number(line.x[i])]
         dash, marker = position % len(_DASHES), position % len(_MARKERS)
         role = line.role or meaning(line.text) or series(position)
+        if not line.joined:
+            _draw_points(axes, line, points, role, marker)
+            keys.append(Key(line.text, role, -1, marker))
+            continue
         if len(points) > 25:
             marker = -1
         axes.plot(
@@ -357,6 +363,17 @@ def _draw_lines(axes, lines: list[Line]) -> tuple[Key, ...]:
     if any(line.low and line.high for line in lines):
         keys.append(Key("95 % interval", keys[0].role if len(lines) == 1 else "ink", -1, BAND))
     return tuple(keys)
+
+
+def _draw_points(axes, line: Line, points: list[int], role: str, marker: int) -> None:
+    """Draw the points of a line that is not joined, with their intervals as bars."""
+    x, y = [line.x[i] for i in points], [line.y[i] for i in points]
+    color = placeholder(role)
+    axes.plot(x, y, color=color, linestyle="", marker=_MARKERS[marker], zorder=3)
+    if line.low and line.high:
+        for i in points:
+            if _is_number(line.low[i]) and _is_number(line.high[i]):
+                axes.plot([line.x[i]] * 2, [line.low[i], line.high[i]], color=color, linewidth=1.0)
 
 
 def _is_number(value) -> bool:

@@ -5,14 +5,16 @@ from functools import partial
 
 from tfrobust.report import attack_table, catalog, reading
 from tfrobust.report.attack_table import PASSES_HEADING, AttackRow
-from tfrobust.report.blocks import Block, Figure, Grid, Noted, plots
+from tfrobust.report.blocks import Block, Figure, Grid, Noted, Numbers, plots
 from tfrobust.report.blocks.plots import Line
-from tfrobust.report.catalog.spelling import attack_name, curve_caption, frames
+from tfrobust.report.catalog.expected_robustness import EXPECTED
+from tfrobust.report.catalog.spelling import attack_label, attack_name, curve_caption, frames
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import MeasuredCurve, Section, accuracy_curves, joined
 from tfrobust.structs import Measurement
 
 _LONGEST_NAME = 80
+_LONGEST_GRID = 15
 _FAST = (
     "The fast ensemble gives an upper bound of the accuracy under AutoAttack, not comparable with published numbers. "
     "That is measured by python -m tfrobust.evaluate --model=MODEL --gin_file=gin/eval/autoattack.gin."
@@ -64,12 +66,31 @@ class Curve(Section):
             )
             for curve in measured
         ]
-        axes = {"x_label": "ε (pixels in [0, 1])", "y_label": "accuracy", "percent": True}
+        grid = Grid(["ε", *(line.text for line in lines)], self._rows(measured), texts=0)
+        lines += self._fixed_radii(measured)
+        counted = all(curve.settings["norm"] == "l0" for curve in measured)
+        unit = "changed values" if counted else "pixels in [0, 1]"
+        axes = {"x_label": f"ε ({unit})", "y_label": "accuracy", "percent": True}
         trained = self._training_budget()
         mark = None if trained is None else (trained, f"ε of training, {trained:.6g}")
         draw = partial(plots.curves, lines=lines, mark=mark, **axes)
-        grid = Grid(["ε", *(line.text for line in lines)], self._rows(measured), texts=0)
-        return [Figure("curve-accuracy", "Accuracy under attack", draw), grid]
+        areas = Numbers(self.measured(EXPECTED.family.name))
+        return [Figure("curve-accuracy", "Accuracy under attack", draw), grid, areas]
+
+    def _fixed_radii(self, curves: list[MeasuredCurve]) -> list[Line]:
+        """Return the lowest accuracy of the attacks at each radius, in the norm of all curves, as separate points."""
+        kinds = {(curve.settings["norm"], frames(curve.settings)) for curve in curves}
+        by_radius: dict[float, list[AttackRow]] = {}
+        for row in attack_table.attack_rows(self.report.measurements):
+            if {(row.norm, row.frames)} == kinds and row.attack not in _attacks_of(curves):
+                by_radius.setdefault(float(row.epsilon), []).append(row)
+        lowest = {radius: attack_table.strongest(rows) for radius, rows in sorted(by_radius.items())}
+        points = [(radius, row.accuracy) for radius, row in lowest.items() if row is not None]
+        if not points:
+            return []
+        values, low, high = ([getattr(m, end) for _, m in points] for end in ("value", "low", "high"))
+        radii = [radius for radius, _ in points]
+        return [Line("lowest under an attack at one ε", radii, values, low, high, role="ink", joined=False)]
 
     def _rows(self, curves: list[MeasuredCurve]) -> list[list]:
         """Return the curves' numbers: epsilon, and the accuracy under each attack there."""
@@ -81,6 +102,11 @@ class Curve(Section):
                 if epsilon is not None:
                     curve_points[epsilon] = Measurement("", value, "fraction", None, low, high, settings)
         epsilons = sorted({epsilon for curve_points in points for epsilon in curve_points})
+        # A minimal-norm attack has a point at every distance; a table needs those that all curves have.
+        if len(epsilons) > _LONGEST_GRID:
+            shared = [epsilon for epsilon in epsilons if all(epsilon in curve_points for curve_points in points)]
+            shared = shared if len(points) > 1 and len(shared) > 1 else epsilons
+            epsilons = shared[:: -(-len(shared) // _LONGEST_GRID)]
         return [[f"{epsilon:.6g}", *(curve_points.get(epsilon) for curve_points in points)] for epsilon in epsilons]
 
     def _training_budget(self) -> float | None:
@@ -89,6 +115,10 @@ class Curve(Section):
         epsilon = self.report.training.get("epsilon")
         is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
         return epsilon if is_number and norms == {self.report.training.get("norm")} else None
+
+
+def _attacks_of(curves: list[MeasuredCurve]) -> set[str]:
+    return {attack_label(curve.settings) for curve in curves}
 
 
 def _caption(curve: MeasuredCurve) -> str:
