@@ -46,7 +46,7 @@ def test_the_ball_holds_what_attacks_round_to_and_only_finite_margins_certify(ep
     monkeypatch.setattr(certify._Ball, "_of_batch", lambda ball, images, *_: np.resize(margins, len(images)))
     bounds = certify.certified_margins(network, np.zeros((4, 2)), np.zeros(4, int), epsilon=epsilon)
     np.testing.assert_array_equal(bounds, [1.0, -np.inf, -np.inf, -np.inf])
-    boxes, _ = certify._Ball.checked(network, epsilon, (0.0, 1.0)).boxes(np.full((1, 2), 0.5))
+    boxes, _ = certify._Ball.checked(network, (2,), epsilon).boxes(np.full((1, 2), 0.5))
     assert np.spacing(np.float32(1)) < float(boxes[0].upper[0, 0]) - 0.5 - epsilon < 1e-6
 
 

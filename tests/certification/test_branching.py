@@ -1,11 +1,13 @@
 """Branch and bound against HiGHS on small networks, and its counterexamples against the network."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from oracles import mixed_integer
+from oracles import mixed_integer, projections
 from tfrobust.certification import certify, intervals, slopes
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import Arithmetic, Box
@@ -67,6 +69,44 @@ def test_a_multiplier_lowers_the_function_by_what_the_assumed_sign_allows(sign, 
     signs, row = tf.constant([[sign]], tf.float64), tf.constant([[[1.0]]], tf.float64)
     bounds, _ = slopes.bound(network, sites, boxes, row, slopes.Choice(*values), signs, arithmetic)
     assert float(bounds[0, 0]) == pytest.approx(least, abs=1e-12)
+
+
+def polytope(center, norm, epsilon, count=48):
+    """Return constraints whose polytope lies in the ball and touches it (L1: is the ball), for images of few pixels."""
+    if norm == "l1":
+        signs = [np.array(row) for row in itertools.product((-1.0, 1.0), repeat=len(center))]
+        return [(sign, epsilon + sign @ center) for sign in signs]
+    angles = 2 * np.pi * np.arange(count) / count
+    inside = epsilon * np.cos(np.pi / count)
+    return [(way, inside + way @ center) for way in np.stack([np.cos(angles), np.sin(angles)], 1)]
+
+
+@pytest.mark.parametrize(("norm", "pixels", "epsilon"), [("l1", 4, 0.3), ("l2", 2, 0.25)])
+def test_verdicts_in_other_norms_are_those_of_the_mixed_integer_program(norm, pixels, epsilon):
+    model, layers, images, labels = drawn(3, count=14, sizes=(pixels, 10, 8, 3))
+    decisions = certify.decide(model, images, labels, epsilon=epsilon, norm=norm)
+    by_method = {
+        method: certify.certified_margins(model, images, labels, epsilon=epsilon, norm=norm, method=method)
+        for method in ("ibp", "crown_ibp", "crown", "alpha_crown")
+    }
+    for index, label in enumerate(labels):
+        limits = polytope(images[index], norm, epsilon)
+        exact = min(
+            mixed_integer.smallest_margin(layers, np.zeros(pixels), np.ones(pixels), label, rival, limits)
+            for rival in range(3)
+            if rival != label
+        )
+        assert all(margins[index] <= exact + 1e-6 for margins in (decisions.margins, *by_method.values()))
+        if abs(exact) > 0.02:  # the polytope in L2 is smaller than the ball by 0.2 % of its radius
+            assert certify.certified(decisions.margins[index]) == (exact > 0)
+            assert decisions.broken[index] == (exact < 0)
+    means = [np.maximum(margins, -9).mean() for margins in by_method.values()]
+    assert means == sorted(means) and means[0] < means[-1]
+    assert decisions.broken.any() and certify.certified(decisions.margins).any()
+    points = decisions.counterexamples[decisions.broken]
+    assert np.all(model(points).numpy().argmax(1) != labels[decisions.broken])
+    for point, image in zip(points, images[decisions.broken], strict=True):
+        assert projections.measure(point - image, norm) <= epsilon and np.all((0 <= point) & (point <= 1))
 
 
 def test_seconds_are_checked():

@@ -37,6 +37,7 @@ MATRIX = [
     ("BatchNormalization", {}, MAP),
     ("Normalization", {"mean": (0.2, -0.3), "variance": (0.5, 2.0)}, MAP),
     ("Rescaling", {"scale": -2.0, "offset": 0.3}, MAP),
+    ("SpectralNormalization", {"layer": LAYERS.Dense(3)}, (4,)),
     ("AveragePooling1D", {"pool_size": 2, "strides": 1, "padding": "same"}, ROW),
     ("AveragePooling2D", {"pool_size": (2, 3), "strides": 2}, MAP),
     ("AveragePooling3D", {"pool_size": 2, "padding": "same"}, CUBE),

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfrobust.certification import intervals, linear_bounds, tightening, windows
 from tfrobust.certification.network import walk
 from tfrobust.certification.nonlinear import ReLU
-from tfrobust.certification.operations import SOUND, Arithmetic
+from tfrobust.certification.operations import SOUND, Arithmetic, Box
 
 EXACT = Arithmetic(tf.float64, 0.0)
 LAYERS = keras.layers
@@ -72,6 +72,20 @@ def test_windows_give_the_bounds_of_whole_maps(parts, arithmetic):
     network = network_of(parts)
     images = np.random.default_rng(0).uniform(size=(2, 7, 6, 2))
     boxes = intervals.propagate(network, intervals.input_box(tf.constant(images), 0.05), arithmetic)
+    check_windows(network, boxes, arithmetic)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("parts", ["same padding", "residual"])
+def test_windows_in_a_ball_give_the_bounds_of_whole_maps(parts, norm):
+    network = network_of(NETWORKS[parts]).in_ball(norm, 0.4, (0.0, 1.0))
+    image = tf.constant(np.random.default_rng(0).uniform(size=(2, 7, 6, 2)))
+    boxes = intervals.propagate(network, Box(image, image), SOUND)
+    check_windows(network, tightening.tightened(network, boxes, first_only=True), SOUND)
+
+
+def check_windows(network, boxes, arithmetic):
+    """Compare the bounds of the inputs of ReLUs with those of rows over the whole image."""
     positions = {inputs[0] for operation, inputs in network.nodes if isinstance(operation, ReLU)}
     for position in positions:
         shape = boxes[position].lower.shape

@@ -239,6 +239,7 @@ METHODS = {
     "IBP": method(methods.IBP, epsilon=0.05, kappa=0.3),
     "CROWNIBP": method(methods.CROWNIBP, epsilon=0.05, final_beta=0.2),
     "MTLIBP": method(methods.MTLIBP, epsilon=0.05, kappa=0.8, adversary=ADVERSARY, term_weights={"ce_adv": 0.5}),
+    "ReLUStability": method(methods.ReLUStability, epsilon=0.05, adversary=ADVERSARY, term_weights={"stability": 0.5}),
     "SmoothAdv": method(methods.SmoothAdv, adversary=ADVERSARY, copies=3, term_weights=None),
     "ADR": method(methods.ADR, adversary=ADVERSARY, label_scale=0.9),
     "ASCL": method(

@@ -46,6 +46,7 @@ from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
+from tfrobust.methods.relu_stability import ReLUStability
 from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.batch_contrast import Contrast
@@ -205,6 +206,7 @@ ROWS = {
     "ibp": lambda *parts, **k: IBP(*parts, epsilon=0.05, **k),
     "crown_ibp": lambda *parts, **k: CROWNIBP(*parts, epsilon=0.05, final_beta=0.5, **k),
     "mtl_ibp": lambda *parts, **k: MTLIBP(*parts, epsilon=0.05, kappa=0.7, adversary=adversary(), **k),
+    "relu_stability": lambda *parts, **k: ReLUStability(*parts, epsilon=0.05, adversary=adversary(), **k),
     "mixup": lambda *parts, **k: Mixup(*parts, mixing=MIXING, **k),
     "cutmix": lambda *parts, **k: CutMix(*parts, mixing=Mixing(group=2, per_example=True), **k),
     "manifold_mixup": lambda *parts, **k: ManifoldMixup(*parts, mixing=MIXING, **k),

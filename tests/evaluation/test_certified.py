@@ -9,7 +9,7 @@ import pytest
 
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.certification import certify
+from tfrobust.certification import certify, costs
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.engine.loading import from_keras
@@ -46,6 +46,15 @@ def test_a_linear_model_is_certified_where_its_margin_exceeds_twice_epsilon():
     # A margin of 0.1 is that of a tie at epsilon 0.05: not certified.
     assert (measurement.id, measurement.value, measurement.n) == ("certified.linf_0.05.accuracy", 0.4, 5)
     assert measurement.settings["method"] == "ibp" and "Wilson" in measurement.settings["interval"]
+
+
+@pytest.mark.parametrize(("norm", "share"), [("linf", 0.4), ("l2", 0.6), ("l1", 0.8)])
+@pytest.mark.parametrize("method", ["ibp", "crown", "complete", "tightest"])
+def test_a_linear_model_is_certified_where_its_margin_exceeds_the_dual_norm(norm, share, method):
+    """The margin is x_0 - x_1, whose gradient has the norms 2, sqrt(2) and 1."""
+    evaluator = CertifiedAccuracy(threat=ThreatModel(norm=norm, epsilon=0.05), method=method)
+    measurement = evaluator.run(setting_of(from_keras(linear()))).measurements[0]
+    assert (measurement.id, measurement.value) == (f"certified.{norm}_0.05.accuracy", share)
 
 
 def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
@@ -100,6 +109,58 @@ def test_what_a_vacuous_bound_is_worth_is_stated():
     assert not [finding for finding in outcome.findings if finding.check == "certificates"]
 
 
+def ordinary(seed=0):
+    """Return a network that intervals certify less than linear bounds, and images with the classes it gives them."""
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [keras.Input((4, 4, 1)), keras.layers.Flatten(), *(keras.layers.Dense(12, "relu") for _ in range(3))]
+    )
+    model.add(keras.layers.Dense(3))
+    images = np.random.default_rng(0).uniform(size=(150, 4, 4, 1)).astype(np.float32)
+    return model, images, model(images).numpy().argmax(-1)
+
+
+def test_the_tightest_method_within_the_budget_covers_the_first_images_that_it_affords():
+    model, images, labels = ordinary()
+    labels[::10] = (labels[::10] + 1) % 3  # misclassified, so that no method need look at them
+    setting, shape = Setting(predictor=from_keras(model), images=images, labels=labels), images.shape[1:]
+    budgets = {
+        method: costs.products(setting.predictor.network, shape, method)
+        for method in ("ibp", "crown_ibp", "crown", "alpha_crown")
+    }
+    assert sorted(budgets.values()) == list(budgets.values())
+    threat = ThreatModel(epsilon=0.04)
+    by_method = {
+        method: certify.certified(certify.certified_margins(model, images, labels, epsilon=0.04, method=method))
+        for method in budgets
+    }
+    undecided = np.flatnonzero(~by_method["ibp"] & (labels == model(images).numpy().argmax(-1)))
+    assert len(undecided) > 101
+    for products, method, count in (
+        (0.0, "ibp", 150),
+        (100 * budgets["crown_ibp"], "crown_ibp", undecided[100]),
+        (150 * budgets["crown"], "crown", 150),
+        (101 * budgets["alpha_crown"], "alpha_crown", undecided[101]),
+    ):
+        outcome = CertifiedAccuracy(threat=threat, method="tightest", products=products).run(setting)
+        (measurement,) = outcome.measurements
+        assert (measurement.settings["method"], measurement.n) == (method, count)
+        assert measurement.settings.get("sample") == (None if count == 150 else f"first {count}")
+        assert measurement.value == pytest.approx(by_method[method][:count].mean())
+
+
+def test_a_bound_of_the_first_images_meets_the_attack_on_them():
+    right, certified = np.arange(6) != 1, np.array([True, False, True, False])
+    settings = {"norm": "linf", "epsilon": 0.05}
+    bound = accuracy("certified.linf_0.05.accuracy", certified, settings | {"method": "crown", "sample": "first 4"})
+    attack, series = "attack.x_linf_0.05.accuracy", [outcomes("attack.x_linf_0.05.accuracy", right)]
+    (bracket,) = attack_table.brackets([accuracy(attack, right, settings), bound], series)
+    assert (bracket.upper, bracket.unknown, bracket.attacked.accuracy.n) == (0.75, 0.25, 4)
+    sentence = threat.bracket_sentence(bracket)
+    assert "50.0 % of the first 4 images are certified" in sentence and "For 25.0 % neither" in sentence
+    assert attack_table.brackets([accuracy(attack, right, settings), bound])[0].attacked is None
+
+
 @keras.saving.register_keras_serializable(package="tests")
 class Squaring(keras.Sequential):
     """A model whose call does what its layers do not show."""
@@ -112,7 +173,8 @@ class Squaring(keras.Sequential):
     ("predictor", "threat", "reason"),
     [
         (lambda: from_function(lambda x: x[:, :, 0, 0], image_shape=(2, 1, 1)), THREAT, "its layers are not known"),
-        (lambda: from_keras(linear()), ThreatModel(norm="l2", epsilon=0.1), "not in l2"),
+        (lambda: from_keras(linear()), ThreatModel(norm="l0", epsilon=1), "l0 counts"),
+        (lambda: from_keras(linear()), ThreatModel(norm="l2", epsilon=0.1, per_frame=True), "not of each frame"),
         (lambda: from_keras(Squaring([keras.Input((2, 1, 1)), linear()])), THREAT, "does not compute what"),
     ],
 )
@@ -143,7 +205,10 @@ def test_an_attack_on_a_certified_example_fails_the_doctor():
     # Of a smaller radius: contradicted all the more. Outside the certified ball: no contradiction.
     assert check_certificates(planted(1, epsilon=0.01)).verdict == "fail"
     assert check_certificates(planted(1, epsilon=0.06)).verdict == "pass"
-    assert check_certificates(planted(1, norm="l2")).verdict == "pass"
+    # A ball in L2 lies in that of the same radius in L∞, and one of a larger radius does not.
+    assert check_certificates(planted(1, norm="l2")).verdict == "fail"
+    assert check_certificates(planted(1, norm="l2", epsilon=0.06)).verdict == "pass"
+    assert check_certificates(planted(1, norm="l0", epsilon=0.01)).verdict == "pass"
     assert check_certificates(planted(1, other="accuracy.clean")).verdict == "fail"
     assert check_certificates(planted(2, first=2)).verdict == "fail"
     assert check_certificates(planted(0, first=2)).verdict == "pass"

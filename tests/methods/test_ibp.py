@@ -10,7 +10,7 @@ from tfrobust.certification.affine import Dense
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import Arithmetic, Box
 from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.methods import CROWNIBP, IBP, MTLIBP
+from tfrobust.keras.methods import CROWNIBP, IBP, MTLIBP, ReLUStability
 from tfrobust.keras.models import CNN, LinearHead
 from tfrobust.keras.schedules import SmoothedRamp
 from tfrobust.methods.shared import interval_training
@@ -182,3 +182,19 @@ def test_mtl_ibp_mixes_adversarial_training_and_bounds():
     ramped = small(MTLIBP, epsilon=0.1, attack=attack, kappa=0.75, ramp=RAMP).default_weights
     assert [float(ramped["ce_certified"](step)) for step in (0, 110)] == [0.0, 0.25]
     assert [float(ramped["ce_adv"](step)) for step in (0, 110)] == [1.0, 0.75]
+
+
+def test_relu_stability_counts_the_inputs_of_unknown_sign():
+    """The inputs are x - y, x + y - 1/2 and y - 2 x + 1/2: 0.1 and 0.6 within 0.2, and -0.2 within 0.3."""
+    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, activation="relu")])
+    attack = PGD(threat=ThreatModel(epsilon=0.1), steps=3, random_start="none")
+    method = ReLUStability(encoder, LinearHead(3), epsilon=0.1, attack=attack)
+    method.build((None, 2))
+    for layer, (matrix, offset) in ((encoder.layers[0], FIRST), (method.head.chain[0], LAST)):
+        layer.set_weights([matrix.T, offset])
+    batch = method.as_batch((tf.constant([[0.6, 0.5]]), tf.constant([0])))
+    context = method.context(batch)
+    terms, _ = method.evaluate_terms(method.make_views(batch, context), batch, context)
+    products = np.array([-0.1 * 0.3, 0.4 * 0.8, -0.5 * 0.1])
+    np.testing.assert_allclose(terms["stability"], [-np.tanh(1 + products).sum()], rtol=1e-5)
+    assert method.default_weights == {"stability": 1e-4} and set(terms) == {"ce", "ce_adv", "stability"}

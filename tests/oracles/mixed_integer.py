@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 
-def smallest_margin(layers, lower, upper, label: int, rival: int) -> float:
+def smallest_margin(layers, lower, upper, label: int, rival: int, limits=()) -> float:
     """Return the minimum of logit `label` less logit `rival`.
 
     Each ReLU h = max(z, 0) of an input z in [l, u] is h >= 0, h >= z, h <= z - l (1 - s), h <= u s, s in {0, 1}.
@@ -15,10 +15,12 @@ def smallest_margin(layers, lower, upper, label: int, rival: int) -> float:
         upper: of the input, [in].
         label: class.
         rival: class.
+        limits: (vector [in], number) of further constraints on the input, vector . input <= number.
     """
     columns = [np.arange(len(lower))]
     ends = [(np.asarray(lower, float), np.asarray(upper, float))]
-    total, rows, integral = len(lower), [], []
+    total, integral = len(lower), []
+    rows = [(dict(enumerate(vector)), -np.inf, number) for vector, number in limits]
     for matrix, offset in layers[:-1]:
         low, high = ends[-1]
         positive, negative = np.maximum(matrix, 0), np.minimum(matrix, 0)

@@ -60,11 +60,14 @@ class Affine(Operation):
         (box,) = boxes
         constant = dot(coefficients, self.offset(arithmetic))
         if arithmetic.unit:
-            error = self.linear(box.magnitude, arithmetic, absolute=True) + self.offset(arithmetic, absolute=True)
-            error *= arithmetic.growth(self._count(box))
-            error += self._underflow(box, error.shape.rank, arithmetic)
-            constant -= dot(tf.abs(coefficients), error)
-        return [self._transposed(coefficients, box, arithmetic)], constant
+            constant -= dot(tf.abs(coefficients), self.error(box, arithmetic))
+        return [self.transposed(coefficients, box, arithmetic)], constant
+
+    def error(self, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
+        """Return what rounding can take from each output for an input in a box."""
+        error = self.linear(box.magnitude, arithmetic, absolute=True) + self.offset(arithmetic, absolute=True)
+        error *= arithmetic.growth(self._count(box))
+        return error + self._underflow(box, error.shape.rank, arithmetic)
 
     def _count(self, box: Box) -> int:
         return math.prod(box.lower.shape[1:-1]) if self.summands is None else self.summands
@@ -80,7 +83,7 @@ class Affine(Operation):
         lost = arithmetic.underflow(self._count(box)) * self._largest(box, arithmetic)
         return tf.reshape(lost, [-1] + [1] * (rank - 1))
 
-    def _transposed(self, coefficients, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
+    def transposed(self, coefficients, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
         """Return the coefficients on the input, A L: the gradient of A . L x."""
         examples, rows = length(coefficients, 0), length(coefficients, 1)
         shape = box.lower.shape[1:]

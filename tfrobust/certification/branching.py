@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.certification import intervals, linear_bounds, slopes, tightening
+from tfrobust.certification.balls import NormBall
 from tfrobust.certification.network import Network
 from tfrobust.certification.operations import SOUND, Arithmetic, Box
 from tfrobust.certification.slopes import SEARCH, Choice, Sites
@@ -77,10 +78,11 @@ class Search:
 
     Attributes:
         network: the network.
+        ball: in which counterexamples lie, if it is not a box; the network's own can be larger by roundings.
     """
 
-    def __init__(self, network: Network):
-        self.network = network
+    def __init__(self, network: Network, ball: NormBall | None = None):
+        self.network, self.ball = network, ball
         self._ascend = tf.function(self._ascended, reduce_retracing=True, autograph=False)
         self._examine = tf.function(self._examined, reduce_retracing=True, autograph=False)
         self._prove = tf.function(self._proved, reduce_retracing=True, autograph=False)
@@ -91,7 +93,8 @@ class Search:
 
         Args:
             boxes: float64, a box per position for one image, [1, ...], of `tightening.tightened`.
-            ball: float32 [1, ...], in which counterexamples lie; the first box can be larger by roundings.
+            ball: float32 [1, ...], the box in which counterexamples lie; the first box can be larger by roundings. With
+                another norm the center of the ball, twice.
             label: class of the image.
             seconds: after which the search ends undecided.
 
@@ -198,10 +201,22 @@ class Search:
         costs = sites.joined(costs, tf.shape(rows)[0])
         costs, candidates = tf.math.top_k(costs, min(_TRIED, sites.total))
         # A bound that stops at tanh or a maximum says nothing about pixels.
-        slope = relaxation.coefficients.get(0, tf.zeros_like(boxes[0].lower)[:, None])[:, 0]
-        points = tf.where(slope > 0, boxes[0].lower, boxes[0].upper)
-        points = tf.repeat(points, tf.shape(rows)[0] // tf.shape(points)[0], 0)
-        return bounds[:, 0], candidates, costs, points
+        first = 0 if self.ball is None else 1
+        slope = relaxation.coefficients.get(first, tf.zeros_like(boxes[0].lower)[:, None])[:, 0]
+        ends = [tf.repeat(end, tf.shape(rows)[0] // tf.shape(end)[0], 0) for end in boxes[0]]
+        return bounds[:, 0], candidates, costs, self._lowest(slope, *ends)
+
+    def _lowest(self, slope, lower, upper):
+        """Return the points of the balls where linear functions are least, [b, ...]."""
+        slope += tf.zeros_like(lower)
+        return tf.where(slope > 0, lower, upper) if self.ball is None else self.ball.lowest(slope, lower)
+
+    def _moved(self, points, gradient, size, ball):
+        """Return the points after a step against the gradient: along its signs, or to the lowest point of the ball."""
+        if self.ball is None:
+            return tf.clip_by_value(points - size * (ball.upper - ball.lower) * tf.sign(gradient), *ball)
+        center = ball.lower + tf.zeros_like(points)
+        return tf.clip_by_value(points + size * (self.ball.lowest(gradient, center) - points), *self.ball.bounds)
 
     def _descended(self, ball, rows, points, steps):
         """Descend to a lower value of the linear functions [b, k] of the logits; return points and values, float64."""
@@ -213,10 +228,13 @@ class Search:
             better = values < least
             best = tf.where(tf.reshape(better, [-1] + [1] * (points.shape.rank - 1)), points, best)
             size = _STRIDE * (1.0 - tf.cast(number, tf.float32) / tf.cast(steps + 1, tf.float32))
-            move = size * (ball.upper - ball.lower) * tf.sign(tape.gradient(values, points))
-            return number + 1, tf.clip_by_value(points - move, *ball), best, tf.minimum(values, least)
+            moved = self._moved(points, tape.gradient(values, points), size, ball)
+            return number + 1, moved, best, tf.minimum(values, least)
 
-        points = tf.clip_by_value(points, *ball)
+        if self.ball is None:
+            points = tf.clip_by_value(points, *ball)
+        else:
+            points = self.ball.pulled(points, ball.lower + tf.zeros_like(points))
         least = tf.fill(tf.shape(rows)[:1], math.inf)
         *_, best, _ = tf.while_loop(lambda number, *_: number <= steps, step, (tf.constant(0), points, points, least))
         logits = intervals.logits(self.network, tf.cast(best, tf.float64), _EXACT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,17 +10,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.certification import branching, intervals, linear_bounds, slopes, tightening
+from tfrobust.certification import balls, branching, intervals, linear_bounds, lipschitz, slopes, tightening
 from tfrobust.certification.network import Network, NoBoundsError, walk
 from tfrobust.certification.operations import Arithmetic, Box
+from tfrobust.common import norm_table
 from tfrobust.common.settings import require_choice, require_least
+from tfrobust.errors import InputError
 
-METHODS = ("ibp", "crown_ibp", "crown", "alpha_crown", "complete")
-# Added to epsilon, relative and absolute: an attack that computes in float32 can leave the ball by a rounding.
+METHODS = ("ibp", "crown_ibp", "crown", "alpha_crown", "complete", "lipschitz")
+NORMS = ("linf", *balls.NORMS)
+# Added to epsilon, relative and of each value: an attack that computes in float32 can leave the ball by a rounding. In
+# L2 and L1 also the roundings of a sum, relative, 2^-24 for each value.
 _RADIUS_ROUNDING = (2.0**-20, 2.0**-22)
 # Margin of logits that remains one in float32, whose smallest numbers count as 0; and one of probabilities, too, whose
 # rounding can hide a smaller one.
 _LOGIT_MARGIN, _PROBABILITY_MARGIN = 2.0**-100, 2.0**-16
+# Radius of a ball that rounding leaves empty.
+_LEAST_RADIUS = 2.0**-60
 # Steps of the ascent on slopes, for the hidden values and for the margins.
 _HIDDEN_STEPS, _MARGIN_STEPS = 10, 20
 # Pixels of a batch; all hidden values of a network are many times as many.
@@ -32,20 +39,22 @@ def certified_margins(
     labels: np.ndarray,
     *,
     epsilon: float,
+    norm: str = "linf",
     method: str = "ibp",
     seconds: float = 60.0,
     bounds: tuple[float, float] = (0.0, 1.0),
     progress: Callable | None = None,
 ) -> np.ndarray:
-    """Return a lower bound of each example's worst margin over all images within epsilon in L∞ and the pixel box.
+    """Return a lower bound of each example's worst margin over all images within epsilon and the pixel box.
 
     The margin is the logit of the label less the largest other logit. Where the bound is positive, the network
     classifies the example correctly whatever the perturbation. Where it is not, nothing is known.
 
     The bound holds for the network in float32 with any order of its sums: it is computed in float64 with the a-priori
     margin for rounding of `operations`, over an epsilon that is larger by 2^-20 of itself and 2^-22, so that
-    perturbations rounded to float32 lie inside. Where a number inside the network could come near the largest float32
-    (above 2^100), there is no bound.
+    perturbations rounded to float32 lie inside. In L2 and L1, with n values of an image, it grows by n 2^-24 of itself
+    more, and by the norm of n times 2^-22. Where a number inside the network could come near the largest float32 (above
+    2^100), there is no bound.
 
     Example:
         >>> import keras, numpy as np
@@ -63,9 +72,12 @@ def certified_margins(
         images: float [n, ...] within `bounds`.
         labels: integer [n], class ids.
         epsilon: radius in pixel units, >= 0.
-        method: "ibp": intervals. "crown_ibp": the larger of that and of one linear bound. "crown": linear bounds also
-            of the hidden values that a ReLU may cut off, at the cost of one pass each. "alpha_crown": then, where it
-            certifies a correctly classified image not, the same with the best slopes. "complete": `decide`.
+        norm: "linf", "l2" or "l1".
+        method: "ibp": intervals; in L2 and L1 from the dual norm of the first layer on. "crown_ibp": the larger of
+            that and of one linear bound. "crown": linear bounds also of the hidden values that a ReLU may cut off, at
+            the cost of one pass each. "alpha_crown": then, where it certifies a correctly classified image not, the
+            same with the best slopes. "complete": `decide`. "lipschitz": in L2, by upper bounds of the layers' spectral
+            norms (`lipschitz`).
         seconds: as in `decide`; for the method "complete".
         bounds: (low, high) of the pixels.
         progress: (done, total) after each batch, or None.
@@ -79,10 +91,12 @@ def certified_margins(
     """
     require_choice(method, "method", METHODS)
     if method == "complete":
-        decisions = decide(network, images, labels, epsilon=epsilon, seconds=seconds, bounds=bounds, progress=progress)
-        return decisions.margins
-    ball = _Ball.checked(network, epsilon, bounds, progress)
+        settings = {"epsilon": epsilon, "norm": norm, "seconds": seconds, "bounds": bounds, "progress": progress}
+        return decide(network, images, labels, **settings).margins
     images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
+    if method == "lipschitz" and norm != "l2":
+        raise InputError(f"The method 'lipschitz' bounds in 'l2', not in {norm!r}.")
+    ball = _Ball.checked(network, images.shape[1:], epsilon, norm, bounds, progress)
     return _reported(ball, ball.margins(images, labels, method))
 
 
@@ -107,6 +121,7 @@ def decide(
     labels: np.ndarray,
     *,
     epsilon: float,
+    norm: str = "linf",
     seconds: float = 60.0,
     bounds: tuple[float, float] = (0.0, 1.0),
     progress: Callable | None = None,
@@ -128,6 +143,7 @@ def decide(
         images: as there.
         labels: as there.
         epsilon: as there.
+        norm: as there.
         seconds: >= 0, for each image that linear bounds leave open; after them it stays undecided.
         bounds: as there.
         progress: as there.
@@ -139,9 +155,9 @@ def decide(
         ValueError: as `certified_margins`; negative seconds.
     """
     require_least(seconds, "seconds", 0.0)
-    ball = _Ball.checked(network, epsilon, bounds)
     images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
-    margins, search = ball.margins(images, labels, "crown"), branching.Search(ball.network)
+    ball = _Ball.checked(network, images.shape[1:], epsilon, norm, bounds)
+    margins, search = ball.margins(images, labels, "crown"), branching.Search(ball.network, ball.smaller)
     broken, counterexamples = ball.point_margins(images, labels) <= 0, images.astype(np.float32)
     for index in range(len(images)):
         if np.isfinite(margins[index]) and not margins[index] > 0 and not broken[index]:
@@ -167,34 +183,50 @@ class _Ball(NamedTuple):
     """A network and the balls around its images.
 
     Attributes:
-        network: the network.
+        network: the network; in L2 and L1 it begins with the ball, with its rounding.
         epsilon: radius.
         bounds: (low, high) of the pixels.
         progress: (done, total) after each batch, or None.
+        smaller: in L2 and L1, the ball in which rounded images surely lie; else None.
     """
 
     network: Network
     epsilon: float
     bounds: tuple[float, float]
     progress: Callable | None
+    smaller: balls.NormBall | None
 
     @classmethod
-    def checked(cls, network: Network | keras.Model, epsilon: float, bounds, progress=None) -> _Ball:
-        """Return the balls, or raise what `certified_margins` says."""
+    def checked(cls, network, shape: tuple[int, ...], epsilon: float, norm="linf", bounds=(0.0, 1.0), progress=None):
+        """Return the balls around images of a shape, or raise what `certified_margins` says."""
         require_least(epsilon, "epsilon", 0.0)
+        require_choice(norm, "norm", NORMS)
         network = walk(network) if isinstance(network, keras.Layer) else network
         if network.other_arithmetic:
             raise NoBoundsError(network.other_arithmetic)
-        return cls(network, epsilon, bounds, progress)
+        if norm == "linf":
+            return cls(network, epsilon, bounds, progress, None)
+        values = math.prod(shape)
+        relative = _RADIUS_ROUNDING[0] + values * 2.0**-24
+        absolute = _RADIUS_ROUNDING[1] * norm_table.NORMS[norm].farthest(values)
+        network = network.in_ball(norm, epsilon * (1 + relative) + absolute, bounds)
+        smaller = balls.NormBall(norm, max(epsilon * (1 - relative) - absolute, _LEAST_RADIUS), bounds)
+        return cls(network, epsilon, bounds, progress, smaller)
 
     def boxes(self, images: np.ndarray, for_margins: bool = False) -> tuple[list[Box], tf.Tensor]:
         """Return `intervals.propagate_in_range` of the balls with their rounding."""
+        if self.smaller is not None:
+            point = tf.constant(images)
+            boxes, in_range = intervals.propagate_in_range(self.network, Box(point, point))
+            return tightening.tightened(self.network, boxes, first_only=True), in_range
         radius = self.epsilon * (1 + _RADIUS_ROUNDING[0]) + _RADIUS_ROUNDING[1]
         box = intervals.input_box(tf.constant(images), radius, *self.bounds)
         return intervals.propagate_in_range(self.network, box, for_margins=for_margins)
 
     def inner(self, images: np.ndarray) -> Box:
-        """Return the balls themselves, float32, rounded inwards."""
+        """Return the balls themselves, float32, rounded inwards; in L2 and L1 their centers, twice."""
+        if self.smaller is not None:
+            return Box(*[tf.constant(images.astype(np.float32))] * 2)
         box = intervals.input_box(tf.constant(images), self.epsilon, *self.bounds)
         lower, upper = (end.numpy().astype(np.float32) for end in box)
         lower = np.where(lower < box.lower, np.nextafter(lower, np.float32(np.inf)), lower)
@@ -216,11 +248,18 @@ class _Ball(NamedTuple):
     def margins(self, images: np.ndarray, labels: np.ndarray, method: str) -> np.ndarray:
         """Return the bounds of all images, float64 [n]; -inf where there is none, or no finite one."""
         size = max(1, min(128, _BATCH_VALUES // (images[0].size * (1 if method == "ibp" else 16))))
+        norms = lipschitz.norms(self.network, images.shape[1:]) if method == "lipschitz" else None
         rows = []
         for start in range(0, len(images), size):
             # Of one static size; the last batch is filled with copies of the last image.
             chosen = np.minimum(np.arange(start, start + size), len(images) - 1)
-            rows.append(self._of_batch(images[chosen], labels[chosen], method)[: len(images) - start])
+            if norms is None:
+                worst = self._of_batch(images[chosen], labels[chosen], method)
+            else:
+                radius = self.network.ball.radius
+                margins = lipschitz.margins(self.network, norms, images[chosen], labels[chosen], radius)
+                worst = _least(margins, labels[chosen]).numpy()
+            rows.append(worst[: len(images) - start])
             if self.progress is not None:
                 self.progress(min(start + size, len(images)), len(images))
         worst = np.concatenate(rows)

@@ -269,7 +269,8 @@ def _pooling(walker: Walker, layer, position: int) -> int:
         return tf.reshape(lines, [-1, lines.shape[1], *maps.shape[1:]])
 
     if not averages:
-        return walker.add(nonlinear.MaxPooling(layer.name, function), position)
+        shared = math.prod(-(-size // step) for size, step in zip(layer.pool_size, layer.strides, strict=True))
+        return walker.add(nonlinear.MaxPooling(layer.name, function, shared), position)
     windows = (layer.pool_size, layer.strides) if layer.padding == "valid" else None
     return walker.add(affine.Average(layer.name, function, math.prod(layer.pool_size), windows), position)
 
@@ -285,7 +286,7 @@ def _global_pooling(walker: Walker, layer, position: int) -> int:
 
     if averages:
         return walker.add(affine.Average(layer.name, function, None), position)
-    return walker.add(nonlinear.MaxPooling(layer.name, function), position)
+    return walker.add(nonlinear.MaxPooling(layer.name, function, 1), position)
 
 
 def _symmetric_pooling(walker: Walker, layer: SymmetricMaxPooling, position: int) -> int:
@@ -435,6 +436,8 @@ HANDLERS: dict[type, Callable[[Walker, keras.Layer, int], int]] = {
     **dict.fromkeys((_LAYERS.Dropout, _LAYERS.AlphaDropout, _LAYERS.GaussianDropout), _unchanged),
     **dict.fromkeys((_LAYERS.SpatialDropout1D, _LAYERS.SpatialDropout2D, _LAYERS.SpatialDropout3D), _unchanged),
     **dict.fromkeys((_LAYERS.GaussianNoise, CountedDropout, DropPath), _unchanged),
+    # Divides its kernel when it is trained.
+    _LAYERS.SpectralNormalization: lambda walker, layer, position: walker.walk(layer.layer, position),
     **dict.fromkeys((LinearHead, LinearProjection, MLPHead, MLPProjection), _head),
     BranchedBatchNormalization: _branched,
     BranchedModels: lambda walker, layer, position: walker.walk(layer.models[0], position),

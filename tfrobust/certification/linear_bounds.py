@@ -7,12 +7,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfrobust.certification.affine import Affine, Concatenation, Sum
+from tfrobust.certification.balls import NormBall
 from tfrobust.certification.network import Network
 from tfrobust.certification.operations import SOUND, Arithmetic, Box, concretize
 
 SLOPES = ("adaptive", "zero", "same")
 # Operations that a bound without slopes passes; at all others it stops.
-LINEAR = (Affine, Concatenation, Sum)
+LINEAR = (Affine, Concatenation, Sum, NormBall)
 
 
 class Relaxation(NamedTuple):

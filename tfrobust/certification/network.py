@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.certification import affine, nonlinear
+from tfrobust.certification import affine, balls, nonlinear
 from tfrobust.certification.handlers import ACTIVATIONS, ARITHMETIC, HANDLERS, MERGERS, NoBoundsError, refuse
 from tfrobust.certification.operations import Operation
 from tfrobust.models.backbone import Backbone
@@ -34,9 +34,22 @@ class Network:
 
     def after_scaling(self, scale: float, shift: float) -> Network:
         """Return the network of x -> scale x + shift, then this network."""
+        return self._after(affine.Scaling("pixel range", scale, shift))
+
+    def in_ball(self, norm: str, radius: float, bounds: tuple[float, float]) -> Network:
+        """Return the network whose first operation is the L2 or L1 ball around position 0 (`balls.NormBall`)."""
+        return self._after(balls.NormBall(norm, radius, bounds))
+
+    @property
+    def ball(self) -> balls.NormBall | None:
+        """The L2 or L1 ball at the beginning; None for boxes, which are balls in L∞."""
+        first = self.nodes[0][0] if self.nodes else None
+        return first if isinstance(first, balls.NormBall) else None
+
+    def _after(self, first: Operation) -> Network:
+        """Return the network with one operation before it."""
         moved = [(operation, tuple(position + 1 for position in positions)) for operation, positions in self.nodes]
-        first = (affine.Scaling("pixel range", scale, shift), (0,))
-        return dataclasses.replace(self, nodes=(first, *moved))
+        return dataclasses.replace(self, nodes=((first, (0,)), *moved))
 
 
 def walk(model: keras.Layer) -> Network:

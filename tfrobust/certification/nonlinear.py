@@ -18,13 +18,17 @@ _LARGEST_BASE = 2.0**33
 
 
 class MaxPooling(Operation):
-    """Max pooling. Its backward rule is the box of its output."""
+    """Max pooling. Its backward rule is the box of its output.
+
+    Attributes:
+        windows: number of windows that a value can lie in; 0: not known.
+    """
 
     stops = True
 
-    def __init__(self, name: str, function):
+    def __init__(self, name: str, function, windows: int = 0):
         super().__init__(name)
-        self.function = function
+        self.function, self.windows = function, windows
 
     def box(self, boxes, arithmetic):
         """Pool both ends."""

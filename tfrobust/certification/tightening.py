@@ -37,12 +37,19 @@ class _Way(NamedTuple):
 
 
 def tightened(
-    network: Network, boxes: list[Box], arithmetic: Arithmetic = SOUND, *, slope: str = "adaptive", steps: int = 0
+    network: Network,
+    boxes: list[Box],
+    arithmetic: Arithmetic = SOUND,
+    *,
+    slope: str = "adaptive",
+    steps: int = 0,
+    first_only: bool = False,
 ) -> list[Box]:
     """Tighten the boxes before each activation by the bounds of a pass of their own (full CROWN).
 
     A ReLU needs new bounds only where its input may have both signs, and those of a map are computed on windows
-    (`windows`), if that takes fewer coefficients. Values that are one affine map of the pixels keep their intervals.
+    (`windows`), if that takes fewer coefficients. Values that are one affine map of the pixels keep their intervals,
+    which are exact in L∞; in other norms they have bounds by the dual norm.
 
     Args:
         network: the network.
@@ -50,26 +57,31 @@ def tightened(
         arithmetic: how bounds are computed.
         slope: as in `linear_bounds.lower_bounds`.
         steps: of the ascent of each bound on its slopes (`slopes.ascend`), besides the bound without.
+        first_only: tighten affine maps of the pixels alone; all else by intervals.
 
     Returns:
         A box per position, each inside the given one.
     """
-    boxes, exact, way = [boxes[0], *boxes[1:]], _exact(network), _Way(arithmetic, slope, steps)
+    boxes, first, way = list(boxes), affine_maps(network), _Way(arithmetic, slope, steps)
+    exact = first if network.ball is None else set()
     for position, (operation, inputs) in enumerate(network.nodes, 1):
-        if not isinstance(operation, linear_bounds.LINEAR) and inputs[0] not in exact:
-            boxes[inputs[0]] = _bounded(network, boxes, inputs[0], way, isinstance(operation, ReLU))
+        if isinstance(operation, linear_bounds.LINEAR) or inputs[0] in exact:
+            pass
+        elif not first_only or inputs[0] in first:
+            signs = isinstance(operation, ReLU) and not first_only
+            boxes[inputs[0]] = _bounded(network, boxes, inputs[0], way, signs)
         boxes[position] = _intersection(
             boxes[position], operation.box([boxes[source] for source in inputs], arithmetic)
         )
     return boxes
 
 
-def _exact(network: Network) -> set[int]:
+def affine_maps(network: Network) -> set[int]:
     """Return the positions whose values are affine functions of the pixels by one operation that mixes values.
 
-    Their interval is the range of the values, up to rounding, so no other bound is tighter.
+    In L∞ their interval is the range of the values, up to rounding, so no other bound is tighter.
     """
-    mixings = {0: 0}
+    mixings = {0: 0} if network.ball is None else {0: 0, 1: 0}
     for position, (operation, inputs) in enumerate(network.nodes, 1):
         if isinstance(operation, Affine) and all(source in mixings for source in inputs):
             mixings[position] = mixings[inputs[0]] + operation.mixes

@@ -46,7 +46,7 @@ def make_report(
     report = Report(
         measurements=tuple(measurements),
         doctor=tuple(findings),
-        threat=threat.threat_statement(measurements, findings, examples),
+        threat=threat.threat_statement(measurements, findings, examples, series),
         not_measured=tuple(missing.not_measured(measurements, findings, examples)),
         environment={**environment(), "devices": devices},
         series=tuple(series),
@@ -104,7 +104,7 @@ def extended(earlier: Report, later: Report) -> Report | None:
         measurements=tuple(measurements),
         doctor=tuple(findings),
         series=tuple(series),
-        threat=threat.threat_statement(measurements, findings, examples),
+        threat=threat.threat_statement(measurements, findings, examples, series),
         not_measured=tuple(missing.not_measured(measurements, findings, examples)),
         configuration=f"{earlier.configuration}\n# Added by evaluate --attach:\n{later.configuration}",
         cost=earlier.cost | {spent: _total(earlier.cost.get(spent), later.cost.get(spent))},

@@ -129,6 +129,11 @@ class Bracket:
         return budget_of(catalog.read(self.certified).settings)
 
     @property
+    def method(self) -> str:
+        """The method of the bound: "CROWN-IBP"."""
+        return str(self.certified.settings.get("method", "")).upper().replace("_", "-")
+
+    @property
     def upper(self) -> float:
         """The upper bound: under the strongest attack, or what a complete method did not break."""
         attacked = 1.0 if self.attacked is None else self.attacked.accuracy.value
@@ -140,8 +145,14 @@ class Bracket:
         return max(0.0, self.upper - self.certified.value)
 
 
-def brackets(measurements) -> list[Bracket]:
-    """Return a bracket per certified accuracy, in the order measured."""
+def brackets(measurements, series=()) -> list[Bracket]:
+    """Return a bracket per certified accuracy, in the order measured.
+
+    Args:
+        measurements: sequence of Measurement.
+        series: sequence of Series; from the outcomes of all images follows the accuracy under an attack on the first.
+    """
+    outcomes = {item.id: item.columns["right"][0] for item in series if "right" in item.columns}
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     entries = [(m, catalog.read(m)) for m in measurements if m.value is not None]
     bounds = [(m, entry) for m, entry in entries if entry.record is CERTIFIED]
@@ -149,12 +160,26 @@ def brackets(measurements) -> list[Bracket]:
     return [
         Bracket(
             m,
-            strongest([row for row in rows if row.ball == ball_of(entry.settings) and row.accuracy.n == m.n]),
+            strongest(_on_images_of(m, [row for row in rows if row.ball == ball_of(entry.settings)], outcomes)),
             undecided.get(entry.prefix),
         )
         for m, entry in bounds
         if entry.name == "accuracy"
     ]
+
+
+def _on_images_of(bound: Measurement, rows: list[AttackRow], outcomes: dict[str, str]) -> list[AttackRow]:
+    """Return the attacks on the images of a bound, with their accuracies on these images."""
+    on_images = [row for row in rows if row.accuracy.n == bound.n]
+    if "sample" not in bound.settings:
+        return on_images
+    for row in rows:
+        right = outcomes.get(f"outcomes.{row.accuracy.id}", "")
+        if row not in on_images and len(right) > bound.n:
+            share = right[: bound.n].count("1") / bound.n
+            accuracy = dataclasses.replace(row.accuracy, value=share, n=bound.n, low=None, high=None)
+            on_images.append(dataclasses.replace(row, accuracy=accuracy))
+    return on_images
 
 
 def strongest(rows: list[AttackRow]) -> AttackRow | None:

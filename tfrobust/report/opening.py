@@ -195,7 +195,8 @@ def _worst(report: Report, row: AttackRow | None) -> list[str]:
 
 def _proven(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     """Return the sentence on images that no attack within the budget can change, if some are certified."""
-    shares = {bracket.budget: bracket.certified for bracket in attack_table.brackets(report.measurements)}
+    brackets = attack_table.brackets(report.measurements, report.series)
+    shares = {bracket.budget: bracket.certified for bracket in brackets}
     certified = shares.get(row.budget) if row else None
     if not certified or not certified.value:
         return []

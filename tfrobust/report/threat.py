@@ -15,13 +15,14 @@ from tfrobust.report.reading import frost_word
 from tfrobust.report.smoothing_table import Smoothed, smoothed
 
 
-def threat_statement(measurements, findings=(), examples: str = "images") -> str:
+def threat_statement(measurements, findings=(), examples: str = "images", series=()) -> str:
     """State which attacks the measured accuracies hold against, and what they do not cover.
 
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, of the evaluation.
         examples: kind of the evaluated examples, "images", "clips" or "sentences".
+        series: sequence of Series, of the evaluation.
 
     Returns:
         A few sentences; one per budget (norm and epsilon) on the accuracy under the strongest attack there.
@@ -37,7 +38,7 @@ def threat_statement(measurements, findings=(), examples: str = "images") -> str
     if is_black_box(findings):
         sentences.append("The model provides no input gradients, so no gradient-based attack was run.")
     sentences.append("Stronger attacks may find more errors, so these accuracies are upper bounds.")
-    sentences += [bracket_sentence(bracket, examples) for bracket in brackets(measurements)]
+    sentences += [bracket_sentence(bracket, examples) for bracket in brackets(measurements, series)]
     sentences += [smoothed_sentence(classifier, examples) for classifier in smoothed(measurements)]
     mean = {m.id: m for m in measurements}.get(CORRUPTION_MEAN.id("mean.accuracy"))
     if mean is not None and mean.value is not None:
@@ -55,14 +56,18 @@ def is_black_box(findings) -> bool:
 def bracket_sentence(bracket: Bracket, examples: str = "images") -> str:
     """State what a certified accuracy proves; or, if it is 0, what the bound is worth."""
     certified = bracket.certified
+    sample = certified.settings.get("sample")
+    of_examples = f"the {sample} {examples}" if sample else f"the {examples}"
+    bound = f"the bound ({bracket.method})" if bracket.method else "the bound"
     if not certified.value:
         worth = certified.settings.get("certified_up_to")
         until = f"; it certifies some at ε = {worth:.2g}" if isinstance(worth, float) and worth else ""
         return (
-            f"From below, nothing is known within {bracket.budget}: the bound certifies none of the {examples}{until}. "
+            f"From below, nothing is known within {bracket.budget}: {bound} certifies none of {of_examples}{until}. "
             "Such bounds are loose on networks that were not trained for them."
         )
-    claim = f"From below, {number(certified)} are certified within {bracket.budget}: no attack can change their class"
+    share = f"{number(certified)} of {of_examples}" if sample else number(certified)
+    claim = f"From below, {share} are certified within {bracket.budget}: no attack can change their class"
     if bracket.attacked is None and bracket.undecided is None:
         return f"{claim}."
     return f"{claim}. For {quantity(bracket.unknown, 'fraction')} neither is known."

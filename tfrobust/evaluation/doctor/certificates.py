@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tfrobust.common.norm_table import NORMS
 from tfrobust.evaluation.engine.base import Outcome
 from tfrobust.report import catalog
 from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, CLEAN
@@ -56,5 +57,8 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
 
 
 def _within(settings: dict, bound: dict) -> bool:
-    """Return True if an attack stays inside the ball of a certificate."""
-    return settings.get("norm") == bound["norm"] and settings["epsilon"] <= bound["epsilon"]
+    """Return True if an attack stays inside the ball of a certificate: |d| in L∞ <= |d| in L2 <= |d| in L1."""
+    norms = [NORMS.get(entry.get("norm")) for entry in (settings, bound)]
+    if None in norms or not norms[0].dual or (settings.get("per_frame") and bound["norm"] != "linf"):
+        return False
+    return norms[0].order <= norms[1].order and settings["epsilon"] <= bound["epsilon"]

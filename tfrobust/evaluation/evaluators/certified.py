@@ -7,8 +7,10 @@ import dataclasses
 import numpy as np
 
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.certification import certify
+from tfrobust.certification import certify, costs, lipschitz
+from tfrobust.certification.network import NoBoundsError
 from tfrobust.common.settings import require_choice, require_least, require_whole
+from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.evaluators import accuracy
 from tfrobust.report.catalog.under_attack import CERTIFIED
@@ -18,6 +20,8 @@ from tfrobust.structs import Measurement
 _CHECKED = 64
 # If nothing is certified, epsilon is halved so often, on so many images, to find out what the bound is worth.
 _HALVINGS, _HALVED_IMAGES = 12, 128
+# Chooses a method by its cost; the methods that it chooses from, tightest first; and the fewest images worth one.
+TIGHTEST, _CHOICES, _FEWEST = "tightest", ("alpha_crown", "crown", "crown_ibp"), 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,25 +36,36 @@ class CertifiedAccuracy(Evaluator):
     The method "complete" decides every image that it can within some seconds: it is certified, or an image of the ball
     breaks it, whose class the model itself confirms. The others are counted in `certified.<norm>_<epsilon>.unknown`.
 
-    The value is None, with the setting `reason`, in another norm than L∞, for a model with layers that bounds cannot
-    pass, and for a model whose outputs are not those of its layers. The bound of the whole ball covers threat models
-    that restrict the frames of clips.
+    The method "tightest" takes the tightest other one that needs at most `products` multiply-adds, counted from the
+    shapes of the network, so that the choice is the same on every machine. Intervals come first; the tighter method
+    bounds the correctly classified images that they leave open. If these are too many, the measurement covers the
+    first images alone, as many as the budget allows but at least 100. The settings name the method and the sample.
+
+    The value is None, with the setting `reason`, in L0, for a model with layers that bounds cannot pass, and for one
+    whose outputs are not those of its layers. The bound of the whole ball covers threat models that restrict the frames
+    of clips, except balls of each frame in L2 and L1.
 
     Attributes:
         threat: the threat model.
-        method: "ibp", "crown_ibp", "crown", "alpha_crown" or "complete", as in `certification.certified_margins`.
+        method: "ibp", "crown_ibp", "crown", "alpha_crown", "complete" or, in L2, "lipschitz", as in
+            `certification.certified_margins`; or "tightest".
         seconds: after which "complete" leaves an image undecided, >= 0.
         first: number of images from the beginning of the test split; None: all.
+        products: budget of "tightest", multiply-adds, >= 0; a second of a processor core makes about 2e9.
     """
 
     threat: ThreatModel
     method: str = "ibp"
     seconds: float = 60.0
     first: int | None = None
+    products: float = 2e10
 
     def __post_init__(self):
-        require_choice(self.method, "CertifiedAccuracy.method", certify.METHODS)
+        require_choice(self.method, "CertifiedAccuracy.method", (*certify.METHODS, TIGHTEST))
+        if self.method == "lipschitz" and self.threat.norm != "l2":
+            raise InputError(f"CertifiedAccuracy.method is 'lipschitz', which bounds in L2, not in {self.threat.norm}.")
         require_least(self.seconds, "CertifiedAccuracy.seconds", 0.0)
+        require_least(self.products, "CertifiedAccuracy.products", 0.0)
         if self.first is not None:
             require_whole(self.first, "CertifiedAccuracy.first")
 
@@ -77,9 +92,15 @@ class CertifiedAccuracy(Evaluator):
             return Outcome([Measurement(identity, None, settings=settings | {"reason": reason})])
         if of_unknown:
             return self._decided(setting, settings | {"seconds": self.seconds})
-        certified = self._certified(setting, slice(self.first), self.threat.epsilon)
+        rows = np.arange(len(setting.images))[: self.first]
+        if self.method == TIGHTEST:
+            settings["method"], certified = self._tightest(setting, rows)
+            if len(certified) < len(rows):
+                settings["sample"] = f"first {len(certified)}"
+        else:
+            certified = self._certified(setting, rows, self.threat.epsilon, self.method)
         if not certified.any():
-            settings["certified_up_to"] = self._worth(setting)
+            settings["certified_up_to"] = self._worth(setting, settings["method"])
         measurement = accuracy.accuracy(identity, certified, settings, setting.examples)
         return Outcome([measurement], [accuracy.outcomes(identity, certified)])
 
@@ -96,6 +117,7 @@ class CertifiedAccuracy(Evaluator):
             setting.images[: self.first],
             setting.labels[: self.first],
             epsilon=self.threat.epsilon,
+            norm=self.threat.norm,
             seconds=self.seconds,
             progress=setting.reporter(f"branch and bound at epsilon {self.threat.epsilon:.6g}"),
         )
@@ -112,29 +134,53 @@ class CertifiedAccuracy(Evaluator):
     def _reason(self, setting: Setting) -> str:
         """Return why there is no bound, or ""."""
         predictor = setting.predictor
-        if self.threat.norm != "linf":
-            return f"bounds are propagated from a box, which is a ball in L∞ and not in {self.threat.norm}"
+        if self.threat.norm not in certify.NORMS:
+            return f"there are bounds within a norm, and {self.threat.norm} counts changed values"
+        if self.threat.per_frame and self.threat.norm != "linf":
+            return f"bounds in {self.threat.norm} are those of the ball of a whole clip, not of each frame"
         if predictor.network is None:
             return predictor.no_network
         if predictor.network.other_arithmetic:
             return predictor.network.other_arithmetic
         if not certify.reproduces(predictor.network, setting.images[:_CHECKED], setting.clean_logits[:_CHECKED]):
             return f"{predictor.name} does not compute what its layers compute"
+        if self.method == "lipschitz":
+            try:
+                lipschitz.norms(predictor.network, setting.images.shape[1:])
+            except NoBoundsError as error:
+                return str(error)
         return ""
 
-    def _certified(self, setting: Setting, rows, epsilon: float) -> np.ndarray:
+    def _tightest(self, setting: Setting, rows: np.ndarray) -> tuple[str, np.ndarray]:
+        """Return the method that the budget allows, and which of the images that it covers are certified."""
+        certified = self._certified(setting, rows, self.threat.epsilon, "ibp")
+        undecided = rows[~certified & setting.clean_correct[rows]]
+        for method in _CHOICES:
+            by_image = costs.products(setting.predictor.network, setting.images.shape[1:], method, self.threat.norm)
+            count = int(self.products // by_image)
+            if count >= min(_FEWEST, len(undecided)):
+                if count < len(undecided):
+                    certified = certified[: undecided[count]]
+                undecided = undecided[:count]
+                if len(undecided):
+                    certified[undecided] = self._certified(setting, undecided, self.threat.epsilon, method)
+                return method, certified
+        return "ibp", certified
+
+    def _certified(self, setting: Setting, rows: np.ndarray, epsilon: float, method: str) -> np.ndarray:
         margins = certify.certified_margins(
             setting.predictor.network,
             setting.images[rows],
             setting.labels[rows],
             epsilon=epsilon,
-            method=self.method,
+            norm=self.threat.norm,
+            method=method,
             progress=setting.reporter(f"certificates at epsilon {epsilon:.6g}"),
         )
         return certify.certified(margins)
 
-    def _worth(self, setting: Setting) -> float:
+    def _worth(self, setting: Setting, method: str) -> float:
         """Return the largest of epsilon / 2, / 4, ... at which an example is certified; 0 if there is none."""
         epsilons = [self.threat.epsilon / 2**halvings for halvings in range(1, _HALVINGS + 1)]
         rows = setting.subset(_HALVED_IMAGES)
-        return next((epsilon for epsilon in epsilons if self._certified(setting, rows, epsilon).any()), 0.0)
+        return next((epsilon for epsilon in epsilons if self._certified(setting, rows, epsilon, method).any()), 0.0)

@@ -29,7 +29,7 @@ class Brackets(Section):
 
     @property
     def _brackets(self) -> list[attack_table.Bracket]:
-        return attack_table.brackets(self.report.measurements)
+        return attack_table.brackets(self.report.measurements, self.report.series)
 
     def blocks(self) -> list[Block]:
         """Return the bars and their numbers."""
@@ -40,8 +40,9 @@ class Brackets(Section):
             certified, attacked = bracket.certified, bracket.attacked
             names.append(bracket.budget)
             shares.append((certified.value, bracket.unknown, 1.0 - max(bracket.upper, certified.value)))
-            method = str(certified.settings.get("method", "")).upper().replace("_", "-")
+            sample = certified.settings.get("sample")
             measured = attacked and attacked.accuracy
+            method = f"{bracket.method}, {sample} {self.examples}" if sample else bracket.method
             rows.append([bracket.budget, method, certified, attacked.name if attacked else "none", measured])
         kinds = {"kinds": ("certified", "unknown", "attacked"), "examples": self.examples}
         draw = partial(plots.stacked_bars, names=names, shares=shares, **kinds)
