@@ -66,6 +66,15 @@ def test_methods_agree_on_a_linear_network_and_on_one_hidden_layer_of_known_sign
             assert np.all(margins <= exact.min(1))
 
 
+@pytest.mark.parametrize(("norm", "reach"), [("l2", 0.1 * np.sqrt(2)), ("l1", 0.1)])
+def test_intervals_begin_with_the_dual_norm_of_the_first_layer(norm, reach):
+    """The margin is ReLU(x + y - 1/2), at (0.5, 0.5), where the sum falls by the dual norm of (1, 1)."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, "relu"), keras.layers.Dense(2, use_bias=False)])
+    model.set_weights([np.ones((2, 1)), np.array([-0.5]), np.array([[1.0, 0.0]])])
+    margins = certify.certified_margins(model, np.full((1, 2), 0.5), [0], epsilon=0.1, norm=norm)
+    assert margins[0] == pytest.approx(0.5 - reach, abs=1e-5)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_no_point_of_the_ball_has_a_smaller_margin_and_tighter_methods_certify_more(norm):
     keras.utils.set_random_seed(3)

@@ -110,6 +110,19 @@ def test_no_point_of_the_ball_has_a_smaller_margin_by_gradient_descent():
     assert np.all(np.isfinite(margins))
 
 
+@pytest.mark.parametrize(
+    ("layer", "norm"),
+    [
+        (LAYERS.MaxPooling2D(2, 2), 1.0),
+        (LAYERS.MaxPooling2D((3, 2), (2, 1)), 2.0),
+        (LAYERS.GlobalMaxPooling2D(), 1.0),
+        (LAYERS.ReLU(), 1.0),
+    ],
+)
+def test_a_value_counts_in_each_window_that_it_lies_in(layer, norm):
+    assert lipschitz.norms(walk(keras.Sequential([keras.Input((4, 4, 1)), layer])), (4, 4, 1)) == [[norm]]
+
+
 def test_a_layer_without_a_constant_is_named():
     model = keras.Sequential([keras.Input((4,)), LAYERS.Dense(4, "gelu", name="bent"), LAYERS.Dense(2)])
     with pytest.raises(NoBoundsError, match="bent has no Lipschitz constant"):

@@ -29,6 +29,7 @@ from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
 from tfrobust.methods.puzzlemix import PuzzleMix
+from tfrobust.methods.relu_stability import ReLUStability
 from tfrobust.methods.rocl import RoCL
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.shared.batch_contrast import Contrast
@@ -94,6 +95,7 @@ __all__ = [
     "NoisyMix",
     "Puzzle",
     "PuzzleMix",
+    "ReLUStability",
     "RoCL",
     "SimCLR",
     "SmoothAdv",
