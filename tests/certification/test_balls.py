@@ -80,8 +80,8 @@ def test_no_point_of_the_ball_has_a_smaller_margin_and_tighter_methods_certify_m
     keras.utils.set_random_seed(3)
     layers = keras.layers
     parts = layers.Conv2D(3, 3, 2, "same", activation="relu"), layers.Conv2D(4, 2, activation="relu"), layers.Flatten()
-    model = keras.Sequential([keras.Input((6, 6, 1)), *parts, layers.Dense(8, "relu"), layers.Dense(3)])
-    images = np.random.default_rng(0).uniform(size=(6, 6, 6, 1)).astype(np.float32)
+    model = keras.Sequential([keras.Input((5, 5, 1)), *parts, layers.Dense(8, "relu"), layers.Dense(3)])
+    images = np.random.default_rng(0).uniform(size=(3, 5, 5, 1)).astype(np.float32)
     labels, epsilon = model(images).numpy().argmax(1), {"l2": 0.3, "l1": 1.0}[norm]
     means = []
     sampled = np.full(len(images), np.inf)
@@ -95,8 +95,8 @@ def test_no_point_of_the_ball_has_a_smaller_margin_and_tighter_methods_certify_m
         of_labels = logits[np.arange(len(labels)), labels]
         logits[np.arange(len(labels)), labels] = -np.inf
         sampled = np.minimum(sampled, of_labels - logits.max(1))
-    for method in ("ibp", "crown_ibp", "crown", "alpha_crown"):
+    for method in ("ibp", "crown", "alpha_crown"):
         margins = certify.certified_margins(model, images, labels, epsilon=epsilon, norm=norm, method=method)
         assert np.all(margins < sampled)
         means.append(margins.mean())
-    assert means == sorted(means) and means[2] > means[0]
+    assert means == sorted(means) and means[1] > means[0]

@@ -10,6 +10,7 @@ import pytest
 from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import certify, costs
+from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.engine.loading import from_keras
@@ -55,6 +56,20 @@ def test_a_linear_model_is_certified_where_its_margin_exceeds_the_dual_norm(norm
     evaluator = CertifiedAccuracy(threat=ThreatModel(norm=norm, epsilon=0.05), method=method)
     measurement = evaluator.run(setting_of(from_keras(linear()))).measurements[0]
     assert (measurement.id, measurement.value) == (f"certified.{norm}_0.05.accuracy", share)
+
+
+def test_balls_of_single_frames_have_no_bound_in_l2_and_the_lipschitz_bound_none_elsewhere():
+    frames = CertifiedAccuracy(threat=ThreatModel(norm="l2", epsilon=0.1, per_frame=True))
+    measurement = frames.run(setting_of(from_keras(linear()))).measurements[0]
+    assert measurement.value is None and "not of each frame" in measurement.settings["reason"]
+    with pytest.raises(InputError, match="in linf"):
+        CertifiedAccuracy(threat=THREAT, method="lipschitz")
+    bent = keras.Sequential([keras.Input((2, 1, 1)), keras.layers.Activation("gelu", name="bent"), linear()])
+    lipschitz = CertifiedAccuracy(threat=ThreatModel(norm="l2", epsilon=0.1), method="lipschitz")
+    measurement = lipschitz.run(setting_of(from_keras(bent))).measurements[0]
+    assert measurement.value is None and "bent has no Lipschitz constant" in measurement.settings["reason"]
+    measurement = lipschitz.run(setting_of(from_keras(linear()))).measurements[0]
+    assert measurement.value == 0.4  # margins above 0.1 sqrt(2)
 
 
 def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
@@ -174,7 +189,6 @@ class Squaring(keras.Sequential):
     [
         (lambda: from_function(lambda x: x[:, :, 0, 0], image_shape=(2, 1, 1)), THREAT, "its layers are not known"),
         (lambda: from_keras(linear()), ThreatModel(norm="l0", epsilon=1), "l0 counts"),
-        (lambda: from_keras(linear()), ThreatModel(norm="l2", epsilon=0.1, per_frame=True), "not of each frame"),
         (lambda: from_keras(Squaring([keras.Input((2, 1, 1)), linear()])), THREAT, "does not compute what"),
     ],
 )
