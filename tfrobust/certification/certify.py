@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -91,8 +91,8 @@ def certified_margins(
     """
     require_choice(method, "method", METHODS)
     if method == "complete":
-        settings = {"epsilon": epsilon, "norm": norm, "seconds": seconds, "bounds": bounds, "progress": progress}
-        return decide(network, images, labels, **settings).margins
+        settings: dict[str, Any] = {"norm": norm, "seconds": seconds, "bounds": bounds, "progress": progress}
+        return decide(network, images, labels, epsilon=epsilon, **settings).margins
     images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
     if method == "lipschitz" and norm != "l2":
         raise InputError(f"The method 'lipschitz' bounds in 'l2', not in {norm!r}.")
@@ -253,12 +253,12 @@ class _Ball(NamedTuple):
         for start in range(0, len(images), size):
             # Of one static size; the last batch is filled with copies of the last image.
             chosen = np.minimum(np.arange(start, start + size), len(images) - 1)
-            if norms is None:
-                worst = self._of_batch(images[chosen], labels[chosen], method)
-            else:
+            if norms is not None and self.network.ball is not None:
                 radius = self.network.ball.radius
                 margins = lipschitz.margins(self.network, norms, images[chosen], labels[chosen], radius)
                 worst = _least(margins, labels[chosen]).numpy()
+            else:
+                worst = self._of_batch(images[chosen], labels[chosen], method)
             rows.append(worst[: len(images) - start])
             if self.progress is not None:
                 self.progress(min(start + size, len(images)), len(images))

@@ -103,8 +103,10 @@ def _last_rows(network: Network, values: list[tf.Tensor]) -> tuple[int, tf.Tenso
     """Return the position from which on the network is one affine map, and the rows of that map, [k, n]."""
     last, classes = len(network.nodes), values[-1].shape[-1]
     rows = tf.eye(classes, dtype=tf.float64)[None]
-    while last and isinstance(network.nodes[last - 1][0], Affine):
-        operation, (source,) = network.nodes[last - 1]
+    while last:
+        operation, (source, *_) = network.nodes[last - 1]
+        if not isinstance(operation, Affine):
+            break
         rows, last = operation.transposed(rows, Box(values[source], values[source]), _EXACT), source
     return last, tf.reshape(rows, [classes, -1])
 

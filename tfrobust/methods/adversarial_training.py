@@ -36,7 +36,7 @@ class AdversarialTraining(AdversarialMethod):
         Bui et al. 2021, eq. 4; Madry et al. 2018, https://arxiv.org/abs/1706.06083.
     """
 
-    terms = ("ce", "ce_adv")
+    terms: tuple[str, ...] = ("ce", "ce_adv")
 
     def loss_terms(self, views, batch, context):
         """Compute `ce` and `ce_adv`, and the clean logits."""

@@ -170,14 +170,14 @@ def brackets(measurements, series=()) -> list[Bracket]:
 
 def _on_images_of(bound: Measurement, rows: list[AttackRow], outcomes: dict[str, str]) -> list[AttackRow]:
     """Return the attacks on the images of a bound, with their accuracies on these images."""
-    on_images = [row for row in rows if row.accuracy.n == bound.n]
-    if "sample" not in bound.settings:
+    on_images, count = [row for row in rows if row.accuracy.n == bound.n], bound.n or 0
+    if "sample" not in bound.settings or not count:
         return on_images
     for row in rows:
         right = outcomes.get(f"outcomes.{row.accuracy.id}", "")
-        if row not in on_images and len(right) > bound.n:
-            share = right[: bound.n].count("1") / bound.n
-            accuracy = dataclasses.replace(row.accuracy, value=share, n=bound.n, low=None, high=None)
+        if row not in on_images and len(right) > count:
+            share = right[:count].count("1") / count
+            accuracy = dataclasses.replace(row.accuracy, value=share, n=count, low=None, high=None)
             on_images.append(dataclasses.replace(row, accuracy=accuracy))
     return on_images
 

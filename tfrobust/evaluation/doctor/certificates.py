@@ -58,7 +58,7 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
 
 def _within(settings: dict, bound: dict) -> bool:
     """Return True if an attack stays inside the ball of a certificate: |d| in L∞ <= |d| in L2 <= |d| in L1."""
-    norms = [NORMS.get(entry.get("norm")) for entry in (settings, bound)]
-    if None in norms or not norms[0].dual or (settings.get("per_frame") and bound["norm"] != "linf"):
+    attack, certified = NORMS.get(str(settings.get("norm"))), NORMS[bound["norm"]]
+    if attack is None or not attack.dual or (settings.get("per_frame") and bound["norm"] != "linf"):
         return False
-    return norms[0].order <= norms[1].order and settings["epsilon"] <= bound["epsilon"]
+    return attack.order <= certified.order and settings["epsilon"] <= bound["epsilon"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import certify, costs, lipschitz
-from tfrobust.certification.network import NoBoundsError
+from tfrobust.certification.network import Network, NoBoundsError
 from tfrobust.common.settings import require_choice, require_least, require_whole
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
@@ -93,14 +94,16 @@ class CertifiedAccuracy(Evaluator):
         if of_unknown:
             return self._decided(setting, settings | {"seconds": self.seconds})
         rows = np.arange(len(setting.images))[: self.first]
-        if self.method == TIGHTEST:
-            settings["method"], certified = self._tightest(setting, rows)
+        method = self.method
+        if method == TIGHTEST:
+            method, certified = self._tightest(setting, rows)
+            settings["method"] = method
             if len(certified) < len(rows):
                 settings["sample"] = f"first {len(certified)}"
         else:
-            certified = self._certified(setting, rows, self.threat.epsilon, self.method)
+            certified = self._certified(setting, rows, self.threat.epsilon, method)
         if not certified.any():
-            settings["certified_up_to"] = self._worth(setting, settings["method"])
+            settings["certified_up_to"] = self._worth(setting, method)
         measurement = accuracy.accuracy(identity, certified, settings, setting.examples)
         return Outcome([measurement], [accuracy.outcomes(identity, certified)])
 
@@ -155,15 +158,15 @@ class CertifiedAccuracy(Evaluator):
         """Return the method that the budget allows, and which of the images that it covers are certified."""
         certified = self._certified(setting, rows, self.threat.epsilon, "ibp")
         undecided = rows[~certified & setting.clean_correct[rows]]
-        for method in _CHOICES:
-            by_image = costs.products(setting.predictor.network, setting.images.shape[1:], method, self.threat.norm)
+        network = cast(Network, setting.predictor.network)  # without one there is a reason
+        for method in _CHOICES if len(undecided) else ():
+            by_image = costs.products(network, setting.images.shape[1:], method, self.threat.norm)
             count = int(self.products // by_image)
             if count >= min(_FEWEST, len(undecided)):
                 if count < len(undecided):
                     certified = certified[: undecided[count]]
                 undecided = undecided[:count]
-                if len(undecided):
-                    certified[undecided] = self._certified(setting, undecided, self.threat.epsilon, method)
+                certified[undecided] = self._certified(setting, undecided, self.threat.epsilon, method)
                 return method, certified
         return "ibp", certified
 
