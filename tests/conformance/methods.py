@@ -32,6 +32,7 @@ from tfrobust.methods.crown_ibp import CROWNIBP
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.cvrl import CVRL
 from tfrobust.methods.dino import DINO
+from tfrobust.methods.fare import FARE
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
 from tfrobust.methods.hat import HAT
@@ -291,6 +292,7 @@ ROWS = {
     ),
     "mart": lambda *parts, **k: MART(*parts, adversary=adversary(ramp=HALF), label_smoothing=0.1, **k),
     "hat": lambda *parts, **k: HAT(*parts, helper=corner, adversary=adversary(objective="kl"), **k),
+    "fare": lambda *parts, **k: FARE(*parts, adversary=adversary(), **k),
     "noise_consistency": lambda *parts, **k: NoiseConsistency(*parts, sigma=0.1, **k),
     "smooth_adv": lambda *parts, **k: SmoothAdv(
         *parts, sigma=0.1, copies=3, adversary=adversary(mode="batch"), forward="separate", **k
@@ -380,6 +382,11 @@ def changed_otherwise(method) -> set[int]:
     prototypes = getattr(method, "prototypes", None)
     special = prototypes is not None and (prototypes.lengths == "projected" or method.frozen_steps)
     return {id(variable) for variable in prototypes.trainable_variables} if special else set()
+
+
+def frozen(method) -> set[int]:
+    """Ids of the variables that no step changes: those of a copy of the encoder at the start."""
+    return {id(variable) for variable in getattr(getattr(method, "original", None), "variables", ())}
 
 
 def weights(method) -> list[np.ndarray]:

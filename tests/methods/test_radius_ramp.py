@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from tfrobust.attacks.apgd import APGD
-from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
+from tfrobust.keras.attacks import FGSM, MSD, PGD, ThreatModel
 from tfrobust.keras.methods import AdversarialTraining, Adversary, FastAdversary, InstanceAdversary
 from tfrobust.keras.models import LinearHead
 from tfrobust.keras.schedules import LinearRamp, OverTraining, SmoothedRamp
@@ -21,16 +21,18 @@ STEPS = {0: 0.0, 9: 0.0, 20: 0.5, 30: 1.0, 39: 1.0}  # step -> share of the radi
 # Row -> the farthest point in units of the radius, at least and at most.
 ROWS = {
     **dict.fromkeys(("adversarial_training", "trades", "adr", "ascl", "ascl_two_transforms", "mart", "hat"), (1, 1)),
-    **dict.fromkeys(("rocl", "acl", "acl_to_standard", "smooth_adv", "mtl_ibp", "fcl_margin_adversarial"), (1, 1)),
+    **dict.fromkeys(
+        ("rocl", "acl", "acl_to_standard", "smooth_adv", "fare", "mtl_ibp", "fcl_margin_adversarial"), (1, 1)
+    ),
     "n_fgsm": (1.5, 3),  # not projected: noise of 2 and a step of 1
 }
 FIRST = ("trades", "acl", "n_fgsm")
 
 
-def ramped(row: str, ramp=RAMP, threat=LINF):
+def ramped(row: str, ramp=RAMP, threat=LINF, attack=None):
     keras.utils.set_random_seed(1)
     method = battery.ROWS[row](battery.encoder(), LinearHead(battery.CLASSES))
-    attack = FGSM(threat) if row == "n_fgsm" else PGD(threat, steps=4, step_size=0.05)
+    attack = attack or (FGSM(threat) if row == "n_fgsm" else PGD(threat, steps=4, step_size=0.05))
     method.adversary = dataclasses.replace(method.adversary, attack=attack, ramp=ramp)
     method.build((None, *battery.IMAGE_SHAPE))
     return method
@@ -73,6 +75,18 @@ def test_a_ramp_halves_the_ball_of_every_norm(threat):
         views = views_at(method, step)
         distances = threat.distance(views["images"], views["adversarial"])
         assert float(tf.reduce_max(distances)) == pytest.approx(share * threat.epsilon, rel=1e-3)
+
+
+def test_a_ramp_halves_the_ball_of_each_of_several_norms():
+    threats = (ThreatModel(epsilon=0.05), ThreatModel(norm="l2", epsilon=0.8))
+    attack = MSD(threats, steps=3, step_sizes=(0.05, 0.8))
+    method = ramped("adversarial_training", attack=attack)
+    for step, share in ((20, 0.5), (39, 1.0)):
+        views = views_at(method, step)
+        inside = [
+            attack.scaled(tf.constant(f * share)).contains(views["images"], views["adversarial"]) for f in (1, 0.9)
+        ]
+        assert bool(tf.reduce_all(inside[0])) and not bool(tf.reduce_any(inside[1]))
 
 
 @pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.rest)])

@@ -1,5 +1,6 @@
 """Multi steepest descent (MSD): one search within the balls of several norms."""
 
+import copy
 import dataclasses
 from collections.abc import Callable
 
@@ -85,6 +86,14 @@ class MSD(PGD):
         sizes = None if self.step_sizes is None else tuple(scale * size for size in self.step_sizes)
         settings = {name: getattr(self, name) for name in ("steps", "random_start", "restarts")}
         return type(self)(tuple(threats), step_sizes=sizes, **settings)
+
+    def scaled(self, share):
+        """Return this attack with a share of all its radii and steps; see `PGD.scaled`."""
+        smaller = copy.copy(self)
+        smaller.threat = self.threat.scaled(share)
+        smaller.threats = tuple(threat.scaled(share) for threat in self.threats)
+        smaller.step_sizes = tuple(share * size for size in self.resolved_step_sizes)
+        return smaller
 
     def contains(self, inputs, points):
         """Return which points lie in the set of a threat model, bool [b]."""

@@ -15,6 +15,7 @@ from tfrobust.methods.crown_ibp import CROWNIBP
 from tfrobust.methods.cutmix import CutMix
 from tfrobust.methods.cvrl import CVRL
 from tfrobust.methods.dino import DINO
+from tfrobust.methods.fare import FARE
 from tfrobust.methods.fcl import FCL
 from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
 from tfrobust.methods.hat import HAT
@@ -66,6 +67,7 @@ __all__ = [
     "Contrast",
     "CutMix",
     "DINO",
+    "FARE",
     "FCL",
     "FNC",
     "FastAdversary",

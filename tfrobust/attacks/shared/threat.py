@@ -266,7 +266,7 @@ class ThreatModel(Configured):
         Returns:
             float32 [b, ...], the point reached.
         """
-        varies = tf.is_tensor(size)
+        varies = tf.is_tensor(size) and size.shape.rank  # by example; a scalar is that of a ramp
         if self.norm != "l1":
             return point + (by_example(size, point) if varies else size) * self.steepest(gradient)
         low, high = self.bounds
