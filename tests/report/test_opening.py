@@ -10,6 +10,7 @@ from tfrobust.report import Report
 from tfrobust.report.attack_table import attack_rows
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
 from tfrobust.report.renderers import html
+from tfrobust.report.threat import threat_statement
 from tfrobust.structs import Finding, Measurement
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "report_version_1.json"
@@ -100,3 +101,13 @@ def test_the_first_published_report_has_an_opening():
         "An attacker allowed to change every pixel by up to 20 % of full scale makes this model wrong on 36"
     )
     assert text.endswith("The evaluation itself was not checked: the doctor did not run.")
+
+
+def test_attacks_without_a_single_radius_are_not_denied():
+    threats = [{"norm": "linf", "epsilon": 0.1}, {"norm": "l2", "epsilon": 1.0}]
+    union = Measurement("union.apgd_linf_0.1_l2_1.accuracy", 0.3, settings={"label": "apgd", "threats": threats})
+    curve = Measurement("expected_robustness.fmn_linf_0.2.accuracy", 0.4)
+    for measurements, radii in [([union], "several norms"), ([union, curve], "several norms and a range of radii")]:
+        answer = opening(make_report(measurements=measurements)).answer
+        assert answer == f"It was attacked within {radii} alone; the numbers are below."
+        assert threat_statement(measurements).startswith(f"Attacks were run within {radii} alone;")

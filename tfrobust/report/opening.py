@@ -13,6 +13,7 @@ from tfrobust.report.catalog.natural import CORRUPTION_MEAN
 from tfrobust.report.catalog.under_attack import CLEAN
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.examples import Example, Examples
+from tfrobust.report.threat import enumerated
 from tfrobust.structs import Measurement
 
 _LONGEST_NAME = 80
@@ -142,6 +143,9 @@ def _attacked(row: AttackRow, examples: str) -> str:
 def _without_attack(report: Report, examples: str) -> str:
     clean = _measurement_with_value(report, _CLEAN)
     errors = f"On unmodified {examples} this model is wrong on {_wrong(clean, examples)}. " if clean else ""
+    radii = catalog.radii_of_families(report.measurements)
+    if radii:
+        return f"{errors}It was attacked within {enumerated(radii)} alone; the numbers are below."
     return f"{errors}No attack was run, so nothing is known about its robustness to attackers."
 
 

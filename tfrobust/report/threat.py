@@ -30,7 +30,10 @@ def threat_statement(measurements, findings=(), examples: str = "images", series
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     if not rows:
         seen = [f"unmodified test {examples}", *catalog.natural_families(measurements)]
+        radii = catalog.radii_of_families(measurements)
         sentence = f"No attack was run. This report does not cover adversarial robustness, only {enumerated(seen)}."
+        if radii:
+            sentence = f"Attacks were run within {enumerated(radii)} alone; their accuracies are upper bounds."
         return " ".join([sentence, *(smoothed_sentence(row, examples) for row in smoothed(measurements))])
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):

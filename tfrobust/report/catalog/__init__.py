@@ -67,6 +67,12 @@ def natural_families(measurements: Iterable[Measurement]) -> list[str]:
     return [family.natural for family in _families() if family.natural and family.name in measured]
 
 
+def radii_of_families(measurements: Iterable[Measurement]) -> list[str]:
+    """Return the several radii within which attacks were run, in words."""
+    measured = families(m for m in measurements if m.value is not None)
+    return [family.radii for family in _families() if family.radii and family.name in measured]
+
+
 def absences(examples: str, measured: set[str]) -> list[Absence]:
     """Return the sentences on families that a report lacks.
 

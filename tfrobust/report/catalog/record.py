@@ -57,6 +57,7 @@ class Family:
         place: in the catalogue, which orders lists and sentences.
         is_ranked: True to list its numbers at its place; False to list them after all others.
         natural: its name in the threat statement of a report without attacks; "" for others.
+        radii: the radii of its attacks, in a sentence, if they are several; "" for others.
         absences: kind of examples -> `Absence` of a report of these examples without the family.
         other_images: name of the images in a model card if they are not those of the test set; "" otherwise.
     """
@@ -65,6 +66,7 @@ class Family:
     place: float
     is_ranked: bool = True
     natural: str = ""
+    radii: str = ""
     absences: dict[str, Absence] = dataclasses.field(default_factory=dict)
     other_images: str = ""
 
