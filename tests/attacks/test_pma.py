@@ -43,6 +43,13 @@ def test_each_step_of_pma_is_that_of_the_oracle(run):
         np.testing.assert_allclose([point[row] for point in points], expected, atol=2e-6)
 
 
+@pytest.mark.parametrize("steps", [1, 9, 100])
+def test_the_lengths_of_the_steps_of_pma_are_those_of_the_oracle(steps):
+    # Points alone do not show them: most steps end at the surface of the ball.
+    lengths = PMA(ThreatModel(epsilon=0.3), steps=steps)._step_length({"step": 1 + tf.range(steps)})
+    np.testing.assert_allclose(lengths, [oracle.step_length(0.3, step, steps) for step in range(steps)], atol=1e-6)
+
+
 @pytest.mark.parametrize("norm,order", [("linf", 1), ("l2", 2), ("l1", np.inf)])
 def test_malt_aims_in_the_order_of_the_oracle(norm, order):
     images, labels = images_and_labels(12)
