@@ -197,6 +197,8 @@ def comparisons() -> dict[str, tuple[list[Report], dict]]:
         "failed checks": ([A, B(**FAILED)], {}),
         "other steps": ([A, B(**LESS)], {}),
         "a bound": ([A, B(**BOUND)], {}),
+        "bounds alone": ([B(**BOUND), run("a", 800, 600, **BOUND)], {}),
+        "one model": ([A], {}),
         "no common attack": ([A, B(), clean[0]], {}),
         "clean alone": (clean, {}),
         "other budgets": ([make_report("a", 1), budgets], {}),
