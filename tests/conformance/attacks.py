@@ -12,7 +12,21 @@ import pytest
 import tensorflow as tf
 
 from oracles import projections
-from tfrobust.attacks import apgd, ddn, fab, fmn, gradient, malt, msd, noise, pma, prox_log_barrier, square, transfer
+from tfrobust.attacks import (
+    apgd,
+    ddn,
+    fab,
+    fmn,
+    gradient,
+    hop_skip_jump,
+    malt,
+    msd,
+    noise,
+    pma,
+    prox_log_barrier,
+    square,
+    transfer,
+)
 from tfrobust.attacks.shared import objectives, runner
 from tfrobust.attacks.shared.engine import round_keys
 from tfrobust.attacks.shared.goal import Goal
@@ -66,6 +80,14 @@ ATTACKS = [
     ),
     Row("fmn", lambda threat: fmn.FMN(threat, steps=30), kinds=("linf", "l2", "l1"), trains=False),
     Row("ddn", lambda threat: ddn.DDN(threat, steps=60, first_radius=0.1), kinds=("l2",), trains=False),
+    Row(
+        "hop_skip_jump",
+        lambda threat: hop_skip_jump.HopSkipJump(threat, steps=6, first_samples=20),
+        kinds=("linf", "l2"),
+        trains=False,
+        passes=6,
+        optimal=False,
+    ),
     Row("fab", lambda threat: fab.FABUntargeted(threat, steps=10, restarts=2), kinds=("l2",), trains=False, passes=3),
     Row("momentum", lambda threat: gradient.MomentumPGD(threat, steps=20, decay=0.5), kinds=("linf", "l2", "l1")),
     # Windows never reach the last row and column.

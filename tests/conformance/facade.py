@@ -71,6 +71,7 @@ PARTS = {
     "Ensemble": lambda: attacks.Ensemble((attacks.FGSM(THREAT), attacks.Square(THREAT, steps=9))),
     "FMN": lambda: attacks.FMN(attacks.ThreatModel(norm="l0", epsilon=3), steps=7),
     "DDN": lambda: attacks.DDN(attacks.ThreatModel(norm="l2", epsilon=0.5), first_radius=0.3),
+    "HopSkipJump": lambda: attacks.HopSkipJump(THREAT, steps=2, first_samples=9),
     "ProxLogBarrier": lambda: attacks.ProxLogBarrier(attacks.ThreatModel(norm="l0", epsilon=3), outer_steps=4),
     "Transfer": lambda: attacks.Transfer(attacks.PGD(THREAT, steps=3)),
     "UniformNoise": lambda: attacks.UniformNoise(THREAT, draws=4),

@@ -141,7 +141,18 @@ def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
 # ------------------------------------------------------------------------------------------------------- attacks
 
 # What judges only: it raises no objective, so it makes no adversaries for training.
-JUDGES = ("AutoAttack", "DDN", "Ensemble", "FAB", "FABUntargeted", "FMN", "ProxLogBarrier", "Square", "Transfer")
+JUDGES = (
+    "AutoAttack",
+    "DDN",
+    "Ensemble",
+    "FAB",
+    "FABUntargeted",
+    "FMN",
+    "HopSkipJump",
+    "ProxLogBarrier",
+    "Square",
+    "Transfer",
+)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from tfrobust.attacks.ensemble import AutoAttack, Ensemble, standard_member
 from tfrobust.attacks.fab import FAB, FABUntargeted
 from tfrobust.attacks.fmn import FMN
 from tfrobust.attacks.gradient import FGSM, PGD, MomentumPGD, MultiTargetedPGD
+from tfrobust.attacks.hop_skip_jump import HopSkipJump
 from tfrobust.attacks.malt import MALT
 from tfrobust.attacks.mixed_precision import MixedPrecisionPGD
 from tfrobust.attacks.msd import MSD
@@ -31,6 +32,7 @@ __all__ = [
     "FGSM",
     "FMN",
     "GaussianNoise",
+    "HopSkipJump",
     "MALT",
     "MSD",
     "MixedPrecisionPGD",

@@ -17,6 +17,7 @@ _SPELLINGS = {
     "autoattack": "AutoAttack",
     r"^fast$": "fast ensemble",
     "multi_targeted": "multi-targeted",
+    "hop_skip_jump": "HopSkipJump",
     "prox_log_barrier": "proximal log-barrier",
     r"^square(?![a-z])": "Square",
 }
