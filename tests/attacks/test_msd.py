@@ -76,3 +76,12 @@ def test_sizes_follow_the_radii():
     larger = MSD(THREATS, steps=10, step_sizes=(0.01, 0.02, 0.03)).with_epsilon(0.2)
     assert [threat.epsilon for threat in larger.threats] == pytest.approx([0.2, 0.5, 1.2])
     assert larger.step_sizes == pytest.approx((0.02, 0.04, 0.06)) and larger.threats[2].norm == "l1"
+
+
+def test_a_ramp_scales_all_radii():
+    images, slopes = tf.fill([3, SIZE], 0.5), tf.constant(np.random.default_rng(4).normal(size=(3, SIZE)), tf.float32)
+    objective, key = lambda z: tf.reduce_sum(z * slopes, axis=1), tf.constant([1, 2])  # noqa: E731
+    attack = MSD(THREATS, steps=3)
+    halved = attack.scaled(tf.constant(0.5)).perturb(objective, images, key)
+    np.testing.assert_allclose(halved, attack.with_epsilon(0.05).perturb(objective, images, key), atol=1e-6)
+    assert np.any(halved != attack.perturb(objective, images, key))

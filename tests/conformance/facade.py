@@ -242,6 +242,12 @@ METHODS = {
     "CROWNIBP": method(methods.CROWNIBP, epsilon=0.05, final_beta=0.2),
     "MTLIBP": method(methods.MTLIBP, epsilon=0.05, kappa=0.8, adversary=ADVERSARY, term_weights={"ce_adv": 0.5}),
     "ReLUStability": method(methods.ReLUStability, epsilon=0.05, adversary=ADVERSARY, term_weights={"stability": 0.5}),
+    "MultiNormTraining": method(
+        methods.MultiNormTraining,
+        attacks=tuple(attacks.PGD(threat, steps=1) for threat in SEVERAL),
+        rule="average",
+        term_weights={"ce_adv": 0.5},
+    ),
     "SmoothAdv": method(methods.SmoothAdv, adversary=ADVERSARY, copies=3, term_weights=None),
     "ADR": method(methods.ADR, adversary=ADVERSARY, label_scale=0.9),
     "ASCL": method(

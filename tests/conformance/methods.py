@@ -43,6 +43,7 @@ from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.mtl_ibp import MTLIBP
+from tfrobust.methods.multi_norm_training import MultiNormTraining
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
@@ -86,6 +87,9 @@ HALF = keras.optimizers.schedules.PolynomialDecay(0.5, 4, 1.0)
 def adversary(**keywords) -> Adversary:
     """Two cheap steps."""
     return Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2), **keywords)
+
+
+SEVERAL = tuple(PGD(ThreatModel(norm=norm, epsilon=0.1), steps=2) for norm in ("linf", "l1"))
 
 
 def _ascl(*, projected: bool = False, **settings):
@@ -290,6 +294,8 @@ ROWS = {
     "free_adversarial_training": lambda *parts, **k: FreeAdversarialTraining(
         *parts, threat=ThreatModel(norm="l2", epsilon=0.5), replays=1, rows=12, **k
     ),
+    "multi_norm_training": lambda *parts, **k: MultiNormTraining(*parts, attacks=SEVERAL, **k),
+    "multi_norm_average": lambda *parts, **k: MultiNormTraining(*parts, attacks=SEVERAL, rule="average", **k),
     "mart": lambda *parts, **k: MART(*parts, adversary=adversary(ramp=HALF), label_smoothing=0.1, **k),
     "hat": lambda *parts, **k: HAT(*parts, helper=corner, adversary=adversary(objective="kl"), **k),
     "fare": lambda *parts, **k: FARE(*parts, adversary=adversary(), **k),

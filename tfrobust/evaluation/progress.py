@@ -63,7 +63,8 @@ def attack_title(attack: Attack) -> tuple[str, str]:
     """Return the display names of an attack and its budget: "PGD-100" and "Linf 0.2"."""
     steps = attack.steps if attack.name.endswith("pgd") else ""
     names = [member.name for member in attack.members] if attack.name == Ensemble.name else [f"{attack.name}{steps}"]
-    return " + ".join(map(attack_name, names)), attack.threat.budget.capitalize()
+    threats = getattr(attack, "threats", (attack.threat,))
+    return " + ".join(map(attack_name, names)), ", ".join(threat.budget.capitalize() for threat in threats)
 
 
 def _text(task: str | AttackTask) -> str:

@@ -26,6 +26,7 @@ from tfrobust.methods.mart import MART
 from tfrobust.methods.mixup import Mixup
 from tfrobust.methods.moco_v3 import MoCoV3
 from tfrobust.methods.mtl_ibp import MTLIBP
+from tfrobust.methods.multi_norm_training import MultiNormTraining
 from tfrobust.methods.nfm import NFM
 from tfrobust.methods.noise_consistency import NoiseConsistency
 from tfrobust.methods.noisymix import Branches, NoisyMix
@@ -92,6 +93,7 @@ __all__ = [
     "Mixing",
     "Mixup",
     "MoCoV3",
+    "MultiNormTraining",
     "NFM",
     "NoiseConsistency",
     "NoisyMix",

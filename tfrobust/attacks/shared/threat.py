@@ -261,7 +261,7 @@ class ThreatModel(Configured):
         Args:
             point: float32 [b, ...].
             gradient: float32 [b, ...].
-            size: length in the threat's norm, >= 0: a number, or float32 [b].
+            size: length in the threat's norm, >= 0: a number, a scalar, or float32 [b].
 
         Returns:
             float32 [b, ...], the point reached.
@@ -271,7 +271,7 @@ class ThreatModel(Configured):
             return point + (by_example(size, point) if varies else size) * self.steepest(gradient)
         low, high = self.bounds
         room = tf.maximum(tf.where(gradient > 0, high - point, point - low), 0.0)
-        size = self.by_part(size, point)[:, None] if varies else size
+        size = self.by_part(size, point)[:, None] if varies and size.shape.rank else size
         moved = norms.sparse_step(self.parts(gradient), self.parts(room), size, self.l1_share)
         return point + self.joined(moved, point)
 

@@ -11,7 +11,7 @@ NORM_NAMES = {norm.name: norm.label for norm in NORMS.values()}
 # Parts of attack names, as patterns, with their spelling in the literature. In all other names "_" becomes a space.
 _SPELLINGS = {
     r"^transfer_": "transfer of ",
-    r"(?<![a-z])(fgsm|a?pgd|fab|pma|malt|fmn|ddn)(?![a-z])": lambda match: match[0].upper(),
+    r"(?<![a-z])(fgsm|msd|a?pgd|fab|pma|malt|fmn|ddn)(?![a-z])": lambda match: match[0].upper(),
     r"(?<=[A-Z])_(ce|dlr|t)(?![a-z])": lambda match: f"-{match[1].upper()}",
     r"(?<=PGD)(?=[0-9])": "-",
     "autoattack": "AutoAttack",
