@@ -177,6 +177,8 @@ def test_a_probe_hands_its_head_to_the_second_stage_and_adapters_are_published_m
     assert 0 < np.abs(head - handed["after"][0]).max() < np.abs(head - handed["before"][0]).max()
     assert report.training["pretraining"]["probe"] and report.training["pretrained"]["source"] == "robust.keras"
     printed = capsys.readouterr().out
+    advice = "advice      The radius is whole from the first of 1 epochs, and the backbone was perhaps trained without"
+    assert advice in printed and report.training["fine_tuning"]["origin"] == "unknown"
     assert "trains      LinearHead: 70 of" in printed and "trains      adapters of rank 2 in Backbone" in printed
 
 

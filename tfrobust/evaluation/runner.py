@@ -168,6 +168,8 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
     parts["class_names"] = list(setting.class_names or ())
     if evaluator.uses_training:
         parts |= {"training_data": _training_data(setting), "training_attack": setting.training_attack}
+        if setting.fine_tuning is not None:
+            parts["fine_tuning"] = setting.fine_tuning
         if setting.pretraining_examples is not None:
             parts["pretraining_data"] = setting.pretraining_examples.fingerprint
     if evaluator.uses_validation and setting.has_validation:

@@ -54,6 +54,19 @@ _USED_OF_TRAINING = {
         "max_frames": {"type": ["integer", "null"], "minimum": 1, "maximum": 2**31 - 1},
         "selection": {"type": "object", "properties": {"on": {"type": "string"}}},
         "pretraining": {"type": "object"},
+        "fine_tuning": {
+            "type": "object",
+            "required": ["origin", "elsewhere", "frozen", "ramped", "epochs", "trades", "batch_normalized"],
+            "properties": {
+                "origin": {"enum": ["adversarial", "plain", "unknown"]},
+                "epochs": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+                **{
+                    name: {"type": "boolean"}
+                    for name in ("elsewhere", "frozen", "ramped", "trades", "batch_normalized")
+                },
+            },
+            "additionalProperties": False,
+        },
     },
 }
 
@@ -284,6 +297,7 @@ def training_facts(facts: dict, dataset: Dataset, evaluators: tuple, first: Exam
         attack |= {name: facts[name] for name in ("bounds", "per_frame", "max_frames") if name in facts}
     selected_on = facts.get("selection", {}).get("on", "")
     entries = {"train_images": images, "train_labels": labels, "training_attack": attack, "selected_on": selected_on}
+    entries["fine_tuning"] = facts.get("fine_tuning")
     if len(dataset.train):
         entries["train_counts"] = np.bincount(dataset.train.labels, minlength=dataset.class_count)
     if len(dataset.validation) and any(evaluator.uses_validation for evaluator in evaluators):

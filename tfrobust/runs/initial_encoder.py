@@ -16,10 +16,12 @@ from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import CLIPS, IMAGES
 from tfrobust.common.outside import LocalPath
 from tfrobust.errors import InputError
+from tfrobust.methods.shared.method import Method
 from tfrobust.models.shared import trained_parts
 from tfrobust.models.weights import checkpoints, weight_files
 from tfrobust.report.comparison.reports import find_report
 from tfrobust.report.schema import Report
+from tfrobust.runs.fine_tuning import trains_within_a_radius
 from tfrobust.security import saved_models
 from tfrobust.serving.export.golden import golden_images
 
@@ -87,11 +89,12 @@ class Pretrained(Configured):
             expected
         )
         self._require(agrees, encoder, source, "which gives other features with the same weights")
-        return self._finish(encoder, source.name, values)
+        return self._finish(encoder, source.name, values, source.robust)
 
-    def _finish(self, encoder: keras.Model, name: str, values: Sequence) -> dict:
+    def _finish(self, encoder: keras.Model, name: str, values: Sequence, robust: bool | None = None) -> dict:
         encoder.trainable = not self.frozen
-        return {"source": name, "weights_sha256": fingerprint.weights_sha256(values), "frozen": self.frozen}
+        facts = {"source": name, "weights_sha256": fingerprint.weights_sha256(values), "frozen": self.frozen}
+        return facts if robust is None else facts | {"robust": robust}
 
     def _require(self, holds: bool, encoder, source: _Source, fault: str) -> None:
         if not holds:
@@ -111,6 +114,7 @@ class _Source:
         embedding: images -> features.
         image_shape: (h, w, c) or (t, h, w, c) of its inputs.
         described: class of the encoder in parentheses, or "" if unknown.
+        robust: whether it was trained within a radius, on adversarial examples or on bounds; None if unknown.
     """
 
     name: str
@@ -118,6 +122,7 @@ class _Source:
     embedding: Callable
     image_shape: tuple[int, ...]
     described: str = ""
+    robust: bool | None = None
 
 
 def _read(path: str) -> _Source:
@@ -151,17 +156,20 @@ def _from_export(directory: pathlib.Path) -> _Source:
     shown = f"{directory.parent.name}/{directory.name}"
     # The encoder's variables come first, as `serving.export.saved_model` tracks them.
     values = [variable.numpy() for variable in loaded.variables]
-    return _Source(shown, values, embedding, shape, _described(directory))
+    return _Source(shown, values, embedding, shape, *_of_report(directory))
 
 
-def _described(directory: pathlib.Path) -> str:
-    """Return the encoder's class from the export's own report, such as " (ResNet)", or ""."""
+def _of_report(directory: pathlib.Path) -> tuple[str, bool | None]:
+    """Return what the export's own report says: the encoder's class, such as " (ResNet)", or "", and `robust`."""
     report_file = find_report(directory)
     training = Report.from_json(files.read_bounded(report_file)).training if report_file else {}
     try:
-        return f" ({training['configuration']['method']['config']['encoder']['class_name']})"
-    except (KeyError, TypeError):
-        return ""
+        method = training["configuration"]["method"]["config"]
+        described = f" ({method['encoder']['class_name']})"
+        stages = [training, method, training.get("pretraining") or {}]
+        return described, any(stage.get("epsilon") is not None for stage in stages)
+    except (AttributeError, KeyError, TypeError):
+        return "", None
 
 
 def _from_keras(path: pathlib.Path) -> _Source:
@@ -174,7 +182,8 @@ def _from_keras(path: pathlib.Path) -> _Source:
     frames = [size or _FRAMES for size in shape[1:-3]]
     shape = (*frames, *(32 if size is None else int(size) for size in shape[-3:]))
     described = f" ({type(encoder).__name__})"
-    return _Source(path.name, values, lambda images: encoder(images, training=False), shape, described)
+    robust = trains_within_a_radius(model) if isinstance(model, Method) else None
+    return _Source(path.name, values, lambda images: encoder(images, training=False), shape, described, robust)
 
 
 def _of_size(encoder: keras.Model, image_shape: Sequence[int], source: _Source) -> Callable:

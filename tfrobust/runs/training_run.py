@@ -51,6 +51,7 @@ from tfrobust.runs import estimate, publication, published_weights
 from tfrobust.runs import workdir as workdirs
 from tfrobust.runs.artifact import Artifact, Trained
 from tfrobust.runs.budget import Budget
+from tfrobust.runs.fine_tuning import advice_lines, fine_tuning
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.plan import Plan
@@ -215,6 +216,11 @@ class TrainingRun:
         estimate.show(
             self.configuration(), self.stages, self.evaluation, self.strategy, self.training.jit_compile, plan, budget
         )
+        print(*self._advice, sep="\n", end="\n" * bool(self._advice))
+
+    @property
+    def _advice(self) -> list[str]:
+        return advice_lines(fine_tuning(self.stage, self.first, self.origin))
 
     def execute(self, workdir: str | None, finished_only: bool) -> Report | None:
         """Train, evaluate and publish what is left of the run.
@@ -258,7 +264,7 @@ class TrainingRun:
         }
         if driven["verbose"]:
             descriptions = [line for part in self.stages for line in part.description()]
-            print(*descriptions, f"workdir     {folder}", sep="\n", flush=True)
+            print(*descriptions, *self._advice, f"workdir     {folder}", sep="\n", flush=True)
         with cluster.watched(self.worker):
             facts, first_history, seconds = {}, None, 0.0
             if self.first:
@@ -280,6 +286,9 @@ class TrainingRun:
     def _artifact(self, stages: _TrainedStages, folder: pathlib.Path, identity: dict) -> Artifact:
         facts = {**self.stage.facts(), **getattr(stages.loop, "facts", {}), **self.origin, **stages.first_facts}
         facts |= {"precision": self.training.precision}
+        tuning = fine_tuning(self.stage, self.first, self.origin)
+        if tuning is not None:
+            facts["fine_tuning"] = dataclasses.asdict(tuning)
         chosen = published_weights.choose_weights(self.publication.weights, stages.watchers)
         if getattr(self.stage.method.encoder, "lora_rank", None):
             self.stage.method.encoder.merge_adapters()

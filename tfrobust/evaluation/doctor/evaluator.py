@@ -11,6 +11,7 @@ from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import claims, model, pixels, radius, short_attack, strength
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
+from tfrobust.evaluation.doctor.fine_tuning import check_fine_tuning
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 
@@ -34,6 +35,7 @@ class Doctor(Evaluator):
     | `surrogate` | the gradients of a surrogate (a LiteRT file's float model) succeed on other images than its own |
     | `attack_strength` | the evaluation searches less than the training did, or within another radius, norm or box |
     | `overfitting` | FGSM leaves much more accuracy than PGD at the epsilon of a training by single steps |
+    | `fine_tuning` | an adversarial fine-tuning that its settings let expect to fail ended low under attack |
     | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these images |
     | `test_size` | too few test images for the claim |
     | `classes` | classes without test images or training images (only named if there are any) |
@@ -105,6 +107,7 @@ class Doctor(Evaluator):
                 check_overfitting(setting),
             ]
         robust = short_attack.still_correct(setting, attack, attack.threat.epsilon, limit) if climbs else None
+        findings.append(check_fine_tuning(setting, robust))
         if attack is not None:
             findings.append(radius.check_units(setting, attack))
         findings += [

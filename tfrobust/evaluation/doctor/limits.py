@@ -88,6 +88,8 @@ LIMITS = {
     # The fast ensemble: the share of the images nearest to another class on which only its attack without gradients
     # succeeds. On honest models these are the few at the boundary.
     "masked_gradients": AtMost(0.1, math.inf, few=AtMost(2, math.inf)),
+    # The accuracy under the doctor's attack that a fine-tuning leaves, below which the advice on it is repeated.
+    "fine_tuning": AtLeast(0.1, 0.0),
     # The full doctor: the accuracy within a radius at which images can become gray, which fails if it exceeds that of
     # simple points by the second limit; the share of examples on which only the further attack succeeds. More effort
     # finds slightly more on any robust model.
@@ -116,6 +118,8 @@ FEWEST_CORRECTED, SOME_CORRECTED, CLEARLY_CORRECTED, TIE = 10, 0.05, 0.3, 0.01
 # `pixel_range`: factors between the standard deviations that a normalization layer receives and expects: far from 1,
 # and near 1.
 FAR_FROM_ONE, NEAR_ONE = 4.0, 1.5
+# `fine_tuning`: epochs up to which a training is short; those of the source have 5 or 50.
+FEW_EPOCHS = 5
 # The limits of `overfitting` are those of the training: `ops.overfitting`.
 
 

@@ -92,6 +92,7 @@ class Setting:
             "test"; "" if unknown.
         training_attack: {"norm", "epsilon", "steps"} of the attack inside training, and its threat model's
             `frame_settings`; None if there was none, or if unknown.
+        fine_tuning: fields of `doctor.fine_tuning.FineTuning`, what is known of an adversarial fine-tuning; or None.
         evaluation_attacks: attacks of the whole evaluation; `run_evaluation` sets it.
         chunk_size: images per chunk of an attack, which is stored as a whole or not at all.
         store: storage of finished chunks; `run_evaluation` sets it.
@@ -121,6 +122,7 @@ class Setting:
     pretraining_examples: Examples | None = None
     selected_on: str = ""
     training_attack: dict | None = None
+    fine_tuning: dict | None = None
     evaluation_attacks: tuple[Attack, ...] = ()
     chunk_size: int = 1000
     store: Store | None = None

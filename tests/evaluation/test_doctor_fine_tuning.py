@@ -1,0 +1,88 @@
+"""The advice on a fine-tuning: each rule on a planted configuration, silence on good ones, and the finding after it."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from tfrobust.evaluation.doctor.fine_tuning import FineTuning, check_fine_tuning
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import TRADES, AdversarialTraining, Adversary, Supervised
+from tfrobust.keras.models import CNN, LinearHead
+from tfrobust.keras.schedules import LinearRamp
+from tfrobust.runs.fine_tuning import advice_lines, fine_tuning
+
+GOOD = {"origin": "plain", "elsewhere": True, "frozen": False, "ramped": True, "epochs": 40}
+GOOD |= {"trades": True, "batch_normalized": False}
+FROZEN, FULL, NORM = "The backbone is frozen", "The radius is whole from the first of", "has batch normalization"
+
+
+@pytest.mark.parametrize(
+    ("changes", "texts"),
+    [
+        ({}, []),
+        ({"epochs": 5}, []),
+        ({"ramped": False, "epochs": 6}, []),
+        ({"origin": "adversarial", "frozen": True}, []),
+        ({"origin": "adversarial", "ramped": False, "epochs": 5}, []),
+        ({"batch_normalized": True, "trades": False}, []),
+        ({"batch_normalized": True, "elsewhere": False}, []),
+        ({"frozen": True}, [FROZEN + " and was trained without"]),
+        ({"frozen": True, "origin": "unknown"}, [FROZEN + " and was perhaps trained without"]),
+        ({"frozen": True, "ramped": False, "epochs": 5, "batch_normalized": True}, [FROZEN]),
+        ({"ramped": False, "epochs": 5}, [FULL + " 5 epochs"]),
+        ({"batch_normalized": True, "origin": "adversarial"}, [NORM]),
+        ({"batch_normalized": True, "ramped": False, "epochs": 1, "origin": "unknown"}, [FULL, NORM]),
+    ],
+)
+def test_a_planted_configuration_is_named_and_a_good_one_is_not(changes, texts):
+    facts = GOOD | changes
+    pairs = FineTuning(**facts).advice()
+    assert len(pairs) == len(texts)
+    for (expected, remedy), text in zip(pairs, texts, strict=True):
+        assert text in expected and "https://" in expected and remedy
+    for share, verdict in ((0.05, "warn"), (0.1, None)):
+        robust = np.arange(100) < 100 * share
+        finding = check_fine_tuning(types.SimpleNamespace(fine_tuning=facts, examples="images"), robust)
+        assert (finding and finding.verdict) == (verdict if texts else None)
+        assert finding is None or finding.evidence.startswith("5.0% of 100 images remain")
+    assert check_fine_tuning(types.SimpleNamespace(fine_tuning=None, examples="images"), robust) is None
+    assert check_fine_tuning(types.SimpleNamespace(fine_tuning=facts, examples="images"), None) is None
+
+
+def stage(kind=TRADES, *, frozen=None, norm=True, ramp=None, epochs=3):
+    encoder = CNN(((4,),), dense=(), batch_normalization=norm)
+    attack = PGD(ThreatModel(epsilon=0.1), steps=2)
+    parts = {} if kind is Supervised else {"adversary": Adversary(attack=attack, ramp=ramp)}
+    method = kind(encoder, LinearHead(3), **parts)
+    method.build((None, 8, 8, 1))
+    return types.SimpleNamespace(method=method, frozen=frozen, epochs=epochs)
+
+
+PLAIN, ROBUST = {"pretrained": {"robust": False}}, {"pretrained": {"robust": True}}
+
+
+@pytest.mark.parametrize(
+    ("main", "first", "origin", "texts"),
+    [
+        (stage(), None, {}, []),  # random weights
+        (stage(Supervised, frozen=True), None, PLAIN, []),  # no training under attack
+        (stage(AdversarialTraining, frozen=True), None, PLAIN, [FROZEN]),
+        (stage(AdversarialTraining, frozen=True), None, ROBUST, []),
+        (stage(AdversarialTraining), None, {"pretrained": {}}, [FULL]),
+        (stage(AdversarialTraining, ramp=LinearRamp(1.0, length=9)), None, PLAIN, []),
+        (stage(AdversarialTraining, epochs=20), None, PLAIN, []),
+        (stage(epochs=20), None, PLAIN, [NORM]),
+        (stage(epochs=20, norm=False), None, PLAIN, []),
+        (stage(epochs=20), stage(Supervised), {}, []),  # a first stage of this run
+        (stage(frozen=True), stage(Supervised), {}, [FROZEN]),
+        (stage(frozen=True), stage(AdversarialTraining), {}, []),
+        (stage(frozen=False), stage(Supervised, frozen=True), PLAIN, [FULL, NORM]),  # a probe in front
+    ],
+)
+def test_a_run_knows_what_the_advice_needs(main, first, origin, texts):
+    keras.backend.clear_session()
+    lines = advice_lines(fine_tuning(main, first, origin))
+    assert len(lines) == len(texts) and all(text in line for text, line in zip(texts, lines, strict=True))
+    assert all(line.startswith("advice      ") for line in lines)
