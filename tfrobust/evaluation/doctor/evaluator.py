@@ -14,6 +14,7 @@ from tfrobust.evaluation.doctor.duplicates import check_duplicates
 from tfrobust.evaluation.doctor.fine_tuning import check_fine_tuning
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
+from tfrobust.structs import Finding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ class Doctor(Evaluator):
         """Run all checks that apply."""
         attack, limit = self.attack, self.limit
         climbs = attack is not None and not isinstance(model.gradients(setting), str)
-        findings = [
+        findings: list[Finding | None] = [
             model.check_logits(setting),
             model.check_deterministic(setting),
             model.check_batch_independent(setting),

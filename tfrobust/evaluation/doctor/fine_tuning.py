@@ -60,8 +60,8 @@ class FineTuning:
         if self.elsewhere and self.trades and self.batch_normalized and not self.frozen:
             pairs.append(
                 (
-                    "The backbone has batch normalization and is trained by TRADES: five such networks ended lower with "
-                    f"TRADES than with adversarial cross-entropy ({_SOURCE}).",
+                    "The backbone has batch normalization and is trained by TRADES: five such networks ended lower "
+                    f"with TRADES than with adversarial cross-entropy ({_SOURCE}).",
                     "Set METHOD = @AdversarialTraining, or take a backbone with layer normalization.",
                 )
             )
