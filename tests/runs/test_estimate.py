@@ -10,6 +10,7 @@ from tfrobust.attacks.shared import threat
 from tfrobust.commands import train
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
+from tfrobust.evaluation.evaluators.union import Union
 from tfrobust.runs import estimate
 from tfrobust.runs.settings import EvaluationSettings
 
@@ -65,6 +66,8 @@ def test_the_largest_parts_of_an_evaluation():
     assert list(shares.items()) == [("Square", 5003 / 7722), ("APGD-T", 2719 / 7722)]
     assert passes.per_image == (5003 + 919, 900)
     assert attack_passes(360, CleanAccuracy()).shares == {}
+    several = attack_passes(360, square, Union(members=(square.attack, square.attack.with_epsilon(0.1))))
+    assert several.forward == 2 * 360 * 5003 and several.by_evaluator[1] == (360 * 5003, "Square")
     assert attack_passes(60, square, count=10_000).forward == 50_030_000
 
 

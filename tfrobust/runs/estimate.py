@@ -117,6 +117,8 @@ def attack_steps(evaluation: EvaluationSettings, stage: Stage) -> float:
 def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int | None = None) -> Passes:
     """Count the passes of an evaluation's attacks if none succeeds; see `Attack.most_passes`.
 
+    Evaluators that share a search take it once: it counts for the first of them.
+
     Args:
         evaluation: of the run.
         dataset: its test split is evaluated.
@@ -128,7 +130,7 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
     setting = SimpleNamespace(images=range(count), subset=lambda limit: np.arange(min(limit or least, least)))
     attacks = examples = 0
     total, per_image = np.zeros(2, int), np.zeros(2, int)
-    uncounted, costs, by_evaluator = [], collections.Counter(), []
+    uncounted, costs, by_evaluator, counted = [], collections.Counter(), [], set()
     for evaluator in evaluation.evaluators:
         try:
             searches = evaluator.attacks(setting)
@@ -138,8 +140,11 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
             uncounted.append(type(evaluator).__name__)
         before, names = costs.total(), []
         for attack, positions in searches:
-            attacks, examples = attacks + 1, max(examples, len(positions))
             names.append(attack_name(attack.name))
+            if (search := (repr(attack), positions.tobytes())) in counted:
+                continue
+            counted.add(search)
+            attacks, examples = attacks + 1, max(examples, len(positions))
             for member in attack.members or (attack,):
                 passes = np.array(member.most_passes(dataset.class_count))
                 total, per_image = total + len(positions) * passes, per_image + passes
