@@ -129,18 +129,18 @@ def tfrobust_slopes(task: Task):
 
     def run():
         worst = []
-        for model, own in zip(networks, labels, strict=True):
+        for model, targets in zip(networks, labels, strict=True):
             network = walk(model)
             boxes = tightening.tightened(network, intervals.propagate(network, box))
-            functions = linear_bounds.margin_coefficients(own, WIDTHS[0][-1], tf.float64)
+            functions = linear_bounds.margin_coefficients(targets, WIDTHS[0][-1], tf.float64)
             first = linear_bounds.lower_bounds(network, boxes, functions)
             boxes = tightening.tightened(network, boxes, steps=STEPS)
             bounds = tf.maximum(first, slopes.best_bounds(network, boxes, functions, STEPS)).numpy()
-            bounds[np.arange(len(own)), own] = np.inf
+            bounds[np.arange(len(targets)), targets] = np.inf
             worst.append(bounds.min(1))
         return np.concatenate(worst)
 
-    return run, each, f"tensorflow {tf.__version__}, keras {keras.__version__}, float64 with rounding"
+    return run, listed, f"tensorflow {tf.__version__}, keras {keras.__version__}, float64 with rounding"
 
 
 def auto_lirpa(task: Task):
@@ -184,15 +184,15 @@ def auto_lirpa_slopes(task: Task):
 
     def run():
         worst = []
-        for model, own in zip(models, np.split(task.labels, len(WIDTHS)), strict=True):
-            rivals = torch.tensor([[k for k in range(classes) if k != label] for label in own.tolist()])
-            functions = torch.eye(classes)[torch.tensor(own)][:, None] - torch.eye(classes)[rivals]
+        for model, targets in zip(models, np.split(task.labels, len(WIDTHS)), strict=True):
+            rivals = torch.tensor([[k for k in range(classes) if k != label] for label in targets.tolist()])
+            functions = torch.eye(classes)[torch.tensor(targets)][:, None] - torch.eye(classes)[rivals]
             bounded = auto_LiRPA.BoundedModule(model, images[:1], bound_opts={"optimize_bound_args": options})
             bounds, _ = bounded.compute_bounds(x=(point,), C=functions, method="CROWN-Optimized", bound_upper=False)
             worst.append(bounds.detach().min(1).values.numpy())
         return np.concatenate(worst)
 
-    return run, each, f"torch {torch.__version__}, auto_LiRPA {importlib.metadata.version('auto-lirpa')}, float32"
+    return run, listed, f"torch {torch.__version__}, auto_LiRPA {importlib.metadata.version('auto-lirpa')}, float32"
 
 
 def prepared(task: Task):
@@ -218,8 +218,8 @@ def prepared(task: Task):
 def masked_slopes(lower, upper, *slopes):
     """Return slopes of lower lines, 1 of active and 0 of inactive ReLUs, and whether all are inactive."""
     active, inactive = (lower >= 0).to(lower.dtype), upper <= 0
-    open_ones = (1.0 - active) * (1.0 - inactive.to(upper.dtype))
-    return *(slope if slope is None else slope * open_ones + active for slope in slopes), inactive.all()
+    unstable = (1.0 - active) * (1.0 - inactive.to(upper.dtype))
+    return *(slope if slope is None else slope * unstable + active for slope in slopes), inactive.all()
 
 
 def torch_model(weights: dict, torch):
@@ -245,6 +245,6 @@ def summary(margins: np.ndarray) -> dict:
     return {"mean": float(margins.mean()), "certified": int((margins > 0).sum())}
 
 
-def each(margins: np.ndarray) -> dict:
-    """Return the bounds themselves."""
+def listed(margins: np.ndarray) -> dict:
+    """Return the bounds as a list."""
     return {"bounds": margins.tolist()}

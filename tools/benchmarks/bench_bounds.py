@@ -58,9 +58,9 @@ def slope_rows(sides) -> list[tuple[str, ...]]:
     bounds = [np.split(np.array(side.rounds[0]["bounds"]), len(_peers_bounds.WIDTHS)) for side in sides]
     lines = [("widths", *(side.name for side in sides), "least difference", "largest")]
     for number, widths in enumerate(_peers_bounds.WIDTHS):
-        own = [values[number] for values in bounds]
-        differences = own[0] - own[-1]
-        line = ["-".join(map(str, widths)), *(f"{values.mean():.4f}" for values in own)]
+        margins = [values[number] for values in bounds]
+        differences = margins[0] - margins[-1]
+        line = ["-".join(map(str, widths)), *(f"{values.mean():.4f}" for values in margins)]
         lines.append((*line, f"{differences.min():.1e}", f"{differences.max():.1e}"))
     return lines
 
