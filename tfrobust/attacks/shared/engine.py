@@ -78,6 +78,29 @@ class Begun(NamedTuple):
     passes: np.ndarray
 
 
+class Votes(NamedTuple):
+    """The rule by which a candidate counts for a stochastic model: misclassified in at least `needed` of `draws` calls.
+
+    Attributes:
+        draws: predictions of each candidate, and of each clean input, >= 1.
+        needed: number of them that must reach the goal, from 1 to `draws`.
+    """
+
+    draws: int = 1
+    needed: int = 1
+
+    def checked(self) -> Votes:
+        """Return the votes, or raise ValueError unless 1 <= needed <= draws."""
+        if not 1 <= self.needed <= self.draws:
+            raise InputError(
+                f"votes are {self.needed} of {self.draws} draws; needed is from 1 to draws, such as (10, 5)."
+            )
+        return self
+
+
+_ONE_VOTE = Votes()
+
+
 class Engine:
     """Attack compiled for a model; it can run repeatedly, and the weights may change in between.
 
@@ -89,10 +112,21 @@ class Engine:
             for looking like probabilities.
         surrogate: the model that a transfer attack searches, as `predict`; None: the model itself.
         grid: gap between the values that the model's input can take, of which the clean inputs consist; 0: any value.
+        votes: (draws, needed): a candidate counts if it reaches the goal in at least `needed` of `draws` predictions.
+            (10, 5) suits stochastic models, (1, 1) all others. The search itself sees one prediction a pass.
     """
 
-    def __init__(self, attack: Attack, predict, *, known_logits: bool = False, surrogate=None, grid: float = 0.0):
-        self.attack, self.known_logits, self.grid = attack, known_logits, grid
+    def __init__(
+        self,
+        attack: Attack,
+        predict,
+        *,
+        known_logits: bool = False,
+        surrogate=None,
+        grid: float = 0.0,
+        votes: tuple[int, int] = (1, 1),
+    ):
+        self.attack, self.known_logits, self.grid, self.votes = attack, known_logits, grid, Votes(*votes).checked()
         self.counter = PassCounter()
         self._predict = self.counter.counted(as_predict(predict))
         self._surrogate = self._predict if surrogate is None else self.counter.counted(as_predict(surrogate))
@@ -181,7 +215,7 @@ class Engine:
         return lambda points: predict(onto_grid(inputs, points, self.grid, self.attack.threat.bounds)), goal
 
     def _verify(self, inputs, goal, candidate):
-        return verify(self.attack, self._predict, inputs, goal, candidate, self.grid)
+        return verify(self.attack, self._predict, inputs, goal, candidate, self.grid, self.votes)
 
 
 def onto_grid(inputs, points, gap: float, bounds: tuple[float, float]):
@@ -202,7 +236,9 @@ def onto_grid(inputs, points, gap: float, bounds: tuple[float, float]):
     return straight_through(points, tf.clip_by_value(inputs + rounded, *bounds))
 
 
-def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate, grid: float = 0.0):
+def verify(
+    attack: Attack, predict: Callable, inputs, goal: Goal, candidate, grid: float = 0.0, votes: Votes = _ONE_VOTE
+):
     """Verify a candidate: project it again and predict it again; one that cannot be projected counts as the input.
 
     Args:
@@ -212,6 +248,7 @@ def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate, gri
         goal: int32 [b] labels and, if targeted, targets.
         candidate: float32 [b, ...].
         grid: as for `Engine`.
+        votes: as for `Engine`.
 
     Returns:
         (adversarial [b, ...], the input itself where the goal is not reached; reached, bool [b]; distance, float32 [b];
@@ -224,8 +261,21 @@ def verify(attack: Attack, predict: Callable, inputs, goal: Goal, candidate, gri
     projected = attack.restored(inputs, projected)
     logits = predict(projected)
     reached = goal.reached(logits)
+    if votes.draws > 1:
+        reached = _outvoted(predict, goal, projected, reached, votes)
     adversarial = select(reached, projected, inputs)
     return adversarial, reached, attack.threat.distance(inputs, adversarial), logits
+
+
+def _outvoted(predict: Callable, goal: Goal, points, reached, votes: Votes):
+    """Return where the points reach the goal in enough predictions, the first of which is known; bool [b]."""
+
+    def draw(number, count):
+        return number + 1, count + tf.cast(goal.reached(predict(points)), tf.int32)
+
+    loop = (tf.constant(1), tf.cast(reached, tf.int32))
+    _, count = tf.while_loop(lambda number, _: number < votes.draws, draw, loop, parallel_iterations=1)
+    return count >= votes.needed
 
 
 def round_keys(keys: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:

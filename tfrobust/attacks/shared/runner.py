@@ -35,8 +35,11 @@ def run_attack(
     progress: Callable | None = None,
     seconds: float | None = None,
     surrogate=None,
+    votes: tuple[int, int] = (1, 1),
 ) -> AttackResult:
-    """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`; `surrogate` as for `Engine`.
+    """Attack a data set: `compile_attack(attack, predict).run(...)`, see `Engine.run`.
+
+    `surrogate` and `votes` are those of `Engine`: votes=(10, 5) for a stochastic model.
 
     `inputs` may be a finite `tf.data.Dataset` of batches (inputs, labels), without `labels`.
 
@@ -57,7 +60,7 @@ def run_attack(
     inputs, labels = finite.arrays_of(inputs, labels, "run_attack")
 
     def run(function, known_logits: bool = False) -> AttackResult:
-        return compile_attack(attack, function, known_logits=known_logits, surrogate=surrogate).run(
+        return compile_attack(attack, function, known_logits=known_logits, surrogate=surrogate, votes=votes).run(
             inputs,
             labels,
             seed=seed,
