@@ -174,6 +174,8 @@ def test_a_bound_of_the_first_images_meets_the_attack_on_them():
     sentence = threat.bracket_sentence(bracket)
     assert "50.0 % of the first 4 images are certified" in sentence and "For 25.0 % neither" in sentence
     assert attack_table.brackets([accuracy(attack, right, settings), bound])[0].attacked is None
+    clean = outcomes("accuracy.clean", np.ones(9, bool))  # of all images, of which the attack drew six
+    assert attack_table.brackets([accuracy(attack, right, settings), bound], [*series, clean])[0].attacked is None
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -206,7 +208,7 @@ def test_where_there_is_no_bound_the_report_gives_the_reason(predictor, threat, 
 def planted(wrong: int, norm: str = "linf", epsilon: float = 0.05, other: str = "attack.x_linf_0.05.accuracy", first=5):
     """An outcome in which an attack on the first of five examples breaks `wrong` of three certified ones."""
     certified, robust = np.array([True] * 3 + [False] * 2), np.arange(first) >= wrong
-    settings = {"norm": norm, "epsilon": epsilon}
+    settings = {"norm": norm, "epsilon": epsilon} | ({"sample": f"first {first}"} if first < 5 else {})
     names = {"certified.linf_0.05.accuracy": (certified, {"norm": "linf", "epsilon": 0.05}), other: (robust, settings)}
     measurements = [accuracy(name, *parts) for name, parts in names.items()]
     return Outcome(measurements, [outcomes(name, row) for name, (row, _) in names.items()])
@@ -226,6 +228,10 @@ def test_an_attack_on_a_certified_example_fails_the_doctor():
     assert check_certificates(planted(1, other="accuracy.clean")).verdict == "fail"
     assert check_certificates(planted(2, first=2)).verdict == "fail"
     assert check_certificates(planted(0, first=2)).verdict == "pass"
+    # Other images than the first, drawn by the seed.
+    drawn = planted(2, first=2)
+    del drawn.measurements[1].settings["sample"]
+    assert check_certificates(drawn).verdict == "pass"
     nothing = CleanAccuracy().run(setting_of(from_keras(linear())))
     assert check_certificates(nothing) is None
 
