@@ -30,8 +30,9 @@ class FMN(MinimalNorm):
 
     q is the dual norm, P_r the projection onto the ball of radius r, and r at most the distance of the farthest corner
     of the pixel box. a and c fall by a cosine. With L0 the radius is a whole number: it falls to the floor of r (1 -
-    c), at least by 1 and at least to 1, and rises likewise from r = 1. The result is the nearest misclassified point
-    met. Any wrong class counts; where no misclassified point was met, the search has failed and reports so.
+    c), at least to 1, and rises to that of r (1 + c), at least by 1, from r = 1. The result is the nearest
+    misclassified point met. Any wrong class counts; where no misclassified point was met, the search has failed and
+    reports so.
 
     One step is one forward and backward pass; the first is that of the image.
 
@@ -102,9 +103,8 @@ class FMN(MinimalNorm):
         smaller, larger = state["radius"] * (1 - change), state["radius"] * (1 + change)
         farthest = norms.norm(tf.maximum(inputs - low, high - inputs), self.threat.norm)
         if self.threat.norm == "l0":
-            smaller = tf.minimum(state["radius"] - 1, tf.floor(smaller))
             larger = tf.maximum(state["radius"] + 1, tf.floor(larger))
-            radius = tf.where(reached, tf.minimum(smaller, state["distance"]), larger)
+            radius = tf.where(reached, tf.minimum(tf.floor(smaller), state["distance"]), larger)
             return tf.clip_by_value(radius, 1.0, tf.maximum(farthest, 1.0))
         flat = norms.dual_norm(gradient, self.threat.norm)
         away = tf.math.divide_no_nan(tf.abs(height), flat)
