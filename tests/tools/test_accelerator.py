@@ -1,17 +1,76 @@
-"""Lowered training steps are written once."""
+"""Lowered training steps: their parameters and summaries, and that JAX's client computes what TensorFlow does."""
 
 import json
 import subprocess
 import sys
+import venv
 
+import keras
 import pytest
 
+from conformance import methods as battery
+from tfrobust.models.heads.linear import LinearHead
+
 ACCELERATOR = "tools/benchmarks/accelerator"
+# A conditional with nested tuples, which JAX does not convert; XLA compiles it under TensorFlow.
+NOT_CONVERTED = ("puzzlemix",)
+# One row of each other method.
+ROWS = [
+    row
+    for row in battery.ROWS
+    if row not in NOT_CONVERTED
+    and (row == "supervised_contrastive" or not any(row.startswith(f"{other}_") for other in battery.ROWS))
+]
 
 
 @pytest.fixture
 def tools(load):
     return load("_recipes", "arrays", "lower")
+
+
+@pytest.fixture(scope="session")
+def jax_python(tmp_path_factory):
+    """An environment with JAX and without TensorFlow."""
+    folder = tmp_path_factory.mktemp("jax")
+    venv.create(folder, with_pip=True)
+    installed = subprocess.run([folder / "bin" / "pip", "install", "-q", "jax"], capture_output=True, text=True)
+    if installed.returncode:
+        pytest.skip(f"JAX cannot be installed: {installed.stderr.strip()[-200:]}")
+    return folder / "bin" / "python"
+
+
+def lowered(tools, row: str, folder):
+    keras.utils.set_random_seed(0)
+    method = battery.ROWS[row](battery.encoder(), LinearHead(battery.CLASSES), seed=1)
+    shape = battery.example_shape(row)
+    method.build((None, *shape))
+    method.compile(keras.optimizers.SGD(0.05, momentum=0.9), jit_compile=False)
+    method.optimizer.build(method.trainable_variables)
+    examples = {"kind": "images", "shape": [8, *shape], "dtype": "float32"}
+    if row in battery.TEXT_ROWS:
+        examples = {"kind": "labels", "shape": [8, *shape], "dtype": "int32", "classes": battery.WORDS}
+    labels = {"kind": "labels", "shape": [8], "dtype": "int32", "classes": battery.CLASSES}
+    tools.lower.write(row, folder, *tools.lower.lowered(lambda *data: method.train_step(data), [examples, labels]))
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("row", ROWS)
+def test_every_step_is_a_whole_program_that_jax_runs_alike(tools, jax_python, row, tmp_path):
+    lowered(tools, row, tmp_path)
+    root = tools._recipes.ROOT
+    command = [
+        jax_python,
+        root / ACCELERATOR / "run.py",
+        tmp_path,
+        tmp_path / "results",
+        f"--programs={row}",
+        "--rounds=1",
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    document = json.loads((tmp_path / "results" / f"{row}.json").read_text())
+    assert "error" not in document, document
+    assert document["largest_difference"]["returned"] < 1e-4, document
+    assert document["largest_difference"]["written"] < 1e-3, document
 
 
 @pytest.mark.rest
