@@ -52,7 +52,7 @@ class CertifiedAccuracy(Evaluator):
             `certification.certified_margins`; or "tightest".
         seconds: after which "complete" leaves an image undecided, >= 0.
         first: number of images from the beginning of the test split; None: all.
-        products: budget of "tightest", multiply-adds, >= 0; a second of a processor core makes about 2e9.
+        products: budget of "tightest", multiply-adds, >= 0; a second of a processor core makes about 1e9.
     """
 
     threat: ThreatModel
