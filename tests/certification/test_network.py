@@ -171,7 +171,7 @@ def test_full_linear_bounds_are_at_least_as_tight():
     network = walk(randomized(MODELS["cnn"]()))
     images, labels = np.random.default_rng(1).uniform(size=(1, *SHAPE)), np.array([1])
     margins = [
-        certify.certified_margins(network, images, labels, epsilon=0.01, method=name)[0] for name in certify.METHODS
+        certify.certified_margins(network, images, labels, epsilon=0.01, method=name)[0] for name in certify.METHODS[:3]
     ]
     assert margins[0] <= margins[1] <= margins[2]
 
