@@ -104,10 +104,10 @@ def test_multi_targeted_runs_every_other_class():
     logits, labels = tf.random.stateless_normal([4, 4], [1, 1]), tf.constant([0, 1, 2, 3])
     logs = tf.nn.log_softmax(logits).numpy()
     for offset in range(3):
-        values = attack._values(logits, Goal(labels), tf.fill([4], offset)).numpy()
+        values = attack._values(logits, Goal(labels), tf.fill([4], offset), {}).numpy()
         np.testing.assert_allclose(values, [logs[i, (i + 1 + offset) % 4] for i in range(4)], rtol=1e-5)
     with_true = gradient.MultiTargetedPGD(ThreatModel(epsilon=0.2), steps=2, include_true_class=True)
-    np.testing.assert_allclose(with_true._values(logits, Goal(labels), tf.fill([4], 3)), np.diag(logs), rtol=1e-5)
+    np.testing.assert_allclose(with_true._values(logits, Goal(labels), tf.fill([4], 3), {}), np.diag(logs), rtol=1e-5)
 
 
 def momentum_by_hand(slope, start, centre, threat, steps, size, decay):
