@@ -84,7 +84,7 @@ def polytope(center, norm, epsilon, count=48):
 @pytest.mark.parametrize(("norm", "pixels", "epsilon"), [("l1", 4, 0.3), ("l2", 2, 0.25)])
 def test_verdicts_in_other_norms_are_those_of_the_mixed_integer_program(norm, pixels, epsilon):
     model, layers, images, labels = drawn(3, count=8, sizes=(pixels, 10, 8, 3))
-    decisions = certify.decide(model, images, labels, epsilon=epsilon, norm=norm)
+    decisions = certify.decide(model, images, labels, epsilon=epsilon, norm=norm, seconds=600.0)
     by_method = {
         method: certify.certified_margins(model, images, labels, epsilon=epsilon, norm=norm, method=method)
         for method in ("ibp", "crown_ibp", "crown")
