@@ -27,7 +27,10 @@ from tfrobust.errors import InputError
 
 COMMANDS = printed.collect()
 # Packages of the environments in which a peer's outputs are recorded; the tools parse without them.
-ABSENT = ["tensorflow_addons", "torch", "torch.nn", "torchvision", "torchvision.models", "torchvision.models.video"]
+ABSENT = [
+    *("tensorflow_addons", "torch", "torch.nn", "torchvision", "torchvision.models", "torchvision.models.video"),
+    *("foolbox", "adv_lib", "adv_lib.attacks"),
+]
 
 
 def params(commands):

@@ -170,7 +170,7 @@ METHODS = {
     "AdversarialTraining": method(methods.AdversarialTraining, adversary=ADVERSARY, forward="joint"),
     "TRADES": method(methods.TRADES, adversary=ADVERSARY),
     "MART": method(methods.MART, adversary=ADVERSARY, label_smoothing=0.1, term_weights={"bce": 0.5}),
-    "FARE": method(methods.FARE, adversary=ADVERSARY, probe=False, term_weights=None),
+    "FARE": method(methods.FARE, adversary=ADVERSARY, term_weights={"probe": 0.5}),
     "HAT": method(methods.HAT, helper=first_values, distance=3.0, adversary=ADVERSARY),
     "FreeAdversarialTraining": method(
         methods.FreeAdversarialTraining, threat=THREAT, replays=2, rows=16, term_weights={"ce_adv": 0.5}

@@ -190,7 +190,9 @@ def test_a_probe_hands_its_head_to_the_second_stage_and_adapters_are_published_m
         (lambda: backbone(trainable="last_stage", lora_rank=2), "adapts all stages"),
         (lambda: backbone(lora_rank=0), "Backbone.lora_rank"),
         (
-            lambda: Backbone(keras.Sequential([keras.Input((8, 8, 1))]), pixel_range=(0, 1), lora_rank=2),
+            lambda: Backbone(
+                keras.Sequential([keras.Input((8, 8, 1)), keras.layers.ReLU()]), pixel_range=(0, 1), lora_rank=2
+            ),
             "no layer with",
         ),
         (lambda: method(encoder_rate=0.0), "encoder_rate of Supervised is 0.0"),

@@ -39,8 +39,8 @@ class DDN(MinimalNorm):
         >>> predict = lambda images: 10.0 * (images[:, 0, 0] - 0.5)  # two classes: which of two channels is brighter
         >>> images = np.array([0.75, 0.25], "float32").reshape(1, 1, 1, 2)
         >>> attack = robust.attacks.DDN(robust.attacks.ThreatModel(norm="l2", epsilon=0.5))
-        >>> robust.attacks.run_attack(attack, predict, images, np.array([0])).distance.round(2).tolist()
-        [0.35]
+        >>> robust.attacks.run_attack(attack, predict, images, np.array([0])).distance.round(2)
+        array([0.35], dtype=float32)
 
     Args:
         threat: the norm, 'l2', and the pixel box; epsilon does not influence the search.

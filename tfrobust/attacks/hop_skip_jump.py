@@ -53,12 +53,12 @@ class HopSkipJump(MinimalNorm):
     Example:
         >>> import numpy as np
         >>> from tfrobust import keras as robust
-        >>> label = lambda images: (images[:, 0, 0, 0] > images[:, 0, 0, 1]).astype(int)  # the brighter of two channels
+        >>> label = lambda images: np.argmin(np.asarray(images)[:, 0, 0], axis=-1)  # the darker of two channels
         >>> one_hot = lambda images: np.eye(2, dtype="float32")[label(images)]
         >>> images = np.array([0.25, 0.75], "float32").reshape(1, 1, 1, 2)
         >>> attack = robust.attacks.HopSkipJump(robust.attacks.ThreatModel(norm="linf", epsilon=0.5))
-        >>> robust.attacks.run_attack(attack, one_hot, images, np.array([0])).distance.round(2).tolist()
-        [0.25]
+        >>> robust.attacks.run_attack(attack, one_hot, images, np.array([0])).distance.round(2)
+        array([0.25], dtype=float32)
 
     Args:
         threat: the norm, 'l2' or 'linf', and the pixel box; epsilon does not influence the search.

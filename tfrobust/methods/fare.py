@@ -31,11 +31,11 @@ class FARE(Method):
         >>> from tfrobust import keras as robust
         >>> attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=0.1), steps=2)
         >>> parts = robust.models.CNN(((4,),), dense=(8,)), robust.models.LinearHead(10)
-        >>> method = robust.methods.FARE(*parts, attack=attack, probe=False)
+        >>> method = robust.methods.FARE(*parts, attack=attack)
         >>> method.compile("adam")
         >>> images = np.random.rand(20, 8, 8, 1)
         >>> sorted(method.fit(images, np.zeros(20), verbose=0).history)
-        ['distance', 'loss']
+        ['distance', 'loss', 'probe']
 
     Args:
         encoder, head: as in `Method`.
