@@ -58,7 +58,7 @@ def test_every_verdict_is_that_of_the_mixed_integer_program(networks):
 
 @pytest.mark.parametrize(("sign", "multiplier", "least"), [(1.0, 0.0, -0.5), (1.0, 1.0, 0.0), (-1.0, 0.5, -0.25)])
 def test_a_multiplier_lowers_the_function_by_what_the_assumed_sign_allows(sign, multiplier, least):
-    """Of ReLU(z), z = x - 0.5, x in [0, 0.8]: min (1 - multiplier) z if z >= 0, and min multiplier z if z <= 0."""
+    """Compare min (1 - multiplier) z, z >= 0, and min multiplier z, z <= 0, of ReLU(z), z = x - 0.5, x in [0, 0.8]."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, activation="relu"), keras.layers.Dense(1)])
     model.set_weights([np.array([[1.0]]), np.array([-0.5]), np.array([[1.0]]), np.array([0.0])])
     network, arithmetic = walk(model), Arithmetic(tf.float64, 0.0)

@@ -11,7 +11,7 @@ def softmax(logits):
 
 
 def loss(logits, label, step, steps, run):
-    """What step 0, 1, ... of run 0, 1, ... maximizes."""
+    """Return the function that step 0, 1, ... of run 0, 1, ... maximizes."""
     p = softmax(logits)
     largest_other = np.delete(p, label).max()
     if step == 0:

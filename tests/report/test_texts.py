@@ -1,4 +1,4 @@
-"""What reports and comparisons say, whole: texts/ holds it, and `python -m report.texts` writes it anew."""
+"""Compare reports and comparisons with the text in texts/, which `python -m report.texts` writes anew."""
 
 import pytest
 from report import texts

@@ -220,17 +220,17 @@ class HopSkipJump(MinimalNorm):
         size = inputs.shape[1:].num_elements()
         exponent = 1.5 if self.threat.norm == "l2" else 2.0
         halvings = min(max(math.ceil(math.log2(size**exponent / self.gamma)), 1), _MOST_HALVINGS)
-        whole = self.threat.distance(inputs, point)
-        whole = whole if self.threat.norm == "linf" else tf.ones_like(whole)
+        scale = self.threat.distance(inputs, point)
+        scale = scale if self.threat.norm == "linf" else tf.ones_like(scale)
 
         def halve(number, low, high):
             middle = 0.5 * (low + high)
             reached = goal.reached(predict(self._between(inputs, point, middle)))
             return number + 1, tf.where(reached, low, middle), tf.where(reached, middle, high)
 
-        loop = (tf.constant(0), tf.zeros_like(whole), whole)
+        loop = (tf.constant(0), tf.zeros_like(scale), scale)
         _, _, share = tf.while_loop(lambda number, *_: number < halvings, halve, loop, parallel_iterations=1)
-        return select(share < whole, self._between(inputs, point, share), point)
+        return select(share < scale, self._between(inputs, point, share), point)
 
     def _between(self, inputs, point, share):
         """Return the point at a share [b] of the way in L2; in Linf its projection onto the ball of that radius."""

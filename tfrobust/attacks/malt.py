@@ -72,8 +72,8 @@ def linear_distances(predict: Callable, inputs, labels, norm: str, candidates: i
     logits, pull_back = linearized(predict, inputs)
     class_count = logits.shape[-1]
     label = tf.one_hot(labels, class_count)
-    others = tf.where(label > 0, logits.dtype.min, logits)
-    values, classes = tf.math.top_k(others, min(candidates, class_count - 1))
+    rival_logits = tf.where(label > 0, logits.dtype.min, logits)
+    values, classes = tf.math.top_k(rival_logits, min(candidates, class_count - 1))
     gaps = tf.gather(logits, labels, batch_dims=1)[:, None] - values
 
     def measure(number, distances):

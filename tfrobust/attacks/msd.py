@@ -80,9 +80,9 @@ class MSD(PGD):
     def with_epsilon(self, epsilon: float) -> "MSD":
         """Return this attack with another first radius; the other radii and the step sizes keep their ratios to it."""
         scale = epsilon / self.threat.epsilon
-        first, *others = self.threats
-        radii = [epsilon, *(scale * threat.epsilon for threat in others)]
-        threats = [dataclasses.replace(t, epsilon=radius) for t, radius in zip((first, *others), radii, strict=True)]
+        first, *further = self.threats
+        radii = [epsilon, *(scale * threat.epsilon for threat in further)]
+        threats = [dataclasses.replace(t, epsilon=radius) for t, radius in zip((first, *further), radii, strict=True)]
         sizes = None if self.step_sizes is None else tuple(scale * size for size in self.step_sizes)
         settings = {name: getattr(self, name) for name in ("steps", "random_start", "restarts")}
         return type(self)(tuple(threats), step_sizes=sizes, **settings)

@@ -86,9 +86,9 @@ class PMA(PGD):
         """
         count = logits.shape[-1]
         label = tf.one_hot(labels, count)
-        others = tf.where(label > 0, logits.dtype.min, logits)
-        rival = tf.one_hot(tf.argmax(others, axis=-1), count)
-        p, q = tf.nn.softmax(logits), tf.nn.softmax(others)
+        rival_logits = tf.where(label > 0, logits.dtype.min, logits)
+        rival = tf.one_hot(tf.argmax(rival_logits, axis=-1), count)
+        p, q = tf.nn.softmax(logits), tf.nn.softmax(rival_logits)
         p_label, p_rival, q_rival = (
             tf.reduce_sum(a * b, -1, keepdims=True) for a, b in ((p, label), (p, rival), (q, rival))
         )

@@ -126,17 +126,17 @@ class MultiNormTraining(Method):
             predicted = tf.argmax(self.propagate(points, training=False)[1], axis=-1, output_type=tf.int32)
             correct = tf.cast(predicted == batch.labels, tf.float32)
             return {"images": batch.images, "adversarial": points, "correct": correct}
-        first, *others = (make() for make in makers)
+        first, *further = (make() for make in makers)
         if self.rule == "worst":
-            first, others = self._worst([first, *others], batch.labels), []
-        named = {f"further_{number + 1}": points for number, points in enumerate(others)}
+            first, further = self._worst([first, *further], batch.labels), []
+        named = {f"further_{number + 1}": points for number, points in enumerate(further)}
         return {"images": batch.images, "adversarial": first, **named}
 
     def loss_terms(self, views, batch, context):
         """Compute `ce_adv`, and the logits of the first adversarial examples."""
         points = [view for name, view in views.items() if name == "adversarial" or name.startswith("further_")]
-        logits = [own for _, own in self.propagate_views(*points, forward="separate")]
-        losses = [cross_entropy(own, batch.labels) for own in logits]
+        logits = [view_logits for _, view_logits in self.propagate_views(*points, forward="separate")]
+        losses = [cross_entropy(view_logits, batch.labels) for view_logits in logits]
         return {"ce_adv": tf.add_n(losses) / len(losses)}, logits[0]
 
     def update_views(self, views, gradients, context):

@@ -135,7 +135,7 @@ class Backbone(Encoder):
 
     @property
     def trainable(self) -> bool:
-        """Whether anything of the model is trained; to set it to True trains what the argument names."""
+        """True if anything of the model is trained; setting it to True trains what the argument names."""
         return keras.Model.trainable.fget(self)
 
     @trainable.setter

@@ -175,10 +175,10 @@ def _on_images_of(bound: Measurement, rows: list[AttackRow], outcomes: dict[str,
         return on_images
     total = max(map(len, outcomes.values()), default=0)
     for row in rows:
-        right = outcomes.get(f"outcomes.{row.accuracy.id}", "")
-        of_first = len(right) == total or "sample" in row.accuracy.settings  # not of drawn images
-        if row not in on_images and of_first and len(right) > count:
-            share = right[:count].count("1") / count
+        correct = outcomes.get(f"outcomes.{row.accuracy.id}", "")
+        of_first = len(correct) == total or "sample" in row.accuracy.settings  # not of drawn images
+        if row not in on_images and of_first and len(correct) > count:
+            share = correct[:count].count("1") / count
             accuracy = dataclasses.replace(row.accuracy, value=share, n=count, low=None, high=None)
             on_images.append(dataclasses.replace(row, accuracy=accuracy))
     return on_images

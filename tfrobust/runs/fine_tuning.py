@@ -1,4 +1,4 @@
-"""What a run knows of an adversarial fine-tuning, for the advice of the doctor before and after the training."""
+"""Describe the fine-tuning of a run, for the advice of the doctor before and after the training."""
 
 from __future__ import annotations
 

@@ -70,11 +70,11 @@ class FastAccuracy(AttackAccuracy):
         """Run the checks and the attacks, and measure the accuracy they leave."""
         outcome = super().run(setting)
         ((_, positions),) = self.attacks(setting)
-        found = self._found(setting, positions)
-        outcome.findings.append(found.finding)
+        attacked = self._cached(setting, positions)
+        outcome.findings.append(attacked.finding)
         for measured in outcome.measurements:
             if "ensemble" not in measured.settings:
-                measured.settings["black_box"] = found.extent
+                measured.settings["black_box"] = attacked.extent
         return outcome
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
@@ -90,18 +90,18 @@ class FastAccuracy(AttackAccuracy):
 
     @property
     def _climbing(self) -> Attack:
-        first, *others = self.attack.members[:-1]
-        return Ensemble((first, *others)) if others else first
+        first, *further = self.attack.members[:-1]
+        return Ensemble((first, *further)) if further else first
 
     def _search(self, setting: Setting, positions: np.ndarray) -> chunks.SearchResult:
-        return self._found(setting, positions).result
+        return self._cached(setting, positions).result
 
-    def _found(self, setting: Setting, positions: np.ndarray) -> _Found:
+    def _cached(self, setting: Setting, positions: np.ndarray) -> _Attacked:
         """Return the result of all attacks, once for each setting."""
         name = f"fast {self.get_config()} {fingerprint.weights_sha256([positions])}"
         return setting.cached(name, lambda: self._run_attacks(setting, positions))
 
-    def _run_attacks(self, setting: Setting, positions: np.ndarray) -> _Found:
+    def _run_attacks(self, setting: Setting, positions: np.ndarray) -> _Attacked:
         result = self._climbed(setting, positions)
         remaining = positions[~result.success]
         nearest = self._nearest(setting, remaining)
@@ -109,9 +109,9 @@ class FastAccuracy(AttackAccuracy):
         result = self._joined(setting, positions, result, nearest)
         finding = self._finding(setting, int(result.success.sum() - before), len(nearest), len(remaining))
         if finding.verdict == "pass":
-            return _Found(result, finding, f"nearest {self.nearest:.3g} of the remaining")
-        others = np.setdiff1d(remaining, nearest)
-        return _Found(self._joined(setting, positions, result, others), finding, "all remaining")
+            return _Attacked(result, finding, f"nearest {self.nearest:.3g} of the remaining")
+        farther = np.setdiff1d(remaining, nearest)
+        return _Attacked(self._joined(setting, positions, result, farther), finding, "all remaining")
 
     def _climbed(self, setting: Setting, positions: np.ndarray) -> chunks.SearchResult:
         """Return the result of the members with gradients, with a column of passes for the last member."""
@@ -176,8 +176,8 @@ class FastAccuracy(AttackAccuracy):
         return Finding("masked_gradients", "warn", f"{evidence}: it ran on all.", remedy)
 
 
-class _Found(NamedTuple):
-    """What the attacks found.
+class _Attacked(NamedTuple):
+    """Keep the results of the attacks and what the last one attacked.
 
     Attributes:
         result: of all attacks.

@@ -17,7 +17,7 @@ _NORMAL = {"plain": "trained without attacks", "unknown": "perhaps trained witho
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """What a run knows of an adversarial fine-tuning before it trains.
+    """Describe an adversarial fine-tuning before it trains.
 
     Attributes:
         origin: how the backbone was trained: "adversarial", "plain" (without attacks) or "unknown".

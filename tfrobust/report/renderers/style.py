@@ -67,7 +67,7 @@ th.number{white-space:normal}
 td{overflow-wrap:anywhere}
 td small{color:var(--muted);font-size:13px;display:block;white-space:normal}
 .dense td.number small{display:inline-block;margin-left:8px;text-align:right;white-space:nowrap}
-.rest{display:inline-block;font-style:normal;text-align:left}
+.rest{display:inline-block;font-style:normal;text-align:left;white-space:pre-wrap}
 .dense table{font-size:14px}.dense td small{font-size:12px}.dense td{padding:4px 6px}
 td.name{width:34%}
 .dense td.name{width:auto;min-width:58px}.dense td.name small{max-width:24ch}
