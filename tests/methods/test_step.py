@@ -92,3 +92,22 @@ def test_a_step_inside_of_a_function_of_the_user_gives_no_warning(caplog):
     finally:
         tf.get_logger().propagate = False
     assert "AutoGraph" not in caplog.text
+
+
+class UnusedTerm(Supervised):
+    """Cross-entropy, and a term whose gradient is not finite."""
+
+    terms = ("ce", "angle")
+
+    def loss_terms(self, views, batch, context):
+        _, logits = self.propagate(views["images"], training=True)
+        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits)
+        return {"ce": entropy, "angle": tf.acos(1.0 + 0.0 * logits[:, 0])}, logits
+
+
+def test_a_term_of_weight_0_is_logged_and_has_no_gradient():
+    method, moves = stepped(UnusedTerm, keras.optimizers.SGD(1.0), term_weights={"angle": 0})
+    _, expected = stepped(Supervised, keras.optimizers.SGD(1.0))
+    assert float(method.get_metrics_result()["angle"]) == 0
+    for move, alone in zip(moves, expected, strict=True):
+        np.testing.assert_allclose(move, alone, rtol=1e-5, atol=1e-7)

@@ -68,7 +68,7 @@ class Steps(Mixin):
             tape.watch([views[name] for name in self.learned_views])
             with layer_losses.recorded() as passes:
                 values, logits = self.evaluate_terms(views, batch, context)
-            losses = tf.add_n([self._weight(name) * values[name] for name in self.all_terms])
+            losses = tf.add_n([self._weighted(name, values[name]) for name in self.all_terms])
             # The only reduction of the library. It divides by the global count, so that gradients can be summed over
             # replicas.
             loss = tf.reduce_sum(weight * losses) / count

@@ -54,6 +54,15 @@ class Terms(Mixin):
         defaults = {**self.default_weights, **(self.penalty.weights if self.penalty is not None else {})}
         return (self.term_weights or {}).get(name, defaults.get(name, 1.0))
 
+    def _weighted(self, name: str, values: tf.Tensor) -> tf.Tensor:
+        """Return the term times its weight, float32 [b]; without a gradient where the weight is the number 0.
+
+        Compilers keep the backward pass of a product with 0, because it can be NaN.
+        """
+        weight = self.weight_of(name)
+        is_zero = isinstance(weight, int | float) and weight == 0
+        return self._weight(name) * (tf.stop_gradient(values) if is_zero else values)
+
     def _weight(self, name: str):
         weight = self.weight_of(name)
         if isinstance(weight, Callable):

@@ -33,6 +33,23 @@ def parameter(entry: dict, number: int) -> np.ndarray:
     return np.frombuffer(base64.b64decode(entry["value"]), stored).reshape(shape)
 
 
+def training_batch(entries: list[dict], number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Make a batch of a training: noisy images of one drawn pattern per class.
+
+    Args:
+        entries: the descriptions of images and labels.
+        number: of the batch, its seed.
+
+    Returns:
+        (images, labels).
+    """
+    generator, (images, labels) = np.random.default_rng(number), entries
+    patterns = np.random.default_rng(labels["classes"]).random((labels["classes"], *images["shape"][1:]))
+    classes = generator.integers(0, labels["classes"], labels["shape"])
+    noisy = (patterns[classes] + generator.random(images["shape"])) / 2
+    return noisy.astype(np.float32), classes.astype(np.int32)
+
+
 def encoded(value: np.ndarray) -> str:
     """Return the bytes of an array in base64; bfloat16 as float32."""
     wide = value.astype(np.float32) if value.dtype.name == "bfloat16" else value

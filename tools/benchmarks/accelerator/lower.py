@@ -30,6 +30,7 @@ SMALL = 4096  # values; smaller parameters are stored
 ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}, (?:may|must)-alias\)")
 # Method, network, batch and precision of each program, in the order of their value.
 PROGRAMS = (
+    "adversarial_training-digits-128-float32",
     "adversarial_training-resnet18-128-float32",
     "bare_gradient-resnet18-128-float32",
     "bare_training-resnet18-128-float32",
@@ -53,6 +54,12 @@ PROGRAMS = (
     "adversarial_training-resnet50-64-mixed_bfloat16",
 )
 SHAPES = {"digits": (8, 8, 1), "cnn": (28, 28, 1), "resnet50": (224, 224, 3)}
+# Steps of a training on a few batches in turn. Its losses are recorded here for the smallest network; a step of the
+# largest ones is not run here at all.
+TRAINING_STEPS, BATCHES = 200, 8
+TRAINED = ("adversarial_training-digits-", "adversarial_training-resnet18-128-")
+TRAINED_HERE = ("digits",)
+NOT_RUN_HERE = ("wide_resnet28x10", "resnet50")
 PRECISIONS = ("float32", "tf32", "mixed_bfloat16")
 
 
@@ -162,17 +169,22 @@ def lower(name: str, folder: pathlib.Path) -> None:
         {"kind": "images", "shape": [batch, *shape], "dtype": "float32"},
         {"kind": "labels", "shape": [batch], "dtype": "int32", "classes": 10},
     ]
-    write(name, folder, *lowered(program(kind, model), entries))
+    content, description = lowered(program(kind, model), entries, encoder not in NOT_RUN_HERE)
+    description["forward_flops"] = forward_flops(model, (batch, *shape))
+    if name.startswith(TRAINED):
+        description["training"] = training(model, entries, encoder in TRAINED_HERE)
+    write(name, folder, content, description)
     keras.backend.clear_session()
     keras.mixed_precision.set_global_policy("float32")
 
 
-def lowered(run, entries: list[dict]) -> tuple[bytes, dict]:
+def lowered(run, entries: list[dict], recorded: bool = True) -> tuple[bytes, dict]:
     """Lower a function, replace its large variables by drawn values, and run it.
 
     Args:
         run: images or tokens, labels -> a dict of results.
         entries: the descriptions of its two arguments.
+        recorded: whether its results are recorded; else it is not run.
 
     Returns:
         The program, and the description that arrays.py and run.py read.
@@ -193,15 +205,40 @@ def lowered(run, entries: list[dict]) -> tuple[bytes, dict]:
     header = lower_to(stage="hlo").split("\n", 1)[0]
     feedback = {int(output or 0): int(parameter) for output, parameter in ALIAS.findall(header)}
     content = lower_to(stage="hlo_serialized")
-    logs = step(*inputs)
-    written = [captured[feedback[output] - len(inputs)] for output in sorted(feedback)]
-    results = [*(np.asarray(logs[name]) for name in sorted(logs)), *map(value_of, written)]
+    names = sorted(step.get_concrete_function(*inputs).structured_outputs)
+    results = None
+    if recorded:
+        logs = step(*inputs)
+        written = [captured[feedback[output] - len(inputs)] for output in sorted(feedback)]
+        results = [*(np.asarray(logs[name]) for name in names), *map(value_of, written)]
     return content, {
         "parameters": described,
         "feedback": {str(output): parameter for output, parameter in feedback.items()},
-        "names": sorted(logs),
-        "results": [arrays.summary(result) for result in results],
+        "names": names,
+        "results": None if results is None else [arrays.summary(result) for result in results],
     }
+
+
+def training(model, entries: list[dict], recorded: bool) -> dict:
+    """Describe a training on a few batches in turn, with its losses if they are recorded here."""
+    import tensorflow as tf
+
+    batches = [arrays.training_batch(entries, number) for number in range(BATCHES)]
+    losses = None
+    if recorded:
+        step = tf.function(lambda *batch: model.train_step(batch)["loss"], jit_compile=True)
+        losses = [float(step(*batches[number % BATCHES])) for number in range(TRAINING_STEPS)]
+    return {"batches": BATCHES, "steps": TRAINING_STEPS, "losses": losses}
+
+
+def forward_flops(model, shape: tuple[int, ...]) -> int:
+    """Count the floating-point operations of a forward pass of a batch in its convolutions and matrix products."""
+    import tensorflow as tf
+
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output().build()
+    graph = tf.function(lambda images: model(images, training=False)).get_concrete_function(tf.TensorSpec(shape)).graph
+    return profiler.profile(graph, options=options).total_float_ops
 
 
 def describe(value: np.ndarray) -> dict:

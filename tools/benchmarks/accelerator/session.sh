@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
-# Measure the lowered programs of a folder in the order of their value, each by JAX and, where torch_step.py has it, by
-# PyTorch, on a machine with a GPU and without TensorFlow. Results are packed after each program, so that a cut loses one.
+# Measure the lowered programs of a folder on a machine with a GPU and without TensorFlow: first by JAX in the order of
+# their value, then the same steps in PyTorch. Results are packed after each part, so that a cut loses one.
 #
 #     tools/benchmarks/accelerator/session.sh FOLDER OUT [SECONDS]
 set -uo pipefail
 here="$(dirname "${BASH_SOURCE[0]}")"
 folder="$1" out="$2" budget="${3:-540}"
+export XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=3 PYTHONUNBUFFERED=1
 results="$(mktemp -d)"
 mkdir -p "$out"
+pack() { tar -czf "$out/results.tgz" -C "$results" . ; }
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv >"$results/machine.txt" 2>&1 || true
-while read -r name; do
-    [ "$SECONDS" -lt "$budget" ] || { echo "no time for $name and the rest" | tee -a "$results/machine.txt"; break; }
-    timeout 180 python3 "$here/run.py" "$folder" "$results" --programs="$name" --train=200
-    case "$name" in
-        adversarial_training-resnet18-* | adversarial_training-wide* | trades-resnet18-* | trades-wide* | bare_*)
-            timeout 180 python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$name" ;;
-    esac
-    tar -czf "$out/results.tgz" -C "$results" .
-done <"$folder/order.txt"
+peers="$(grep -E '^(adversarial_training|trades|bare_[a-z]+)-(resnet18|wide_resnet28x10)-128-' "$folder/order.txt")"
+python3 "$here/run.py" "$folder" "$results" --threads=8 --card --seconds=$((budget * 45 / 100))
+pack
+# Compiled in processes side by side before anything is timed: their cache serves the process that times.
+for group in $(cut -d- -f2- <<<"$peers" | sort -u); do
+    names="$(grep -F -- "-$group" <<<"$peers" | paste -sd,)"
+    python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$names" --kinds=compiled --rounds=0 >/dev/null 2>&1 &
+done
+wait
+echo "PyTorch's steps are compiled after $SECONDS s"
+timeout $((budget - SECONDS > 30 ? budget - SECONDS : 30)) \
+    python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$(paste -sd, <<<"$peers")" 2>/dev/null
+pack

@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
 """Time the same training steps in PyTorch, eager and compiled, with channels last: the peer of run.py.
 
-    python torch_step.py RESULTS [--rounds=30] [--programs=NAME,NAME] [--folder=FOLDER]
+    python torch_step.py RESULTS --programs=NAME,NAME [--rounds=30] [--folder=FOLDER] [--kinds=eager,compiled]
 
-Each program, named as in lower.py, leaves two files torch-....json. With --folder the convolutions get the weights of
-the lowered program, so that the losses can be compared. Adversarial training makes the clean pass that tfrobust makes.
+Each program, named as in lower.py, leaves a file torch-KIND-NAME.json for each kind. With --folder the networks get the
+weights of the lowered program, so that the losses can be compared. Adversarial training makes the clean pass that
+tfrobust makes. The attack takes gradients of the images alone: the weights need none meanwhile, so that the compiled
+backward pass leaves theirs out. --rounds=0 compiles only, for the cache of later processes.
 """
 
 import argparse
+import functools
 import json
+import math
 import pathlib
 import statistics
 import time
 
 import arrays
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-STEPS = 5  # of a round
+ROUND_SECONDS = 0.1  # at least
 EPSILON, ATTACK_STEPS = 8 / 255, 10
 STAGES = {"resnet18": ((64, 1), (128, 2), (256, 2), (512, 2)), "wide_resnet28x10": ((160, 1), (320, 2), (640, 2))}
 BLOCKS = {"resnet18": 2, "wide_resnet28x10": 4}
@@ -73,20 +78,27 @@ class Network(nn.Module):
 
 
 def fill(network: nn.Module, description: dict) -> None:
-    """Copy the drawn kernels of a lowered program into the convolutions: the next of the same shape for each."""
+    """Copy the kernels of a lowered program into convolutions and head: the next of the same shape for each."""
     kernels = [
         (entry, number)
         for number, entry in enumerate(description["parameters"])
-        if len(entry["shape"]) == 4 and entry.get("deviation", 1) > 0 and entry["kind"] in ("drawn", "stored")
+        if len(entry["shape"]) in (2, 4) and entry.get("deviation", 1) > 0 and entry["kind"] in ("drawn", "stored")
     ]
     for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            outputs, inputs, height, width = module.weight.shape
-            position = next(
-                i for i, (entry, _) in enumerate(kernels) if entry["shape"] == [height, width, inputs, outputs]
-            )
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            axes = (3, 2, 0, 1) if isinstance(module, nn.Conv2d) else (1, 0)
+            shape = torch.empty(module.weight.shape, device="meta").permute(*np.argsort(axes).tolist()).shape
+            position = next(i for i, (entry, _) in enumerate(kernels) if entry["shape"] == list(shape))
             value = torch.from_numpy(arrays.parameter(*kernels.pop(position)).copy())
-            module.weight.data.copy_(value.permute(3, 2, 0, 1))
+            module.weight.data.copy_(value.permute(*axes))
+
+
+@functools.cache
+def shared_network(name: str, precision: str, compiled: bool) -> tuple[Network, nn.Module]:
+    """Return a network on the device, and what calls it: itself or compiled, once for all steps of the precision."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = Network(name).to(device, memory_format=torch.channels_last)
+    return network, torch.compile(network) if compiled else network
 
 
 class Step:
@@ -102,22 +114,20 @@ class Step:
     """
 
     def __init__(self, kind: str, network: str, batch: int, precision: str, compiled: bool, description: dict | None):
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
         torch.backends.cudnn.benchmark = True
         torch.manual_seed(0)
-        model = Network(network)
+        self.model, self.forward = shared_network(network, precision, compiled)
+        self.device = next(self.model.parameters()).device
         if description:
-            fill(model, description)
+            fill(self.model, description)
             batch_images, labels = (arrays.parameter(description["parameters"][number], number) for number in (0, 1))
             images, labels = torch.from_numpy(batch_images).permute(0, 3, 1, 2), torch.from_numpy(labels).long()
         else:
             images, labels = torch.rand(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
         self.images = images.to(self.device, memory_format=torch.channels_last)
         self.labels = labels.to(self.device)
-        self.model = model.to(self.device, memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.05, momentum=0.9)
-        self.forward = torch.compile(self.model) if compiled else self.model
         self.low, self.kind = precision == "mixed_bfloat16", kind
 
     def logits(self, images):
@@ -127,7 +137,7 @@ class Step:
 
     def perturb(self):
         """Return adversarial images by PGD in inference mode, from a uniform start."""
-        self.model.eval()
+        self.model.eval().requires_grad_(False)
         clean = self.logits(self.images).detach().softmax(1) if self.kind == "trades" else None
         points = (self.images + torch.empty_like(self.images).uniform_(-EPSILON, EPSILON)).clamp(0, 1)
         for _ in range(ATTACK_STEPS):
@@ -140,16 +150,17 @@ class Step:
             (gradient,) = torch.autograd.grad(loss, points)
             points = points.detach() + 2.5 * EPSILON / ATTACK_STEPS * gradient.sign()
             points = torch.minimum(torch.maximum(points, self.images - EPSILON), self.images + EPSILON).clamp(0, 1)
-        self.model.train()
+        self.model.train().requires_grad_(True)
         return points
 
     def __call__(self):
         """Run the step; return its loss, on the device."""
         if self.kind == "bare_gradient":
-            self.model.eval()
+            self.model.eval().requires_grad_(False)
             points = self.images.detach().requires_grad_(True)
             loss = functional.cross_entropy(self.logits(points), self.labels)
             return torch.autograd.grad(loss, points)[0].sum()
+        self.model.train().requires_grad_(True)
         if self.kind == "bare_training":
             loss = functional.cross_entropy(self.logits(self.images), self.labels)
         else:
@@ -169,33 +180,61 @@ class Step:
         return functional.cross_entropy(self.logits(points), self.labels)
 
 
+def seconds(step: Step, rounds: int) -> dict | None:
+    """Time a step as run.py does; None without rounds."""
+
+    def measured(steps: int) -> float:
+        if step.device.type == "cuda":
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(steps):
+            result = step()
+        float(result)
+        return (time.perf_counter() - started) / steps
+
+    if not rounds:
+        return None
+    measured(2)
+    steps = max(1, math.ceil(ROUND_SECONDS / measured(2)))
+    times = [measured(steps) for _ in range(rounds)]
+    quartiles = statistics.quantiles(times, n=4)[::2] if rounds > 1 else times * 2
+    return {"n": rounds, "steps_of_a_round": steps, "median": statistics.median(times), "quartiles": quartiles}
+
+
+def kernels(step: Step) -> dict:
+    """Profile a step on a GPU; return its busy seconds and its longest kernels."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+        torch.cuda.synchronize()
+    entries = [(entry.key, entry.count, entry.self_device_time_total / 1e6) for entry in profile.key_averages()]
+    longest = sorted((entry for entry in entries if entry[2]), key=lambda entry: -entry[2])
+    return {
+        "busy_seconds": sum(total for *_, total in longest),
+        "kernels_of_a_step": sum(count for _, count, _ in longest),
+        "longest": [{"name": name[:120], "count": count, "seconds": total} for name, count, total in longest[:25]],
+    }
+
+
 def measure(name: str, rounds: int, compiled: bool, description: dict | None) -> dict:
     """Time one program; see run.py."""
     kind, network, batch, precision = name.split("-")
     step = Step(kind, network, int(batch), precision, compiled, description)
     cuda = step.device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
     loss = float(step())
-    first, measured = time.perf_counter() - started, []
-    for number in range(rounds + 2):
-        if cuda:
-            torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(STEPS):
-            result = step()
-        float(result)
-        if number > 1:
-            measured.append((time.perf_counter() - started) / STEPS)
-    quartiles = statistics.quantiles(measured, n=4) if len(measured) > 1 else measured * 3
+    first = time.perf_counter() - started
     return {
         "program": name,
         "compiled": compiled,
         "device": torch.cuda.get_device_name() if cuda else "cpu",
-        "software": {"torch": torch.__version__},
+        "software": {"torch": torch.__version__, "cuda": torch.version.cuda},
         "first_step_seconds": first,
         "loss": loss,
-        "step_seconds": {"n": len(measured), "median": statistics.median(measured), "quartiles": quartiles[::2]},
-        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        "step_seconds": seconds(step, rounds),
+        "bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        "profile": kernels(step) if cuda and rounds else None,
     }
 
 
@@ -206,22 +245,20 @@ def main() -> None:
     flags.add_argument("--rounds", type=int, default=30)
     flags.add_argument("--programs", required=True, help="names, by comma")
     flags.add_argument("--folder", type=pathlib.Path, help="that of the lowered programs, for their weights")
-    flags.add_argument("--eager_only", action="store_true", help="leave out torch.compile")
+    flags.add_argument("--kinds", default="eager,compiled", help="of PyTorch, by comma")
     chosen = flags.parse_args()
     chosen.results.mkdir(parents=True, exist_ok=True)
     for name in chosen.programs.split(","):
         description = json.loads((chosen.folder / f"{name}.json").read_text()) if chosen.folder else None
-        for compiled in (False,) if chosen.eager_only else (False, True):
+        for kind in chosen.kinds.split(","):
             try:
-                document = measure(name, chosen.rounds, compiled, description)
+                document = measure(name, chosen.rounds, kind == "compiled", description)
             except Exception as error:  # the others still run
-                document = {"program": name, "compiled": compiled, "error": f"{type(error).__name__}: {error}"[:500]}
-            kind = "compiled" if compiled else "eager"
-            (chosen.results / f"torch-{kind}-{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-            print(
-                json.dumps({key: document.get(key) for key in ("program", "compiled", "step_seconds", "error")}),
-                flush=True,
-            )
+                document = {"program": name, "kind": kind, "error": f"{type(error).__name__}: {error}"[:500]}
+            if chosen.rounds:
+                (chosen.results / f"torch-{kind}-{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+            shown = ("program", "compiled", "first_step_seconds", "step_seconds", "loss", "bytes", "error")
+            print(json.dumps({key: document[key] for key in shown if key in document}), flush=True)
 
 
 if __name__ == "__main__":
