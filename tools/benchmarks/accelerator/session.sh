@@ -17,10 +17,12 @@ pack
 # Compiled in processes side by side before anything is timed: their cache serves the process that times.
 for group in $(cut -d- -f2- <<<"$peers" | sort -u); do
     names="$(grep -F -- "-$group" <<<"$peers" | paste -sd,)"
-    python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$names" --kinds=compiled --rounds=0 >/dev/null 2>&1 &
+    timeout 150 python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$names" --kinds=compiled \
+        --rounds=0 >"$results/compile-$group.log" 2>&1 &
 done
 wait
 echo "PyTorch's steps are compiled after $SECONDS s"
 timeout $((budget - SECONDS > 30 ? budget - SECONDS : 30)) \
-    python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$(paste -sd, <<<"$peers")" 2>/dev/null
+    python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$(paste -sd, <<<"$peers")" \
+    2>"$results/torch.log"
 pack
