@@ -8,6 +8,8 @@ import pathlib
 import re
 import shlex
 
+import stored
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GUIDES = ROOT / "tfrobust" / "guides"
 READ = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
@@ -17,16 +19,7 @@ RECIPES = sorted((ROOT / "gin" / "papers").glob("*/README.md"))
 CHECKED = [*READ, *NOTEBOOKS, ROOT / "gin" / "README.md", *RECIPES, ROOT / "exported" / "README.md"]
 OURS = r"(?:-m (?:tfrobust|pytest)|-c |(?:\S*/)?tools/)"
 # What a reader replaces by a word of his own, and a word that parses.
-PLACEHOLDERS = {
-    "NAME/VERSION": "exported/ascl_leaked/1",
-    "FILE": "gin/trades.gin",
-    "NAME": "my_method",
-    "DIR": "my_checkout",
-    "CASES": "my_official_cases",
-    "OURS": "my_cases",
-    "$SLURM_ARRAY_TASK_ID/8": "1/8",
-    "...": "mine",
-}
+PLACEHOLDERS = stored.table(globals(), "placeholders")
 
 
 # ------------------------------------------------------------------------------------------------- pages

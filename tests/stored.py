@@ -10,9 +10,8 @@ import inspect
 import pathlib
 import tomllib
 
-import keras
 import numpy as np
-import tensorflow as tf
+import pytest
 
 SETTINGS = ("facade", "imports", "modules")
 
@@ -30,6 +29,25 @@ def cases(file: str, table: str, names: dict, data: str = "refusals.toml") -> di
     return {name: evaluated(row) for name, row in read(file, data)[table].items()}
 
 
+def rows(names: dict, name: str) -> list:
+    """Return a table of tables.toml as parameters, whose ids are the keys where the table has keys."""
+    values = table(names, name)
+    return [pytest.param(*value, id=key) for key, value in values.items()] if isinstance(values, dict) else values
+
+
+def table(names: dict, name: str):
+    """Return a table of tables.toml, a list or a dictionary, evaluated with the names of a file of tests."""
+    expressions = read(names["__file__"], "tables.toml")[name]
+    if isinstance(expressions, dict):
+        return {key: eval(expression, names) for key, expression in expressions.items()}
+    return [eval(expression, names) for expression in expressions]
+
+
+def text(names: dict, name: str) -> str:
+    """Return a text of tables.toml."""
+    return read(names["__file__"], "tables.toml")[name]
+
+
 @functools.cache
 def read(file: str, data: str = "refusals.toml") -> dict:
     """Return a toml next to a test file."""
@@ -39,6 +57,9 @@ def read(file: str, data: str = "refusals.toml") -> dict:
 @functools.cache
 def known_names(file: str, data: str = "refusals.toml") -> dict:
     """Return what the cells of a toml may name."""
+    import keras
+    import tensorflow as tf
+
     settings, names = read(file, data), {}
     if settings.get("facade") or "modules" in settings:
         from tfrobust import keras as robust

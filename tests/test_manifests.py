@@ -7,6 +7,7 @@ import shlex
 import kubernetes_validate
 import printed
 import pytest
+import stored
 import yaml
 
 from tfrobust.commands import evaluate, train
@@ -43,16 +44,7 @@ def test_the_manifests_fit_the_schemas(version):
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("spec", "completionmode"), "Indexed"),
-        (("spec", "completions"), "four"),
-        (("spec", "podFailurePolicy", "rules", 0, "onExitCodes", "operator"), None),
-        (("spec", "template", "spec", "containers", 0, "env", 0, "value"), 4),
-        (("spec", "template", "spec", "subDomain"), "train"),
-    ],
-)
+@pytest.mark.parametrize("path, value", stored.rows(globals(), "the_schemas_find_faults"))
 def test_the_schemas_find_faults(path, value):
     manifest = named("Job", "train")
     node = manifest

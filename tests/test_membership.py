@@ -11,6 +11,7 @@ import pathlib
 import re
 
 import pytest
+import stored
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -31,23 +32,7 @@ class Family:
     folder: str = "tfrobust"
 
 
-FAMILIES = [
-    Family("method", "Method", "tests/conformance/methods.py", ("methods",), "."),
-    Family("attack", "Attack", "tests/conformance/attacks.py", ("attacks",)),
-    Family("augmentation", "Augmentation", "tests/conformance/augmentations.py", ("augment",)),
-    Family("encoder", "Model", "tests/conformance/encoders.py", ("models",), "."),
-    Family("loss", "Loss", "tests/conformance/losses.py", ("losses",)),
-    Family("loss function", "", "tests/conformance/losses.py", ("losses",), folder="tfrobust/losses"),
-    Family("evaluator", "Evaluator", "tests/evaluation", ("evaluators",), "."),
-    Family("data source", "Source", "tests/data", ("data",), "."),
-    Family("published set", "PublishedSet", "tests/data", ("data",), "eval"),
-    Family("selection", "Selection", "tests/conformance/methods.py", ("selections", "methods"), "."),
-    Family("false negatives", "FalseNegatives", "tests/pairs", ("selections", "methods"), "."),
-    Family("gradient penalty", "GradientPenalty", "tests/conformance/methods.py", ("losses", "methods"), "."),
-    Family("feature objective", "FeatureObjective", "tests/methods", ("methods",), "."),
-    Family("callback", "Callback", "tests/conformance/facade.py", ("callbacks",)),
-    Family("optimizer", "Optimizer", "tests/conformance/facade.py", ("optimizers",)),
-]
+FAMILIES = stored.table(globals(), "families")
 # (name, what is not needed) -> why.
 EXEMPT = {
     ("Ensemble", "tests"): "of several attacks: tests/attacks/test_ensemble.py",
@@ -179,18 +164,7 @@ def test_every_exemption_is_needed():
     assert set(EXEMPT) <= {lack for family in FAMILIES for lack in missing(read(ROOT), family)}
 
 
-PLANTED = [
-    ("tfrobust/methods/planted.py", "class Planted(Method):\n    pass", {"facade", "tests", "gin"}),
-    ("tfrobust/methods/deeper/planted.py", "class Planted(base.SimCLR):\n    pass", {"facade", "tests", "gin"}),
-    ("tfrobust/attacks/planted.py", "class Planted(gradient.PGD):\n    pass", {"facade", "tests"}),
-    ("tfrobust/augment/planted.py", "class Planted(Augmentation):\n    pass", {"facade", "tests"}),
-    ("tfrobust/models/planted.py", "class Planted(Encoder):\n    pass", {"facade", "tests", "gin"}),
-    ("tfrobust/losses/planted.py", "class Planted(keras.losses.Loss):\n    pass", {"facade", "tests"}),
-    ("tfrobust/losses/planted.py", "def Planted(logits):\n    return logits", {"facade", "tests"}),
-    ("tfrobust/evaluation/planted.py", "class Planted(Evaluator):\n    pass", {"facade", "tests", "gin"}),
-    ("tfrobust/pairs/planted.py", "class Planted(Selection):\n    pass", {"facade", "tests", "gin"}),
-    ("tfrobust/data/sources/planted.py", "class Planted(Source):\n    pass", {"facade", "tests", "gin"}),
-]
+PLANTED = stored.table(globals(), "planted")
 
 
 @pytest.mark.parametrize(("path", "text", "lacks"), PLANTED, ids=[path for path, *_ in PLANTED])
@@ -200,15 +174,7 @@ def test_a_planted_member_is_found(path, text, lacks):
     assert lacking == {("Planted", lack) for lack in lacks}
 
 
-@pytest.mark.parametrize(
-    ("start", "old", "new", "lack"),
-    [
-        ("tests/conformance/methods.py", ": Mixup(", ": CutMix(", "tests"),
-        ("tfrobust/keras/methods.py", '"Mixup"', '"CutMix"', "facade"),
-        ("gin/", "@Mixup", "@CutMix", "gin"),
-    ],
-    ids=["battery", "facade", "gin"],
-)
+@pytest.mark.parametrize("start, old, new, lack", stored.rows(globals(), "a_member_taken_from_its_place_is_found"))
 def test_a_member_taken_from_its_place_is_found(start, old, new, lack):
     files = read(ROOT)
     changed = {path: text.replace(old, new) if path.startswith(start) else text for path, text in files.items()}

@@ -17,6 +17,7 @@ from unittest import mock
 import numpy as np
 import printed
 import pytest
+import stored
 import tensorflow as tf
 from faults import processes
 from printed import ROOT, Command
@@ -136,23 +137,7 @@ def recipe_of_a_paper(command: Command) -> bool:
     return not set(command.places).isdisjoint(map(printed.relative, printed.RECIPES))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python -m tfrobust.train --gin_files=gin/trades.gin",
-        "python -m tfrobust.train --gin_file=gin/trade.gin",
-        "python -m tfrobust.train --gin_file=gin/trades.gin --gin_param='EPSLON=0.1'",
-        "python -m tfrobust.train --gin_file=gin/trades.gin --gin_param='Npz.path=3'",
-        "cd there && TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m tfrobust.compare exported/* --outputs=x | tail",
-        "python -m tfrobust.serving.scan --all exported",
-        "python -c 'import os; print('",
-        "python tools/nothing.py",
-        "python -m tfrobust gate exported/trades --requires x",
-        "python tools/benchmarks/digits_table.py --methods=supervised,fcll",
-        "python tools/local_cluster.py --workers=2 -- --gin_file=gin/nothing.gin",
-        "python tools/golden/record_encoders.py --repositories=there",
-    ],
-)
+@pytest.mark.parametrize("line", stored.rows(globals(), "a_wrong_command_is_found"))
 def test_a_wrong_command_is_found(line, capsys):
     (command,) = printed.commands(f"```bash\n{line}\n```\n")
     with pytest.raises((InputError, SystemExit, SyntaxError)):
@@ -162,79 +147,9 @@ def test_a_wrong_command_is_found(line, capsys):
 # ------------------------------------------------------------------------------------------------- they run
 
 # Why a command runs with `--help` or `--dry_run` alone.
-ONLY_HELP = {
-    r"build_site": "needs the extra docs; .ci/run builds the site",
-    r"record_|autoattack_equality": "needs a checkout or an environment of the authors' code",
-    r"--peers=|peers/": "needs the peers' environments",
-    r"data/(cifar|generated|imagenet|resnet50|sst|vit)|sst2\.gin|data/cifar\.gin|weights\.npz": (
-        "needs data or weights that are not embedded"
-    ),
-    r"'imagenet'": "downloads weights",
-    r"fashion_mnist|FashionMnist": "needs Fashion-MNIST; tests/test_shipped_models.py has the shipped models",
-    r"commands\.serve exported/\S+( --label=\S+)*$": "needs Docker or TF Serving; tests/tools start stand-ins",
-    r"commands\.serve .*--development|tfrobust\.query": "needs a server; tests/serving and tests/tools ask one",
-    r"commands\.share (?!.*--output)|hf://": "needs the Hugging Face Hub; tests/commands has a stand-in",
-    r"tools/(mutants|make_\w+|check_lower_bounds)\.py": "runs the tests, or writes into the checkout",
-    r"results_table(?!.*--(list|print))": "trains for hours; tests/tools run a small plan",
-    r"quantization_table": "needs exports of several kinds; tests/tools make its table",
-    r"tools/local_cluster\.py|'multi_worker'": "tests/distributed trains on a cluster",
-    r"my_imagenet": "needs images of 1,000 classes; tests/runs makes plans",
-    r"--parts=(resnet20|standing|bfloat16)": "traces a ResNet-20 for minutes; other parts of the same tools run",
-}
+ONLY_HELP = stored.table(globals(), "only_help")
 # Later settings win over printed ones; all that match are added.
-SMALLEST = {
-    r"check_backbones": "--backbones=ViTBackbone --methods=supervised",
-    r"accelerator/lower": "--programs=bare_gradient-digits-4-float32",
-    r"check_bounds": "--networks=20",
-    r"bench_step": "--rounds=2 --batch=8 --attack_steps=1 --methods=trades,simclr --encoder=digits --start_rounds=1",
-    r"bench_step(?!.*--parts)": "--parts=step",
-    r"bench_scale": "--rounds=1 --parts=determinism",
-    r"bench_attacks": "--rounds=1 --steps=2 --batch=4 --count=4 --epochs=1",
-    r"bench_autoattack": "--rounds=1 --count=2 --gin_param=EPOCHS=1",
-    r"bench_augmix": "--rounds=2 --batch=4 --side=8",
-    r"bench_bounds": "--count=2 --rounds=1 --batch=2",
-    r"bench_corruptions": "--names=brightness,contrast --rounds=1 --count=4 --batch=2 --side=8",
-    r"bench_iteration": "--batches=2 --calls=1 --rounds=1",
-    r"bench_puzzlemix": "--pairs=3 --rounds=1 --batch=32 --encoder=digits",
-    r"bench_token_removal": "--rounds=1 --calls=20 --batch=4 --length=5 --width=16",
-    r"bench_views": "--rounds=1 --batch=1 --side=8",
-    r"bench_vit": "--parts=vit_tiny --rounds=2 --batch=2",
-    r"bench_training": "--parts=trades --rounds=1 --steps=1 --batch=2",
-    r"toy_problem": "--epochs=1",
-    r"tfrobust\.export": "--workdir=runs/equipped_trades",
-    r"--gap_from=mine": "--gap_from=simclr --gap_to=supcon",
-    r"digits_table": "--methods=supervised --reference=supervised --folds=2 --only_folds=0 --epochs=1 --values=",
-    r"digits_table|tfrobust\.(train|evaluate)": "--gin_param=EVALUATORS=[@CleanAccuracy()]",
-    r"digits_table.*--methods=simclr ": "--methods=simclr --reference=simclr --gin_param=Pretraining.epochs=1",
-    r"methods=hat": "--methods=hat --reference=hat --gin_param=TeacherLogits.path='exported/supervised'",
-    r"digits_table.*Tikhonov": "--methods=simclr_tikhonov --reference=simclr_tikhonov --gin_param=Pretraining.epochs=1",
-    r"tfrobust\.evaluate.*--data": "--gin_param=EPSILON=0.1",
-    # Something that reads the printed EPSILON.
-    r"tfrobust\.evaluate.*EPSILON": (
-        "--gin_param=EVALUATORS=[@CleanAccuracy(),@least/AttackAccuracy()]"
-        " --gin_param=least/AttackAccuracy.attack=@least/FGSM()"
-        " --gin_param=least/FGSM.threat=@evaluation/ThreatModel()"
-    ),
-    r"tfrobust\.(train|evaluate).*eval/smoothing": (
-        "--gin_param=EVALUATORS=[@Smoothing()] --gin_param=Smoothing.draws=2 --gin_param=Smoothing.selection=1"
-    ),
-    r"tfrobust\.train": "--gin_param=EPOCHS=1 --gin_param=BATCH_SIZE=8",
-    r"tfrobust\.train.*=(gin/(trades|ascl\w*|adversarial_training|rocl_at)|my_pairing|my_photos)\.gin(?!.*METHOD=)": (
-        "--gin_param=STEPS=1"
-    ),
-    r"tfrobust\.train.*--seeds": "--seeds=0",
-    r"tfrobust\.train.*gin/(simclr|rocl)": "--gin_param=Pretraining.epochs=1 --gin_param=Pretraining.batch_size=8",
-    r"tfrobust\.train.*(moving_digits|cvrl|tclr)": (
-        "--gin_param=MovingDigits.clips_per_digit=1 --gin_param=BATCH_SIZE=256"
-        " --gin_param=R2Plus1D18.width=1 --gin_param=RobustAccuracy.every=1000"
-    ),
-    r"tfrobust\.train.*gin/(cvrl|tclr)": "--gin_param=Pretraining.epochs=1",
-    r"tfrobust\.train(?!.*(gin/data|_text|my_photos|moving_digits|cvrl|tclr))": (
-        "--gin_file=gin/data/npz.gin --gin_param=Npz.path='my.npz' --gin_param=EPSILON=0.1"
-    ),
-    r"tfrobust\.train.*_text": "--gin_param=SentimentGrammar.train_size=24 --gin_param=SentimentGrammar.test_size=8",
-    r"tfrobust\.train.*_text.*": "--gin_param=SentimentGrammar.validation_size=8",
-}
+SMALLEST = stored.table(globals(), "smallest")
 # A tiny model may well be refused, and a ratio of tiny sizes be below its aim.
 ACCEPTED = {
     "tfrobust.commands.gate": (0, 3),

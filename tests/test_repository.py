@@ -11,6 +11,7 @@ import sys
 import zipfile
 
 import pytest
+import stored
 
 from tfrobust.commands import new_method
 
@@ -53,24 +54,7 @@ def test_imports_go_down_only():
     assert check_layers.faults(ROOT) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "fault"),
-    [
-        ("losses/a.py", "from tfrobust.pairs import masks", "beside"),
-        ("losses/a.py", "import tfrobust.methods.base", "above"),
-        ("losses/a.py", "from tfrobust.runs import experiment", "above"),
-        ("losses/a.py", "from ..attacks import gradient", "above"),
-        ("losses/a.py", "def f():\n    from tfrobust.methods import base", "above"),
-        ("losses/a.py", "import importlib\nimportlib.import_module('tfrobust.methods')", "above"),
-        ("methods/a.py", "import gin", "only the commands"),
-        ("methods/a.py", "from absl import flags", "only the commands"),
-        ("runs/a.py", "from gin import config", "only the commands"),
-        ("saving.py", "from tfrobust.commands import flags", "above"),
-        ("training/a.py", "from tfrobust.evaluation.engine import base", "beside"),
-        ("report/validator.py", "from tfrobust.report import schema", "above"),
-        ("nowhere/a.py", "", "in no layer"),
-    ],
-)
+@pytest.mark.parametrize("path, text, fault", stored.rows(globals(), "the_layer_check_finds"))
 def test_the_layer_check_finds(tmp_path, path, text, fault):
     file = tmp_path / "tfrobust" / path
     file.parent.mkdir(parents=True)
@@ -79,16 +63,7 @@ def test_the_layer_check_finds(tmp_path, path, text, fault):
     assert fault in line and line.startswith(f"tfrobust/{path}:")
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("losses/a.py", "from tfrobust.losses import b\nfrom . import c\nfrom tfrobust.ops import norms"),
-        ("losses/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tfrobust.methods import base"),
-        ("methods/a.py", "from tfrobust.attacks import pgd\nfrom tfrobust.structs import Batch\nimport tensorflow"),
-        ("train.py", "from tfrobust.commands import flags; from tfrobust.runs import experiment"),
-        ("commands/configuration/a.py", "import gin\nimport tfrobust"),
-    ],
-)
+@pytest.mark.parametrize("path, text", stored.rows(globals(), "the_layer_check_allows"))
 def test_the_layer_check_allows(tmp_path, path, text):
     file = tmp_path / "tfrobust" / path
     file.parent.mkdir(parents=True)
@@ -179,16 +154,7 @@ def test_the_wheel_carries_the_gin_files_and_works_in_a_foreign_folder(tmp_path)
     assert done.stdout.startswith(str(unpacked)) and "EPSILON = 0.2" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("on_the_path", "of_pyenv", "chosen"),
-    [
-        ((), (), ["python3", "python3"]),
-        (("3.10", "3.99"), ("3.10.4",), ["python3", "python3"]),
-        (("3.12",), (), ["python3.12", "python3.12"]),
-        (("3.13", "3.11", "3.12"), (), ["python3.11", "python3.13"]),
-        (("3.11",), ("3.11.9", "3.13.0"), ["python3.11", "HOME/.pyenv/versions/3.13.0/bin/python"]),
-    ],
-)
+@pytest.mark.parametrize("on_the_path, of_pyenv, chosen", stored.rows(globals(), "ci_takes_the_oldest_and_the_newest"))
 def test_ci_takes_the_oldest_and_the_newest_interpreter_in_turn(tmp_path, on_the_path, of_pyenv, chosen):
     paths = {tmp_path / "bin" / f"python{version}": version for version in on_the_path}
     paths |= {tmp_path / ".pyenv" / "versions" / version / "bin" / "python": version for version in of_pyenv}

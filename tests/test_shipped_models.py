@@ -7,6 +7,7 @@ import shlex
 import numpy as np
 import printed
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust import keras as robust
@@ -91,12 +92,6 @@ def test_the_table_of_the_guide_is_what_compare_prints(capsys, monkeypatch, tmp_
     assert len(rows) == 2 + len(NAMES) and all(row in text for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("name", "requirement", "code"),
-    [
-        ("fashion_mnist_trades", "attack.apgd_linf_0.1.accuracy >= 0.6", 0),
-        ("fashion_mnist_supervised", "attack.apgd_linf_0.1.accuracy >= 0.6", 3),
-    ],
-)
+@pytest.mark.parametrize("name, requirement, code", stored.rows(globals(), "a_gate_judges_them"))
 def test_a_gate_judges_them(name, requirement, code, capsys):
     assert gate.main([str(EXPORTED / name), "--require", requirement]) == code

@@ -11,6 +11,7 @@ import sys
 import types
 
 import pytest
+import stored
 import tiers
 
 TESTS = pathlib.Path(__file__).resolve().parent
@@ -80,50 +81,14 @@ def test_the_slices_are_all_of_the_rest_and_touched_tests_come_on_top():
     assert part(0, 0, ["losses"]) == items[:20]
 
 
-SMALL = """
-import os
-import pytest
-
-def test_cheap():
-    pass
-
-@pytest.mark.parametrize("kind", [pytest.param(1, id="a"), pytest.param(1, id="b")])
-def test_costly(kind):
-    pass
-"""
+SMALL = stored.text(globals(), "small")
 # The first tier takes one of the costly tests.
 COSTS = {"test_costly[a]": tiers.COSTLY, "test_costly[b]": 2 * tiers.COSTLY}
-MEASURED = """
-import tfrobust.ops.rows
-
-def test_count():
-    assert tfrobust.ops.rows.count() == 1
-"""
-DEADLY = """
-import os
-import pytest
-
-@pytest.fixture(scope="session", autouse=True)
-def ended():
-    yield
-    open("ended", "a").write("x")
-
-def test_before(): pass
-def test_that_kills_its_process(): os._exit(7)
-def test_after(): pass
-"""
+MEASURED = stored.text(globals(), "measured")
+DEADLY = stored.text(globals(), "deadly")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "names"),
-    [
-        ([], ["test_cheap", "test_costly[a]"]),
-        (["--all"], ["test_cheap", "test_costly[a]", "test_costly[b]"]),
-        (["--rest"], ["test_costly[b]"]),
-        (["test_small.py::test_costly"], ["test_costly[a]", "test_costly[b]"]),
-    ],
-    ids=["first", "all", "rest", "named"],
-)
+@pytest.mark.parametrize("arguments, names", stored.rows(globals(), "a_run_takes_its_tier"))
 def test_a_run_takes_its_tier(tmp_path, arguments, names):
     output = run(tmp_path, SMALL, *arguments, durations=json.dumps({"test_small.py": COSTS}))
     assert re.findall(r"::(\S+) PASSED", output) == names, output

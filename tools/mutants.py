@@ -12,6 +12,7 @@ failure. Results are kept in runs/mutants.json, so an interrupted run resumes; `
 
 import argparse
 import ast
+import functools
 import json
 import os
 import pathlib
@@ -213,7 +214,18 @@ def imports(path: pathlib.Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+    return names | {facade()[name] for name in names & facade().keys()}
+
+
+@functools.cache
+def facade() -> dict[str, str]:
+    """Return the module of each public object by its name in the facade."""
+    modules = {}
+    for path in (ROOT / "tfrobust" / "keras").glob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom):
+                modules |= {f"tfrobust.keras.{path.stem}.{alias.name}": node.module for alias in node.names}
+    return modules
 
 
 def run(faults: list[dict], flags):

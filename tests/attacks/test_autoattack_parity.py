@@ -13,9 +13,8 @@ from tfrobust.attacks import apgd, fab, square
 from tfrobust.attacks.shared import apgd_steps, objectives
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.models import LinearHead, ResNet
 from tfrobust.losses import classification
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.ops import hyperplane
 from tfrobust.ops.gradients import input_gradient
 

@@ -4,16 +4,16 @@ import itertools
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import projections
 from tfrobust.attacks import apgd, fab, fmn, gradient, noise, prox_log_barrier, square
-from tfrobust.attacks.ensemble import Ensemble, standard_member
 from tfrobust.attacks.shared import modes, runner
 from tfrobust.attacks.shared.engine import verify
 from tfrobust.attacks.shared.goal import Goal
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.evaluators import adversarial
+from tfrobust.keras.attacks import Ensemble, ThreatModel, standard_member
 
 FRAMES, HEIGHT, WIDTH, CHANNELS = SHAPE = (3, 4, 4, 2)
 SIZE = FRAMES * HEIGHT * WIDTH * CHANNELS
@@ -54,17 +54,7 @@ def rest(*values, **options):
 # ------------------------------------------------------------------------------------------------ as images
 
 
-@pytest.mark.parametrize(
-    "make,kind",
-    [
-        (square.Square, "linf"),
-        rest(square.Square, "l2"),
-        rest(square.Square, "l1"),
-        rest(lambda threat, steps: gradient.PGD(threat, steps=steps, random_start="none"), "l2"),
-        rest(fab.FAB, "linf"),
-        rest(fab.FAB, "l1"),
-    ],
-)
+@pytest.mark.parametrize("make,kind", stored.rows(globals(), "a_clip_is_attacked_as_an_image_of_all_its_channels"))
 def test_a_clip_is_attacked_as_an_image_of_all_its_channels(make, kind):
     weak = 4 if make is square.Square else 1
     clips, attack = examples(), make(ThreatModel(norm=kind, epsilon=weak * EPSILONS[kind]), steps=10 * weak)
@@ -165,14 +155,7 @@ def worst_margins(clips, threat):
     return np.array(margins)
 
 
-BUDGETS = [
-    {"norm": "linf", "epsilon": 0.05, "max_frames": 1},
-    {"norm": "l2", "epsilon": 0.12, "max_frames": 2},
-    {"norm": "l1", "epsilon": 0.3, "max_frames": 1, "l1_share": 0.0},
-    {"norm": "l2", "epsilon": 0.07, "per_frame": True},
-    {"norm": "l1", "epsilon": 0.1, "per_frame": True, "l1_share": 0.0},
-    {"norm": "l2", "epsilon": 0.08, "per_frame": True, "max_frames": 2},
-]
+BUDGETS = stored.table(globals(), "budgets")
 ATTACKS = {
     "fgsm": gradient.FGSM,
     "pgd": lambda threat: gradient.PGD(threat, steps=25),

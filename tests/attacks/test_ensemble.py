@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance.attacks import examples, smooth_model
@@ -57,13 +58,7 @@ def test_plus_and_rand():
     )
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        AutoAttack(ThreatModel(epsilon=0.2), version="plus"),
-        Ensemble((FGSM(ThreatModel(epsilon=0.2)), PGD(ThreatModel(epsilon=0.2), steps=3))),
-    ],
-)
+@pytest.mark.parametrize("attack", stored.rows(globals(), "config_and_size"))
 def test_config_and_size(attack):
     again = configured.deserialize(configured.serialize(attack))
     assert type(again) is type(attack) and again.get_config() == attack.get_config()

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance.attacks import SHAPE, SIZE, Linear, examples
@@ -126,10 +127,7 @@ def momentum_by_hand(slope, start, centre, threat, steps, size, decay):
     return point
 
 
-@pytest.mark.parametrize(
-    "kind,epsilon,size,decay",
-    [("linf", 0.1, 0.03, 1.0), ("linf", 0.1, 0.03, 0.0), ("l2", 0.2, 0.07, 0.6), ("l1", 0.3, 0.05, 1.0)],
-)
+@pytest.mark.parametrize("kind,epsilon,size,decay", stored.rows(globals(), "momentum_agrees_with_the_loop_by_hand"))
 def test_momentum_agrees_with_the_loop_by_hand(kind, epsilon, size, decay):
     rng = np.random.default_rng(5)
     images = rng.uniform(0.35, 0.65, [4, 7]).astype(np.float32)

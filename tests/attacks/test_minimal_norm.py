@@ -7,15 +7,12 @@ import pathlib
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance.attacks import SHAPE, SIZE, smooth_model
 from oracles import minimal_norm, nearest
-from tfrobust.attacks.ddn import DDN
-from tfrobust.attacks.fmn import FMN
-from tfrobust.attacks.hop_skip_jump import HopSkipJump
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.attacks import DDN, FMN, HopSkipJump, ThreatModel, run_attack
 
 RADII = {"linf": 0.6, "l2": 0.6, "l1": 0.6, "l0": 1.2}
 
@@ -49,17 +46,7 @@ def ball(radius, count=12):
     return predict, pixels.reshape(count, *SHAPE)
 
 
-@pytest.mark.parametrize(
-    "attack,kind,median,worst",
-    [
-        (FMN, "linf", 1.001, 1.005),
-        (FMN, "l2", 1.001, 1.005),
-        (FMN, "l1", 1.001, 1.005),
-        (DDN, "l2", 1.005, 1.05),
-        (HopSkipJump, "linf", 1.1, 1.3),
-        (HopSkipJump, "l2", 1.05, 1.2),
-    ],
-)
+@pytest.mark.parametrize("attack,kind,median,worst", stored.rows(globals(), "the_least_distance_of_a_hyperplane_is"))
 def test_the_least_distance_of_a_hyperplane_is_found(attack, kind, median, worst):
     predict, images, labels, weights, bias = plane()
     result = run_attack(attack(threat(kind)), predict, images, labels)

@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.noise import GaussianNoise, UniformNoise
 from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.goal import Goal
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.attacks import GaussianNoise, ThreatModel, UniformNoise
 
 SHAPE = (5, 5, 2)
 SIZE = 50

@@ -6,10 +6,9 @@ import tensorflow as tf
 from conformance.attacks import SHAPE, SIZE, smooth_model
 from oracles import nearest
 from tfrobust.attacks import fab, prox_log_barrier
-from tfrobust.attacks.prox_log_barrier import ProxLogBarrier
 from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.goal import Goal
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.attacks import ProxLogBarrier, ThreatModel
 from tfrobust.ops import randomness
 
 

@@ -10,8 +10,7 @@ from oracles import square as oracle
 from tfrobust.attacks import square
 from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.goal import Goal
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
+from tfrobust.keras.attacks import Square, ThreatModel
 
 KINDS = ["linf", "l2", "l1"]
 EPSILONS = {"linf": 0.1, "l2": 0.8, "l1": 4.0}

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.attacks.shared.threat import ThreatModel, threat_of
@@ -61,12 +62,7 @@ def test_a_norm_may_be_a_number(number, name):
         ThreatModel(norm=3, epsilon=1)
 
 
-RADII = [
-    ("mnist", (0.3, 2, 10)),
-    ("cifar", (0.0313725, 0.5, 12)),
-    ("imagenet", (0.0156863, 2, 255)),
-    ((0.1, 1, 5), (0.1, 1, 5)),
-]
+RADII = stored.table(globals(), "radii")
 
 
 @pytest.mark.parametrize(("radii", "expected"), RADII)

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel, run_attack
 
 COUNT = 600
 IMAGES = np.random.default_rng(0).uniform(0.3, 0.7, [COUNT, 2, 2, 1]).astype(np.float32)
@@ -20,10 +19,7 @@ def wrong_by_chance(images):
     return tf.stack([tf.fill(tf.shape(wrong), 0.5), wrong], axis=-1) + 0.0 * tf.reduce_sum(images)
 
 
-@pytest.mark.parametrize(
-    "votes,share",  # of binomial draws: 1 - P(B(10, 0.3) <= needed - 1)
-    [((1, 1), 0.3), ((10, 1), 0.9718), ((10, 3), 0.6172), ((10, 5), 0.1503), ((10, 10), 0.0)],
-)
+@pytest.mark.parametrize("votes,share", stored.rows(globals(), "the_share_of_wrong_points_is_that_of_the_binomial"))
 def test_the_share_of_wrong_points_is_that_of_the_binomial_distribution(votes, share):
     tf.random.set_seed(1)
     result = run_attack(FGSM(THREAT), wrong_by_chance, IMAGES, LABELS, votes=votes)

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from tfrobust.augment.noise import AddGaussian
-from tfrobust.augment.patch_gaussian import PatchGaussian
+from tfrobust.keras.augment import AddGaussian, PatchGaussian
 from tfrobust.ops import randomness
 
 KEY = randomness.make_key(4, "noise")

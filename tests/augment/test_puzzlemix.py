@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import puzzlemix as oracle
@@ -27,15 +28,7 @@ def drawn(side, weight=None, channels=2, seed=1):
 
 
 # Constants that differ from the defaults and from each other; parts that divide the blocks, or do not.
-@pytest.mark.parametrize(
-    ("side", "blocks", "settings"),
-    [
-        (8, 2, {"neighbourhood": 2}),
-        (12, 2, {"smoothness": 3.0, "contrast": 0.9}),
-        (12, 3, {"neighbourhood": 1, "prior": 0.7}),
-        (8, 8, {}),
-    ],
-)
+@pytest.mark.parametrize("side, blocks, settings", stored.rows(globals(), "the_energy_is_that_of_its_definition"))
 @pytest.mark.parametrize("weight", [None, 0.3])
 def test_the_energy_is_that_of_its_definition(side, blocks, settings, weight):
     images, saliency, mix, pairs = drawn(side, weight)
@@ -49,15 +42,7 @@ def test_the_energy_is_that_of_its_definition(side, blocks, settings, weight):
         np.testing.assert_allclose(energies - energies[0], expected - expected[0], rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("side", "blocks", "settings"),
-    [
-        (8, 4, {}),
-        (8, 2, {"transport_side": 2, "transport_cost": 0.1}),
-        (8, 2, {"transport_side": 1, "transport_cost": 0.02}),
-        (12, 3, {"transport_side": 2, "transport_cost": 0.02}),
-    ],
-)
+@pytest.mark.parametrize("side, blocks, settings", stored.rows(globals(), "images_are_put_together_as_by_loops"))
 def test_images_are_put_together_as_by_loops(side, blocks, settings):
     images, saliency, mix, pairs = drawn(side)
     puzzle = Puzzle(**settings)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import PIL.Image
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
@@ -26,18 +27,7 @@ def torchvision_box(uniform, height, width, scale, ratio):
     return (height - tall) // 2, (width - wide) // 2, tall, wide
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "scale", "ratio"),
-    [
-        (224, 224, (0.08, 1.0), (3 / 4, 4 / 3)),
-        (375, 500, (0.08, 1.0), (3 / 4, 4 / 3)),
-        (32, 32, (0.5, 1.0), (0.5, 2.0)),
-        # Nothing fits: the centre, as large as the ratio lets it be.
-        (10, 90, (1.0, 1.0), (3 / 4, 4 / 3)),
-        (90, 11, (1.0, 1.0), (3 / 4, 4 / 3)),
-        (8, 8, (1e-4, 1e-4), (3 / 4, 4 / 3)),
-    ],
-)
+@pytest.mark.parametrize("height, width, scale, ratio", stored.rows(globals(), "boxes_are_torchvision_s"))
 def test_boxes_are_torchvision_s(height, width, scale, ratio):
     uniform = np.random.default_rng(height).random((200, 10, 4), np.float32)
     boxes = RandomResizedCrop(scale=scale, ratio=ratio).boxes(tf.constant(uniform), height, tf.constant(width))

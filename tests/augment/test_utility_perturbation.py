@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.augment.utility_perturbation import UtilityPerturbation
@@ -67,15 +68,7 @@ def test_images_without_utility_are_not_usable():
     assert UtilityPerturbation(count=5)(images, utility, KEY).usable.numpy().tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shape", "message"),
-    [
-        ({}, (8, 8, 1), "count is 256, but an image has 64 values: .* at most 32"),
-        ({"count": 33}, (8, 8, 1), "has 64 values"),
-        ({"count": 33, "unit": "pixels"}, (8, 8, 3), "has 64 pixels"),
-        ({"count": 0.5}, (1, 1, 1), "has 1 values"),
-    ],
-)
+@pytest.mark.parametrize("arguments, shape, message", stored.rows(globals(), "a_count_above_half_of_the_features_is"))
 def test_a_count_above_half_of_the_features_is_refused(arguments, shape, message):
     perturbation = UtilityPerturbation(**arguments)
     images = tf.zeros([2, *shape])

@@ -7,6 +7,7 @@ import PIL.Image
 import PIL.ImageEnhance
 import pytest
 import scipy.ndimage
+import stored
 import tensorflow as tf
 
 from tfrobust.augment import resampling
@@ -96,15 +97,7 @@ def of_one(draw, row):
     return {name: value.numpy()[row] for name, value in draw.items()}
 
 
-OPERATIONS = {
-    "brightness": (color.brightness, "tensorflow"),
-    "added": (color.added_brightness, "additive"),
-    "contrast": (color.contrast, "tensorflow"),
-    "contrast_of_gray": (color.contrast_of_gray, "torchvision"),
-    "saturation": (color.saturation, "tensorflow"),
-    "saturation_of_gray": (color.saturation_of_gray, "torchvision"),
-    "hue": (color.hue, "tensorflow"),
-}
+OPERATIONS = stored.table(globals(), "operations")
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -119,14 +112,7 @@ def test_colours_beside_loops_over_pixels(name):
         np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("operation", "peer"),
-    [
-        (color.brightness, PIL.ImageEnhance.Brightness),
-        (color.contrast_of_gray, PIL.ImageEnhance.Contrast),
-        (color.saturation_of_gray, PIL.ImageEnhance.Color),
-    ],
-)
+@pytest.mark.parametrize("operation, peer", stored.rows(globals(), "torchvision_s_colours_are_pillow_s"))
 def test_torchvision_s_colours_are_pillow_s(operation, peer):
     """Which cuts down to whole levels, and rounds the grey ones."""
     pixels = (IMAGES * 255).astype(np.uint8)
@@ -166,17 +152,7 @@ def test_parts_of_a_batch_are_those_of_single_images(interpolation, size):
     np.testing.assert_allclose(crops, expected, atol=3e-6)
 
 
-PAPERS = {
-    "simclr": ContrastiveViews(),
-    "simclr_imagenet": ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5),
-    "byol_first": ContrastiveViews(jitter=(0.4, 0.4, 0.2, 0.1), blur=1.0, colors="additive"),
-    "byol_second": ContrastiveViews(jitter=(0.4, 0.4, 0.2, 0.1), blur=0.1, solarize=0.2, colors="additive"),
-    "supcon": ContrastiveViews(crop=(0.2, 1.0), interpolation="bilinear", colors="torchvision"),
-    "rocl": ContrastiveViews(order="rocl", interpolation="bilinear", colors="torchvision"),
-    "acl": ContrastiveViews(crop=(0.1, 1.0), colors="torchvision"),
-    "dino_local": ContrastiveViews(crop=(0.05, 0.4), blur=0.5, colors="torchvision", size=5),
-    "report_002": ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear", colors="mean"),
-}
+PAPERS = stored.table(globals(), "papers")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import bounds as oracle
@@ -50,13 +51,7 @@ def test_the_ball_holds_what_attacks_round_to_and_only_finite_margins_certify(ep
     assert np.spacing(np.float32(1)) < float(boxes[0].upper[0, 0]) - 0.5 - epsilon < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "logits", "elided", "adaptive", "zero"),
-    [
-        (0.1, ((0.5, 0.0, -0.8), (1.3, 1.2, -0.15)), (-0.3, 0.8), (-0.3, 0.916667), (-0.166667, 0.866667)),
-        (0.2, ((0.0, -0.6, -1.0), (1.7, 1.9, 0.45)), (-1.1, -0.2), (-1.3, 0.116667), (-0.7, 0.066667)),
-    ],
-)
+@pytest.mark.parametrize("epsilon, logits, elided, adaptive, zero", stored.rows(globals(), "a_network_of_two_layers"))
 def test_a_network_of_two_layers_has_the_known_bounds(epsilon, logits, elided, adaptive, zero):
     network = as_network(NET)
     boxes = boxes_of(network, POINT - epsilon, POINT + epsilon)

@@ -5,6 +5,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import stored
 
 from oracles import drawn_networks
 from tfrobust.certification import certify
@@ -38,24 +39,7 @@ def quantized():
     return model
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (
-            lambda: dense(keras.Input(SHAPE, dtype="int32", name="pixels")),
-            "pixels of type InputLayer casts pixels to int32",
-        ),
-        (
-            lambda: dense(keras.Input(SHAPE, dtype="float16", name="half")),
-            "half of type InputLayer casts pixels to float16",
-        ),
-        (lambda: keras.Sequential([keras.Input(SHAPE, dtype="uint8", name="i"), dense(keras.Input(SHAPE))]), "uint8"),
-        (lambda: dense(keras.Input(SHAPE), "mixed_float16"), "in_mixed_float16 of type Dense computes in float16"),
-        (lambda: dense(keras.Input(SHAPE), "bfloat16"), "in_bfloat16 of type Dense computes in bfloat16"),
-        (lambda: dense(keras.Input(SHAPE), "float64"), "in_float64 of type Dense computes in float64"),
-        (quantized, "quantized|has the policy int8"),
-    ],
-)
+@pytest.mark.parametrize("make, named", stored.rows(globals(), "casts_are_refused_by_name"))
 def test_casts_are_refused_by_name(make, named):
     with pytest.raises(NoBoundsError, match=named):
         certify.certified_margins(make(), np.zeros((1, *SHAPE)), np.zeros(1), epsilon=0.1)
@@ -81,18 +65,7 @@ def chain(*weights):
     return model
 
 
-@pytest.mark.parametrize(
-    ("model", "flipped"),
-    [
-        # 1e30 * 0.049 * 1e10 overflows; in float64 the second logit stays below 5.
-        (lambda: chain((1e30, -0.5e30), (1e10, 0.0), (1e-38, 50.0, 0.0)), True),
-        # The sum of the first layer overflows.
-        (lambda: chain((3.3e38, 3e38), (1e-38, 0.0), (1e-3, 50.0, 0.0)), True),
-        # A weight below 2^-126 counts as 0, so that the second logit is positive.
-        (lambda: chain((1e29, 0.0), (-1e-39, 0.0, 1e-12)), True),
-        (lambda: chain((1.0, 0.0), (1e30, 0.0), (-1e-30, 0.0, -1.0)), False),
-    ],
-)
+@pytest.mark.parametrize("model, flipped", stored.rows(globals(), "what_float32_cannot_hold_is_not_certified"))
 def test_what_float32_cannot_hold_is_not_certified(model, flipped):
     model, images = model(), np.array([[0.5]], np.float32)
     moved = model(np.linspace(0.45, 0.55, 21, dtype=np.float32)[:, None], training=False).numpy()

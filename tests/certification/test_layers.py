@@ -6,6 +6,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 import tfrobust
@@ -18,60 +19,7 @@ LAYERS = keras.layers
 MAP, ROW, CUBE = (5, 4, 2), (6, 2), (3, 4, 2, 2)
 RANDOM = {"bias_initializer": "random_normal"}
 # (layer, arguments, shape of its input) of layers that are affine.
-MATRIX = [
-    ("Dense", {"units": 3, **RANDOM}, MAP),
-    ("Conv1D", {"filters": 3, "kernel_size": 2, "padding": "causal", "dilation_rate": 2, **RANDOM}, ROW),
-    ("Conv1D", {"filters": 4, "kernel_size": 3, "strides": 2, "padding": "same", "groups": 2}, ROW),
-    ("Conv2D", {"filters": 4, "kernel_size": (2, 3), "strides": 2, "padding": "same", "groups": 2, **RANDOM}, MAP),
-    ("Conv2D", {"filters": 3, "kernel_size": 2, "dilation_rate": (2, 1)}, MAP),
-    ("Conv3D", {"filters": 2, "kernel_size": 2, "strides": (1, 2, 1), "padding": "same"}, CUBE),
-    ("DepthwiseConv1D", {"kernel_size": 3, "strides": 2, "depth_multiplier": 2, **RANDOM}, ROW),
-    ("DepthwiseConv2D", {"kernel_size": 3, "strides": 2, "padding": "same", "depth_multiplier": 2, **RANDOM}, MAP),
-    ("DepthwiseConv2D", {"kernel_size": 2, "dilation_rate": 2, "padding": "same"}, MAP),
-    ("SeparableConv1D", {"filters": 3, "kernel_size": 2, "dilation_rate": 2, "padding": "same", **RANDOM}, ROW),
-    ("SeparableConv2D", {"filters": 3, "kernel_size": 3, "padding": "same", "depth_multiplier": 2, **RANDOM}, MAP),
-    ("Conv1DTranspose", {"filters": 3, "kernel_size": 3, "strides": 2, **RANDOM}, ROW),
-    ("Conv2DTranspose", {"filters": 3, "kernel_size": 3, "strides": 2, "padding": "same", "output_padding": 1}, MAP),
-    ("Conv2DTranspose", {"filters": 1, "kernel_size": 2, **RANDOM}, MAP),
-    ("Conv3DTranspose", {"filters": 1, "kernel_size": 2, "strides": 2}, (2, 2, 2, 2)),
-    ("BatchNormalization", {}, MAP),
-    ("Normalization", {"mean": (0.2, -0.3), "variance": (0.5, 2.0)}, MAP),
-    ("Rescaling", {"scale": -2.0, "offset": 0.3}, MAP),
-    ("SpectralNormalization", {"layer": LAYERS.Dense(3)}, (4,)),
-    ("AveragePooling1D", {"pool_size": 2, "strides": 1, "padding": "same"}, ROW),
-    ("AveragePooling2D", {"pool_size": (2, 3), "strides": 2}, MAP),
-    ("AveragePooling3D", {"pool_size": 2, "padding": "same"}, CUBE),
-    ("GlobalAveragePooling1D", {}, ROW),
-    ("GlobalAveragePooling2D", {}, MAP),
-    ("GlobalAveragePooling3D", {"keepdims": True}, CUBE),
-    ("Flatten", {}, MAP),
-    ("Reshape", {"target_shape": (10, 4)}, MAP),
-    ("Permute", {"dims": (3, 1, 2)}, MAP),
-    ("RepeatVector", {"n": 3}, (4,)),
-    ("UpSampling1D", {"size": 2}, ROW),
-    ("UpSampling2D", {"size": (2, 3)}, MAP),
-    ("UpSampling3D", {"size": (1, 2, 2)}, CUBE),
-    ("ZeroPadding1D", {"padding": (1, 2)}, ROW),
-    ("ZeroPadding2D", {"padding": ((1, 0), (0, 2))}, MAP),
-    ("ZeroPadding3D", {"padding": 1}, CUBE),
-    ("Cropping1D", {"cropping": (1, 2)}, ROW),
-    ("Cropping2D", {"cropping": ((1, 0), (2, 1))}, MAP),
-    ("Cropping3D", {"cropping": ((0, 1), (1, 0), (0, 0))}, CUBE),
-    ("Identity", {}, MAP),
-    ("ActivityRegularization", {"l2": 0.1}, MAP),
-    ("Dropout", {"rate": 0.5}, MAP),
-    ("AlphaDropout", {"rate": 0.5}, MAP),
-    ("GaussianDropout", {"rate": 0.5}, MAP),
-    ("GaussianNoise", {"stddev": 0.5}, MAP),
-    ("SpatialDropout1D", {"rate": 0.5}, ROW),
-    ("SpatialDropout2D", {"rate": 0.5}, MAP),
-    ("SpatialDropout3D", {"rate": 0.5}, CUBE),
-    ("Add", {}, MAP),
-    ("Average", {}, MAP),
-    ("Concatenate", {"axis": 2}, MAP),
-    ("Concatenate", {}, MAP),
-    ("Subtract", {}, MAP),
-]
+MATRIX = stored.table(globals(), "matrix")
 # Of one value alone.
 GRID = [
     *(
@@ -93,16 +41,7 @@ GRID = [
     ("ELU", {}),
 ]
 # Of several values.
-POINTS = [
-    ("MaxPooling1D", {"pool_size": 2, "strides": 1, "padding": "same"}, ROW),
-    ("MaxPooling2D", {"pool_size": 2}, MAP),
-    ("MaxPooling3D", {"pool_size": 2, "strides": 1}, CUBE),
-    ("GlobalMaxPooling1D", {}, ROW),
-    ("GlobalMaxPooling2D", {"keepdims": True}, MAP),
-    ("GlobalMaxPooling3D", {}, CUBE),
-    ("LayerNormalization", {}, (3, 7)),
-    ("LayerNormalization", {"epsilon": 1e-12, "scale": False}, (3, 2)),
-]
+POINTS = stored.table(globals(), "points")
 # Whose boxes may be wider than the range: some pass two layers, or forget that two inputs are of one image.
 INTERVAL = {"SeparableConv1D", "SeparableConv2D", "LayerNormalization", *(kind.__name__ for kind in handlers.MERGERS)}
 UNTESTED_HERE = {"Softmax", "InputLayer"}
@@ -235,18 +174,7 @@ def test_the_table_of_the_guide_has_all_layers_and_how_they_are_bounded_and_test
     assert tested == layers - UNTESTED_HERE
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape", "reason"),
-    [
-        (lambda: LAYERS.PReLU(alpha_initializer=keras.initializers.Constant(1.5)), MAP, "PReLU .with a slope outside"),
-        (lambda: LAYERS.UpSampling2D(2, interpolation="bilinear"), MAP, "UpSampling2D .channels first, or not nearest"),
-        (lambda: LAYERS.Conv2DTranspose(2, 2, dilation_rate=2), MAP, "Conv2DTranspose .transposed and dilated"),
-        (lambda: LAYERS.LayerNormalization(axis=1), MAP, "LayerNormalization .not over the last axis"),
-        (lambda: LAYERS.Lambda(lambda hidden: hidden), MAP, "Lambda has no bounds"),
-        (lambda: LAYERS.Activation("mish"), MAP, "with the activation mish"),
-        (lambda: LAYERS.Permute((1, 2, 3), dtype="float64"), MAP, "computes in float64"),
-    ],
-)
+@pytest.mark.parametrize("layer, shape, reason", stored.rows(globals(), "layers_that_bounds_cannot_pass_are_refused"))
 def test_layers_that_bounds_cannot_pass_are_refused_with_the_reason(layer, shape, reason):
     with pytest.raises(NoBoundsError, match=reason):
         certify.certified_margins(

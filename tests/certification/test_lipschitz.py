@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.certification import certify, lipschitz
@@ -15,23 +16,7 @@ from tfrobust.errors import InputError
 EXACT = Arithmetic(tf.float64, 0.0)
 LAYERS = keras.layers
 # Layers, inputs, and by which factor the bound may exceed the norm of the matrix, which grows with the size of the map.
-CASES = {
-    "dense": (LAYERS.Dense(4), (6,), 1.0001),
-    "convolution": (LAYERS.Conv2D(3, 3, padding="same"), (14, 14, 2), 1.12),
-    "even kernel": (LAYERS.Conv2D(3, (2, 4)), (14, 14, 2), 1.12),
-    "strided": (LAYERS.Conv2D(3, 3, 2, padding="same"), (15, 14, 2), 1.12),
-    "stride beyond the kernel": (LAYERS.Conv2D(3, 2, 3), (9, 9, 2), 1.0001),
-    "dilated": (LAYERS.Conv1D(3, 3, dilation_rate=2, padding="same"), (30, 2), 1.12),
-    "grouped": (LAYERS.Conv2D(4, 3, groups=2, padding="same"), (12, 12, 2), 1.12),
-    "depthwise": (LAYERS.DepthwiseConv2D(3, 2, depth_multiplier=2), (13, 13, 2), 1.12),
-    "transposed": (LAYERS.Conv2DTranspose(3, 3, 2, padding="same"), (7, 7, 2), 1.12),
-    "volume": (LAYERS.Conv3D(2, 2), (6, 6, 6, 1), 1.2),
-    "average": (LAYERS.AveragePooling2D(2), (6, 6, 2), 1.0001),
-    "copies": (LAYERS.UpSampling2D(2), (3, 3, 2), 1.0001),
-    "zeros": (LAYERS.ZeroPadding2D(1), (3, 3, 2), 1.0001),
-    "normalization": (LAYERS.BatchNormalization(gamma_initializer="random_normal"), (3, 3, 2), 1.0001),
-    "spectral": (LAYERS.SpectralNormalization(LAYERS.Dense(4)), (6,), 1.0001),
-}
+CASES = stored.table(globals(), "cases")
 
 
 @pytest.mark.parametrize(("layer", "shape", "factor"), CASES.values(), ids=CASES)
@@ -110,15 +95,7 @@ def test_no_point_of_the_ball_has_a_smaller_margin_by_gradient_descent():
     assert np.all(np.isfinite(margins))
 
 
-@pytest.mark.parametrize(
-    ("layer", "norm"),
-    [
-        (LAYERS.MaxPooling2D(2, 2), 1.0),
-        (LAYERS.MaxPooling2D((3, 2), (2, 1)), 2.0),
-        (LAYERS.GlobalMaxPooling2D(), 1.0),
-        (LAYERS.ReLU(), 1.0),
-    ],
-)
+@pytest.mark.parametrize("layer, norm", stored.rows(globals(), "a_value_counts_in_each_window_that_it_lies_in"))
 def test_a_value_counts_in_each_window_that_it_lies_in(layer, norm):
     assert lipschitz.norms(walk(keras.Sequential([keras.Input((4, 4, 1)), layer])), (4, 4, 1)) == [[norm]]
 

@@ -3,19 +3,15 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.certification import certify, intervals, linear_bounds
 from tfrobust.certification.network import NoBoundsError, walk
 from tfrobust.certification.operations import Box
+from tfrobust.keras.models import CNN, Encoder, LinearHead, MLPHead, PreActResNet18, ResNet, ViT
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.linear import LinearHead, MLPHead
-from tfrobust.models.resnets.preact_resnet import PreActResNet18
-from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.shared.blocks import ConvolutionStyle, PreActivationBlock, ResidualBlock
-from tfrobust.models.shared.encoder import Encoder
-from tfrobust.models.vit import ViT
 
 LAYERS = keras.layers
 SHAPE = (8, 8, 2)
@@ -176,16 +172,7 @@ def test_full_linear_bounds_are_at_least_as_tight():
     assert margins[0] <= margins[1] <= margins[2]
 
 
-@pytest.mark.parametrize(
-    ("layers", "named"),
-    [
-        ([LAYERS.GroupNormalization(1, name="gn")], "gn of type GroupNormalization"),
-        ([LAYERS.Dense(4, activation="mish", name="d")], "d of type Dense .with the activation mish"),
-        ([LAYERS.BatchNormalization(axis=1, name="bn")], "bn of type BatchNormalization .not over the last axis"),
-        ([LAYERS.Softmax(name="s"), LAYERS.Flatten()], "s of type Softmax .before the end"),
-        ([LAYERS.DepthwiseConv2D(1, data_format="channels_first", name="dw")], "dw of type .* .channels first"),
-    ],
-)
+@pytest.mark.parametrize("layers, named", stored.rows(globals(), "layers_without_bounds_are_refused_by_name"))
 def test_layers_without_bounds_are_refused_by_name(layers, named):
     with pytest.raises(NoBoundsError, match=named):
         walk(keras.Sequential([keras.Input(SHAPE), *layers]))

@@ -7,6 +7,7 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from scipy import special, stats
 
@@ -24,18 +25,7 @@ def linear(images):
     return tf.stack([-value, value], axis=-1)
 
 
-@pytest.mark.parametrize(
-    ("successes", "draws", "probability", "radius"),
-    [
-        (100_000, 100_000, ALPHA ** (1 / 100_000), 3.811456563),
-        (99_000, 100_000, 0.9889893403774748, 2.289999955),
-        (95_000, 100_000, 0.9478348965038925, 1.624213705),
-        (50_500, 100_000, 0.5001089517395879, 0.000273102),
-        (9_900, 10_000, 0.9865311593238062, 2.212419665),
-        (990, 1000, 0.9760361871553114, 1.978009582),
-        (100, 100, 0.933254300796991, 1.500475024),
-    ],
-)
+@pytest.mark.parametrize("successes, draws, probability, radius", stored.rows(globals(), "bounds_and_radii_have_their"))
 def test_bounds_and_radii_have_their_known_values(successes, draws, probability, radius):
     bound = smoothing.lower_bound(successes, draws, ALPHA)
     assert bound == pytest.approx(probability, abs=2e-12) and bound < probability
@@ -228,18 +218,7 @@ def test_rounding_to_the_grid_never_lengthens_a_certificate():
         assert (rounded <= apart + noise.rounding(12)).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"sigma": 0.0}, "sigma is 0.0"),
-        ({"sigma": 3.0}, "sigma is 3.0"),
-        ({"sigma": 0.5, "noise": "laplace"}, "noise is 'laplace'"),
-        ({"sigma": 0.5, "alpha": 0.5}, "alpha is 0.5"),
-        ({"sigma": 0.5, "draws": 0}, "draws must be an integer >= 1"),
-        ({"sigma": 0.5, "selection": 0}, "selection must be"),
-        ({"sigma": 0.5, "copies": 0}, "copies must be"),
-    ],
-)
+@pytest.mark.parametrize("options, words", stored.rows(globals(), "wrong_arguments_are_named"))
 def test_wrong_arguments_are_named(options, words):
     with pytest.raises(ValueError, match=words):
         smoothing.smoothed_certificates(linear, POINT, **options)

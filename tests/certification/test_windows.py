@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.certification import intervals, linear_bounds, tightening, windows
@@ -37,23 +38,7 @@ def concatenated(image):
     )
 
 
-NETWORKS = {
-    "same padding": [conv(activation="relu"), conv(4, 4, 2, activation="relu"), conv(2, 2)],
-    "valid padding": [conv(3, 2, 1, "valid", activation="relu"), conv(2, (2, 3), (1, 2), "valid")],
-    "dilation": [conv(activation="relu"), conv(2, 2, dilation_rate=2)],
-    "zero padding": [conv(activation="leaky_relu"), LAYERS.ZeroPadding2D(((1, 0), (2, 1))), conv(3, 3, 2, "valid")],
-    "normalization": [conv(), normalization(), LAYERS.ReLU(), conv(), normalization()],
-    "average": [conv(activation="relu"), LAYERS.AveragePooling2D(2), conv(2, 2)],
-    "maximum": [conv(), LAYERS.MaxPooling2D(2, 1, "same"), conv(3, 3, 2, activation="relu"), conv(2, 2)],
-    "tanh": [conv(), LAYERS.Activation("tanh"), conv(2, 2, activation="relu"), conv(2, 3)],
-    "residual": [residual],
-    "groups": [conv(4, activation="relu6"), conv(6, 3, 2, groups=2), LAYERS.ReLU(), conv(2, 2)],
-    "depthwise": [conv(activation="relu"), LAYERS.DepthwiseConv2D(3, 2, "same", depth_multiplier=2), conv(2, 1)],
-    "dilated depthwise": [conv(activation="relu"), LAYERS.DepthwiseConv2D(2, padding="same", dilation_rate=2)],
-    "separable": [conv(), LAYERS.PReLU(shared_axes=(1, 2)), LAYERS.SeparableConv2D(3, 2, padding="same"), conv(2, 2)],
-    "cropping": [conv(activation="relu"), LAYERS.Cropping2D(((1, 0), (1, 1))), conv(2, 3)],
-    "concatenation": [conv(activation="hard_sigmoid"), concatenated, LAYERS.ReLU(), conv(2, 2)],
-}
+NETWORKS = stored.table(globals(), "networks")
 
 
 def network_of(parts):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import stored
 from report.synthetic import make_report
 
 from tfrobust.commands import __main__ as console
@@ -100,19 +101,7 @@ def test_published_rows_stand_below_a_comparison(tmp_path, capsys, monkeypatch):
     assert {"cifar10_resnet20", "cifar10_c_resnet56"} <= bases and "cifar100_resnet20" not in bases
 
 
-@pytest.mark.parametrize(
-    ("model", "gin_files", "output"),
-    [
-        ("exported/photos", ["gin/eval/autoattack.gin"], "photos/autoattack"),
-        ("exported/photos/3/", ["pgd.gin", "my/own.gin"], "photos/pgd_own"),
-        ("exported/photos/../trades", ["pgd.gin"], "trades/pgd"),
-        ("runs/photos", ["pgd.gin"], "photos/pgd"),
-        ("runs/photos-2/staged", ["pgd.gin"], "photos-2/pgd"),
-        ("/far/away.keras", ["pgd.gin"], "away/pgd"),
-        ("my.model.npz", ["gin/models/resnet18.gin", "gin/eval/pgd.gin"], "my.model/resnet18_pgd"),
-        ("/1", ["pgd.gin"], "model/pgd"),
-    ],
-)
+@pytest.mark.parametrize("model, gin_files, output", stored.rows(globals(), "an_evaluation_is_kept_below_runs_unless"))
 def test_an_evaluation_is_kept_below_runs_unless_an_output_is_named(asked, model, gin_files, output):
     assert evaluate.main([f"--model={model}", *(f"--gin_file={path}" for path in gin_files)]) == 0
     assert asked["runtime"]["output"] == f"runs/evaluate/{output}"
@@ -125,26 +114,7 @@ def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):
     assert asked["runtime"]["training_must_be_done"] and asked["runtime"]["export_dir"] == "e"
 
 
-@pytest.mark.parametrize(
-    ("command", "flags", "part"),
-    [
-        (train, [], "--gin_file"),
-        (train, ["--gin_file=gin/no_such.gin"], "no file 'gin/no_such.gin'"),
-        (train, ["--gin_file=gin/no_such.gin", "--version=0"], "whole number of at least 1"),
-        (train, ["--gin_fil=gin/ascl.gin"], "--gin_file"),
-        (train, ["--gin_file=README.md"], "'.gin'"),
-        (train, ["--gin_file="], "'.gin'"),
-        (train, ["--gin_file=x.gin", "--dry_run=yes"], "--dry_run"),
-        (evaluate, ["--gin_file=gin/eval/pgd.gin"], "--model"),
-        (evaluate, ["--model=x", "--gin_file=no.gin"], "no file 'no.gin'"),
-        (evaluate, ["--model=hf://me/m", "--gin_file=no.gin", "--attach"], "hf://me/m is on the Hub"),
-        (export, [], "--workdir"),
-        (export, ["--workdir=no/such"], "no/such has no training run"),
-        (compare, [], "PATH"),
-        (compare, ["no/such"], "no/such does not exist"),
-        (compare, ["."], "no robustness report"),
-    ],
-)
+@pytest.mark.parametrize("command, flags, part", stored.rows(globals(), "wrong_usage_is_one_line_and_nothing_is"))
 def test_wrong_usage_is_one_line_and_nothing_is_written(tmp_path, monkeypatch, capfd, command, flags, part):
     monkeypatch.chdir(tmp_path)
     assert command.main(flags) == 2

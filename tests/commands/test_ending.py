@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import pytest
+import stored
 
 from tfrobust.commands import failures, train
 from tfrobust.commands.configuration import binding
@@ -100,17 +101,7 @@ def test_count_refuses(text):
         count(text)
 
 
-@pytest.mark.parametrize(
-    ("number", "first_line"),
-    [
-        (errno.EROFS, "error: exported: Read-only file system"),
-        (errno.ELOOP, "error: exported: Too many levels of symbolic links"),
-        (errno.ENAMETOOLONG, "error: exported: File name too long"),
-        (errno.EACCES, "error: exported: Permission denied"),
-        (errno.EEXIST, "error: exported: File exists"),
-        (errno.EIO, None),
-    ],
-)
+@pytest.mark.parametrize("number, first_line", stored.rows(globals(), "errors_of_the_file_system_keep_their_number"))
 def test_errors_of_the_file_system_keep_their_number_under_gin(capfd, number, first_line):
     import gin
 
@@ -175,14 +166,7 @@ def test_sigterm_ends_with_75(capfd):
     assert run(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 75
 
 
-@pytest.mark.parametrize(
-    ("body", "wires"),
-    [
-        ("print('short')", "stdout"),  # fails only when the buffer is emptied
-        ("print('long ' * 100_000)", "stdout"),
-        ("raise failures.InputError('no')", "stdout stderr"),
-    ],
-)
+@pytest.mark.parametrize("body, wires", stored.rows(globals(), "a_reader_that_goes_away_is_no_error"))
 def test_a_reader_that_goes_away_is_no_error(body, wires):
     program = f"""
         import sys
@@ -228,18 +212,7 @@ def test_help_imports_nothing_beside_gin_and_the_standard_library(command):
     assert done.stdout.splitlines()[-1] == "['gin', 'tfrobust']"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--gin_file=a.gin", "--epochs=3"], "there is no flag '--epochs': write --gin_param=\"EPOCHS=3\""),
-        (
-            ["--gin_file=a.gin", "--TRADES.beta=3"],
-            "there is no flag '--TRADES.beta': write --gin_param=\"TRADES.beta=3\"",
-        ),
-        (["my_run.gin"], "required: --gin_file; a file follows its flag: --gin_file=my_run.gin"),
-        (["--gin_file=a.gin", "my_run.gin"], "write --gin_file=my_run.gin"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", stored.rows(globals(), "knobs_and_files_given_as_flags_are_named"))
 def test_knobs_and_files_given_as_flags_are_named(arguments, message):
     with pytest.raises(InputError) as caught:
         train.parser().parse_args(arguments)

@@ -7,6 +7,7 @@ import gin
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.commands import evaluate
@@ -178,23 +179,7 @@ def test_a_folder_of_pictures_is_read_at_the_model_s_own_size(base, tmp_path, mo
     assert report["measurements"][0]["value"] == arrays["measurements"][0]["value"]
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "flags", "part"),
-    [
-        ("frozen", "ids.npz", ["--gin_file={base}/only_white.gin"], "gin/eval/square.gin"),
-        ("softmax.keras", "ids.npz", ["--gin_file={base}/bounds.gin"], "bounds (-1.0, 1.0)"),
-        ("softmax.keras", "ids.npz", ["--gin_param=EPSILON=0"], "EPSILON"),
-        ("softmax.keras", "ids.npz", ["--gin_param=EVAL_EPSILON=-0.1"], "EPSILON"),
-        ("softmax.keras", "soft.npz", [], "soft.npz: rows of labels must be one-hot"),
-        ("softmax.keras", "shifted.npz", [], "image 0 has a pixel of -0.4588235"),
-        ("softmax.keras", "same.npz", [], "at least 2 classes"),
-        ("softmax.keras", "ids.npz", ["--logits_output=scores"], "no output 'scores'"),
-        ("one_class.keras", "ids.npz", [], "at least two classes"),
-        ("two.keras", "ids.npz", [], "--logits_output"),
-        ("frozen", "ids.npz", ["--signature=predict"], "no signature 'predict'; set --signature to one of ['serving_"),
-        ("any_size.keras", "pictures", [], "ImageFolder.image_shape"),
-    ],
-)
+@pytest.mark.parametrize("model, data, flags, part", stored.rows(globals(), "refused_in_one_line_with_nothing_written"))
 def test_refused_in_one_line_with_nothing_written(base, tmp_path, capfd, monkeypatch, model, data, flags, part):
     monkeypatch.chdir(ROOT)
     common = [f"--model={base / model}", f"--data={base / data}", f"--output={tmp_path / 'never'}"]
@@ -206,18 +191,7 @@ def test_refused_in_one_line_with_nothing_written(base, tmp_path, capfd, monkeyp
     assert not (tmp_path / "never").exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "configuration", "expected"),
-    [
-        ("FashionMnist", "DATA = @FashionMnist()\nEPSILON = 0.1\nEVAL_EPSILON = %EPSILON\nNORM = 'l2'\n", (0.1, "l2")),
-        ("Mnist", "\nEPSILON = 0.3\nEVAL_EPSILON = 0.25\nNORM = 'linf'\nSTEPS = 4\n", (0.25, "linf")),
-        ("Idx", "\nNORM = 'linf'\nEPSILON = @PGD()\n", None),
-        ("Digits", "\nEPSILON = 0.1\n", (0.1, "linf")),
-        ("Digits", "\nNORM = 'l1'\n", (0.2, "l1")),
-        ("Npz", "\nEPSILON = 0.1\n", (0.1, "linf")),
-        ("ImageFolder", "\nNORM = 'linf'\n", None),
-    ],
-)
+@pytest.mark.parametrize("data, configuration, expected", stored.rows(globals(), "an_export_is_attacked_within_the"))
 def test_an_export_is_attacked_within_the_radius_of_its_report(tmp_path, data, configuration, expected):
     """The default of 0.2 is that of the embedded digits; None: EPSILON must be set."""
     source = {"registered_name": f"tfrobust>{data}"}

@@ -6,6 +6,7 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import stored
 
 from oracles import published
 from tfrobust import corruptions
@@ -59,20 +60,7 @@ def test_cifar_c(base, tmp_path, monkeypatch):
         assert "Published images: CIFAR-10-C, an excerpt or a variant." in text
 
 
-@pytest.mark.parametrize(
-    ("gin", "kind", "folder", "more", "source"),
-    [
-        ("cifar10_c.gin", "CorruptedTensorFlowDatasets", "cifar10_corrupted",
-         ["CorruptionAccuracy.source=@CorruptedTensorFlowDatasets()", "CorruptionAccuracy.severities=(1, 5)",
-          "CorruptionAccuracy.names=('fog', 'elastic_transform')"], "published: TFDS cifar10_corrupted 1.0.0"),
-        ("imagenet_c.gin", "ImageNetC", "imagenet-c",
-         ["CorruptionAccuracy.names=('fog',)", "CorruptionAccuracy.severities=(1, 2)",
-          "CorruptionAccuracy.baseline=''"], "published: ImageNet-C"),
-        ("imagenet_r.gin", "ImageNetR", "imagenet-r", ["ImageNetR.classes={base}/classes.txt"],
-         "published: ImageNet-R"),
-        ("cifar10_p.gin", "CifarP", "CIFAR-10-P", ["Stability.names=('tilt',)"], "published: CIFAR-P"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("gin, kind, folder, more, source", stored.rows(globals(), "the_other_sets"))
 def test_the_other_sets(base, tmp_path, monkeypatch, capfd, gin, kind, folder, more, source):
     monkeypatch.chdir(ROOT)
     (base / "classes.txt").write_text("\n".join(f"n{number}" for number in range(10)))
@@ -86,15 +74,7 @@ def test_the_other_sets(base, tmp_path, monkeypatch, capfd, gin, kind, folder, m
     assert ("ImageNet-R, accuracy" in capfd.readouterr().out) == (kind == "ImageNetR")
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        (["CifarC.folder='{base}/CIFAR-10-C'"], "10 images at each severity, the published set 10000"),
-        (["CifarC.folder='{base}/none'"], "there is no such folder. Get CIFAR-10-C.tar"),
-        (["CorruptionAccuracy.source='CIFAR-10-C'"], "CorruptionAccuracy.source must be a CorruptedImages"),
-        (["CorruptionAccuracy.source=@ImageNetR()"], "CorruptionAccuracy.source must be a CorruptedImages"),
-    ],
-)
+@pytest.mark.parametrize("params, message", stored.rows(globals(), "evaluate_published_refused_in_one_line_with"))
 def test_refused_in_one_line_with_nothing_written(base, tmp_path, capfd, monkeypatch, params, message):
     monkeypatch.chdir(ROOT)
     params = [param.format(base=base) for param in params]

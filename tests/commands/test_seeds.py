@@ -7,24 +7,13 @@ import threading
 import time
 
 import pytest
+import stored
 
 from tfrobust.commands import seeds, train
 
 TRADES = "--gin_file=gin/trades.gin"
 # Stands for a training run: says its command line, and ends as the environment orders for its seed.
-RUN = """
-import os, sys, time
-seed = next(word.rpartition("=")[2] for word in sys.argv if word.startswith("--gin_param=SEED="))
-print(" ".join(sys.argv[1:]), flush=True)
-order = os.environ.get(f"END_{seed}", "0")
-if order == "wait":
-    time.sleep(60)
-if order == "kill":
-    os.kill(os.getpid(), 9)
-if order != "0":
-    print(f"error: seed {seed} is unlucky", file=sys.stderr)
-sys.exit(int(order))
-"""
+RUN = stored.text(globals(), "run")
 
 
 @pytest.fixture
@@ -118,19 +107,7 @@ def test_a_dry_run_shows_one_of_the_runs(stand_in, capfd):
     assert lines[-1] == "This is the run of seed 4, one of 2 such runs."
 
 
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        ([TRADES, "--seeds=0,0"], "list of distinct seeds"),
-        ([TRADES, "--seeds=-1"], "list of distinct seeds"),
-        ([TRADES, "--parallel=2"], "--parallel needs --seeds"),
-        ([TRADES, "--seeds=0", "--parallel=0"], "whole number of at least 1"),
-        ([TRADES, "--seeds=0", "--gin_param=SEED=3"], "--gin_param sets SEED"),
-        ([TRADES, "--seeds=0", "--gin_param=train.seed=3"], "--seeds needs train.seed = %SEED"),
-        ([TRADES, "--seeds=0", "--gin_param=train.name='x'"], "--seeds needs train.name = %NAME"),
-        ([TRADES, "--seeds=0", "--gin_param=EPOCH=3"], "EPOCH"),
-    ],
-)
+@pytest.mark.parametrize("flags, part", stored.rows(globals(), "wrong_flags_start_nothing"))
 def test_wrong_flags_start_nothing(stand_in, monkeypatch, capfd, flags, part):
     monkeypatch.setattr(seeds, "_run_all", lambda *_: pytest.fail("started"))
     assert train.main(flags) == 2

@@ -7,6 +7,7 @@ import stat
 import time
 
 import pytest
+import stored
 from faults import processes
 
 
@@ -94,20 +95,7 @@ def test_the_key_is_for_the_servers_eyes_only(serve, model, tmp_path):
     assert serve.user().split(":")[0] in (str(path.stat().st_uid), str(os.getuid())) and serve.user()[0] != "0"
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["{model}/.."], "has no versions"),
-        (["{model}", "{model}/../small"], "the same name"),
-        (["{model}", "--label=stable=1"], "is not MODEL:LABEL=N with a model of small"),
-        (["{model}", "--label=other:stable=1"], "is not MODEL:LABEL=N with a model of small"),
-        (["{model}", "--label=small:stable=2"], "has versions [1, 3]"),
-        (["{model}", "--label=small:a b=1"], "is no version label"),
-        (["{model}", "--rest_port=99999"], "'99999' is no port, a number from 0 to 65535"),
-        (["{model}", "--development"], "--write_only is without effect with --development"),
-        (["{model}", "--tls_key={key}", "--tls_certificate={key}"], "so it is no PEM file"),
-    ],
-)
+@pytest.mark.parametrize("flags, message", stored.rows(globals(), "mistakes_end_with_2"))
 def test_mistakes_end_with_2(serve, model, flags, message, tmp_path, capsys):
     (tmp_path / "key.der").write_bytes(b"\x30\x82\xff")
     arguments = [flag.format(model=model, key=tmp_path / "key.der") for flag in flags]

@@ -6,32 +6,13 @@ import subprocess
 import sys
 
 import pytest
+import stored
 
 import tfrobust
 
-_PROGRAM = """
-import argparse, os, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started the tests in the background
-sys.path.append(sys.argv[1])
-from tfrobust.commands import failures, supervised
-from tfrobust.errors import InputError
-first = os.getpid()
-def run(flags):
-    supervised.continue_in_child("a model")
-    print("copied" if os.getppid() == first else "alone", flush=True)
-    exec(sys.argv[2])
-parser = argparse.ArgumentParser()
-sys.exit(failures.main(parser, run, []))
-"""
+_PROGRAM = stored.text(globals(), "program")
 # What the command does -> (exit code, its line).
-ENDS = {
-    "pass": (0, ""),
-    "raise InputError('a wrong input')": (2, "error: a wrong input"),
-    "raise SystemExit(3)": (3, ""),
-    "os.kill(os.getpid(), signal.SIGSEGV)": (2, "error: a model crashes TensorFlow when it is called (SIGSEGV). "),
-    "os.abort()": (2, "error: a model crashes TensorFlow when it is called (SIGABRT). "),
-    "os.kill(os.getpid(), signal.SIGKILL)": (-signal.SIGKILL, ""),
-}
+ENDS = stored.table(globals(), "ends")
 
 
 def _started(kind: str, program: str = _PROGRAM) -> subprocess.Popen:

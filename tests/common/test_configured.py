@@ -6,12 +6,11 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import stored
 
-from tfrobust.attacks.ensemble import Ensemble
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common.configured import Configured, constructor_arguments, deserialize, identity, serialize
 from tfrobust.errors import InputError
+from tfrobust.keras.attacks import FGSM, PGD, Ensemble, ThreatModel
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.structs import AttackResult
 
@@ -80,19 +79,7 @@ class Called(Configured):
     rule: Rule
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Called(rule="rule"), "Called.rule is 'rule'; it must be a Rule."),
-        (lambda: Assembly(part=len), "Assembly.part is of the type builtin_function_or_method; it must be a Part."),
-        (lambda: Assembly(part=3), "Assembly.part is 3; it must be a Part."),
-        (lambda: Assembly(part=Part), "Assembly.part is the class Part; it must be a Part."),
-        (lambda: Assembly(part=None), "Assembly.part is None; it must be a Part."),
-        (lambda: Assembly(part=Part(), other=[1]), "Assembly.other is of the type list; it must be a Part or Layer."),
-        (lambda: Assembly(Part()), "Assembly takes no arguments without a name; name them: part=, other=, share=."),
-        (lambda: Child(3, Part()), "Child takes 1 arguments without a name; name them: part=, name="),
-    ],
-)
+@pytest.mark.parametrize("make, message", stored.rows(globals(), "an_argument_of_another_class_is_named"))
 def test_an_argument_of_another_class_is_named(make, message):
     with pytest.raises(InputError) as caught:
         make()
@@ -115,13 +102,6 @@ def test_objects_show_the_call_that_makes_them():
     assert "LinearHead name=" in repr(LinearHead(class_count=3, name="mine")), "as Keras shows its layers"
 
 
-@pytest.mark.parametrize(
-    ("result", "text"),
-    [
-        (([1, 1, 0, 0], [0.1, 0.0, 0.2, 0.0]), "AttackResult(4 examples, success 50.0%, median distance 0.1)"),
-        (([0, 0], [0.0, 0.0], False), "AttackResult(2 examples, success 0.0%, ended by its time budget)"),
-        (([], []), "AttackResult(0 examples)"),
-    ],
-)
+@pytest.mark.parametrize("result, text", stored.rows(globals(), "a_result_of_an_attack_is_one_line"))
 def test_a_result_of_an_attack_is_one_line(result, text):
     assert repr(AttackResult(np.zeros(3), *map(np.asarray, result[:2]), *result[2:])) == text

@@ -9,6 +9,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.common import environment
@@ -24,15 +25,7 @@ def test_the_line_tells_the_truth_and_no_more():
         assert not re.search(rf"(^|\W){re.escape(private)}(\W|$)", line)
 
 
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [
-        ("processor\t: 0\nflags\t\t: fpu sse avx avx2 fma avx512f\n", ["avx", "avx2", "fma", "avx512f"]),
-        ("processor\t: 0\nFeatures\t: fp asimd sve\n", ["asimd", "sve"]),
-        ("model name\t: flags: avx2\n", []),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize("text, flags", stored.rows(globals(), "cpu_flags"))
 def test_cpu_flags(tmp_path, text, flags):
     (tmp_path / "cpuinfo").write_text(text)
     assert environment.cpu_flags(tmp_path / "cpuinfo") == flags

@@ -10,15 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from conformance import backbones
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.clips import EveryFrame
 from tfrobust.augment.mixing import FeatureNoise, Mixing
-from tfrobust.augment.noise import AddGaussian
 from tfrobust.augment.puzzlemix import Puzzle
-from tfrobust.augment.standard import RandomFlip, RandomShift
-from tfrobust.augment.token_removal import TokenRemoval
-from tfrobust.augment.utility_perturbation import UtilityPerturbation
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
+from tfrobust.keras.augment import AddGaussian, EveryFrame, RandomFlip, RandomShift, TokenRemoval, UtilityPerturbation
 from tfrobust.losses.gradient_alignment import GradAlign
 from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
 from tfrobust.methods.acl import ACL

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
+import stored
 import tensorflow as tf
 
 from tfrobust.corruptions import draws, weather
@@ -56,12 +57,7 @@ def test_poisson(rate):
 
 def test_each_key_by_itself():
     rates = tf.random.stateless_uniform([40, 9], [1, 2]) * 20
-    for sampler in (
-        lambda keys, rows: draws.normal(keys, [5], "a"),
-        lambda keys, rows: draws.uniform(keys, [5], "a"),
-        lambda keys, rows: draws.poisson(keys, rows),
-        lambda keys, rows: draws.fold(keys, "a", 3),
-    ):
+    for sampler in stored.table(globals(), "each_key_by_itself"):
         together, alone = sampler(KEYS, rates), sampler(KEYS[7:9], rates[7:9])
         # Sines and logarithms of several numbers at once may differ in the last bit.
         np.testing.assert_allclose(together[7:9], alone, rtol=1e-6)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from videos import numbered, write_video
 
@@ -30,18 +31,7 @@ def _numbers(clips):
     return np.rint(np.asarray(clips)[..., 3, 4, 0] * 255).astype(int)
 
 
-@pytest.mark.parametrize(
-    ("short", "length", "start", "expected"),
-    [
-        ("mirror", 9, 2, [2, 4, 6, 8]),
-        ("mirror", 4, 0, [0, 2, 2, 0]),  # 0 1 2 3 2 1 0
-        ("mirror", 3, 1, [1, 1, 1, 1]),  # 0 1 2 1 0 1 2 1
-        ("mirror", 1, 0, [0, 0, 0, 0]),
-        ("repeat", 4, 0, [0, 2, 0, 2]),
-        ("repeat", 3, 1, [1, 0, 2, 1]),
-        ("repeat", 1, 0, [0, 0, 0, 0]),
-    ],
-)
+@pytest.mark.parametrize("short, length, start, expected", stored.rows(globals(), "a_clip_goes_on_in_a_short_video"))
 def test_a_clip_goes_on_in_a_short_video(short, length, start, expected):
     sampling = ClipSampling(frames=4, stride=2, short=short)
     positions = sampling.positions(tf.constant([length], tf.int64), tf.constant([start], tf.int64))

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from oracles.bag_of_words import BagOfWords
-from tfrobust.augment.noise import AddGaussian
-from tfrobust.augment.standard import RandomFlip
 from tfrobust.common.kinds import CLIPS, IMAGES, TEXT, kind_of, takes
 from tfrobust.data.kinds import refuse_other_parts
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.data.text import TokenExamples
+from tfrobust.keras.augment import AddGaussian, RandomFlip
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
 

@@ -5,6 +5,7 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.data import checks
@@ -78,16 +79,7 @@ def test_examine_finds_every_bad_file(files, tmp_path):
 
 
 # The sides of the upright picture at which the first row and the first column of the stored one lie (EXIF 2.32, 4.6.4).
-_SIDES = (
-    "top left",
-    "top right",
-    "bottom right",
-    "bottom left",
-    "left top",
-    "right top",
-    "right bottom",
-    "left bottom",
-)
+_SIDES = tuple(stored.table(globals(), "sides"))
 
 
 def _stored(upright, sides):

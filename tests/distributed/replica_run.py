@@ -16,15 +16,12 @@ import tensorflow as tf
 
 from conformance import backbones
 from conformance import methods as battery
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import PadCrop, RandomFlip, RandomShift
 from tfrobust.data import pipeline
 from tfrobust.data.spec import ArrayExamples
-from tfrobust.losses.gradient_penalty import Tikhonov
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.projection import ProjectionHead
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import Adversary, Tikhonov
+from tfrobust.keras.models import CNN, ProjectionHead
 from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
 

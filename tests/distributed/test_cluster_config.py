@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.errors import InputError
@@ -15,13 +16,7 @@ KUBERNETES = {
     "TFROBUST_WORKERS": "3",
     "TFROBUST_WORKER_ADDRESS": "train-{index}.train:2222",
 }
-SLURM = {
-    "SLURM_JOB_ID": "123456",
-    "SLURM_PROCID": "2",
-    "SLURM_STEP_NODELIST": "n[01-02,07]",
-    "SLURM_STEP_TASKS_PER_NODE": "2,1(x2)",
-    "SLURM_STEP_NUM_TASKS": "4",
-}
+SLURM = stored.table(globals(), "slurm")
 
 
 def places(environment) -> tuple[int, list[str]]:
@@ -44,10 +39,7 @@ def test_the_tasks_of_a_slurm_step():
     assert places(SLURM | {"SLURM_NODEID": "1", "SLURM_LOCALID": "0"})[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("nodes", "tasks"),
-    [("n[01-03,07]", "1(x4)"), ("a,b[1-2],c[5,8-9]", "2(x3),1(x3)"), ("gpu-[098-102]", "4(x5)"), ("localhost", "2")],
-)
+@pytest.mark.parametrize("nodes, tasks", stored.rows(globals(), "tensorflows_resolver_finds_the_same_workers"))
 def test_tensorflows_resolver_finds_the_same_workers(monkeypatch, nodes, tasks):
     """On a node without an accelerator, it needs one pretended accelerator per task."""
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
@@ -66,15 +58,7 @@ def test_tensorflows_resolver_finds_the_same_workers(monkeypatch, nodes, tasks):
     assert [addresses for _, addresses in places_of_ranks] == [resolver.cluster_spec().as_dict()["worker"]] * count
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("n[9-11]", ["n9", "n10", "n11"]),  # TensorFlow's resolver: n10, n11, n9
-        ("n[1-2].cluster", ["n1.cluster", "n2.cluster"]),  # TensorFlow's resolver: invalid
-        ("r[1-2]n[07-08]", ["r1n07", "r1n08", "r2n07", "r2n08"]),
-        ("[4-5],x", ["4", "5", "x"]),
-    ],
-)
+@pytest.mark.parametrize("text, names", stored.rows(globals(), "node_lists_in_slurms_order"))
 def test_node_lists_in_slurms_order(text, names):
     assert expand_nodes(text) == names
 
@@ -105,31 +89,13 @@ def test_half_a_slurm_step_is_one_line(missing):
         tf_config({name: value for name, value in SLURM.items() if name != missing})
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"JOB_COMPLETION_INDEX": "3"}, "JOB_COMPLETION_INDEX is 3, but TFROBUST_WORKERS is 3"),
-        ({"TFROBUST_WORKERS": "three"}, "TFROBUST_WORKERS is 'three'; it is a whole number"),
-        ({"TFROBUST_WORKERS": "-1"}, "whole number"),
-        ({"TFROBUST_WORKER_ADDRESS": "train:2222"}, "it needs {index} and a port"),
-        ({"TFROBUST_WORKER_ADDRESS": "train-{index}.train"}, "it needs {index} and a port"),
-    ],
-)
+@pytest.mark.parametrize("changed, message", stored.rows(globals(), "a_kubernetes_job_that_contradicts_itself"))
 def test_a_kubernetes_job_that_contradicts_itself(changed, message):
     with pytest.raises(InputError, match=message):
         tf_config(KUBERNETES | changed)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"SLURM_PROCID": "4"}, "3 nodes, tasks on 3 of them, rank 4 of 4"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "2,1"}, "3 nodes, tasks on 2 of them"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "2x3"}, "it counts tasks, such as"),
-        ({"SLURM_NODEID": "2", "SLURM_LOCALID": "0"}, "srun --distribution=block"),
-        ({"TFROBUST_PORT": "http"}, "TFROBUST_PORT is 'http'; it is a whole number"),
-    ],
-)
+@pytest.mark.parametrize("changed, message", stored.rows(globals(), "a_slurm_step_that_contradicts_itself"))
 def test_a_slurm_step_that_contradicts_itself(changed, message):
     with pytest.raises(InputError, match=message):
         tf_config(SLURM | changed)

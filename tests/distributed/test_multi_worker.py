@@ -17,6 +17,7 @@ import time
 
 import numpy as np
 import pytest
+import stored
 from distributed import multi_worker_run
 from faults import processes
 from faults.whole_run import TRAIN
@@ -25,20 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 240  # seconds until a process that should have ended is killed, and the test fails
 
 # Smooth and tiny: no kink, no sign and no rank that would turn the rounding of a sum into a jump.
-PARAMETERS = (
-    "DigitsCNN.activation='softplus'",
-    "DigitsCNN.pooling='average'",
-    "NORM='l2'",
-    "EPSILON=0.5",
-    "EPOCHS=1",
-    "STEPS=2",
-    "OPTIMIZER=@SGD",
-    "SGD.learning_rate=0.05",
-    "train.validation=None",
-    "train.callbacks=[@Halt()]",
-    "train.checkpoint_seconds=0.0",
-    "EVALUATORS=[@CleanAccuracy()]",
-)
+PARAMETERS = tuple(stored.table(globals(), "parameters"))
 STEPS = 10
 
 
@@ -242,17 +230,7 @@ def test_the_input_is_split_without_gaps_or_repetitions(tmp_path, variables):
 # ------------------------------------------------------------------------------------------------- TF_CONFIG
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "{",
-        "[]",
-        '{"cluster": {"worker": ["a:1"]}}',
-        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
-        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}',
-    ],
-)
+@pytest.mark.parametrize("text", stored.rows(globals(), "a_wrong_configuration_is_one_line_with_an_example"))
 def test_a_wrong_configuration_is_one_line_with_an_example(monkeypatch, text):
     from tfrobust.errors import InputError
     from tfrobust.training import cluster

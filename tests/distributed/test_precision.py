@@ -9,16 +9,13 @@ import tensorflow as tf
 from faults import processes, small_run, whole_run
 
 from conformance import methods as battery
-from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.goal import Goal
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.digits import Digits
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import AdversarialTraining, Adversary
+from tfrobust.keras.models import DigitsCNN, LinearHead
 from tfrobust.losses import classification
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.models.cnn import DigitsCNN
-from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops.gradients import input_gradient
 from tfrobust.training.loop import Loop
 

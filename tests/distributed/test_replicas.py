@@ -5,35 +5,16 @@ Each test has one process, which runs its case on one replica and on several.
 
 import numpy as np
 import pytest
+import stored
 from distributed import replica_run
 from faults import processes
 
 from conformance import methods as battery
 
 # Variants that share over replicas what the first row of their method does not.
-VARIANTS = (
-    "supervised_tikhonov",
-    "supervised_contrastive_tikhonov",
-    "ascl_soft",
-    "ascl_leaked",
-    "ascl_two_transforms",
-    "fcl_margin_adversarial",
-    "rocl_released",
-    "trades_awp",
-    "grad_align",
-)
+VARIANTS = tuple(stored.table(globals(), "variants"))
 # Row -> its case, where that is not ROW/sgd/attack.
-OTHERWISE = {
-    "supervised": "supervised/sgd/given/clipped",
-    "trades": "trades/adam/given",
-    # Near the clean image the gradient of the divergence vanishes, and its direction is that of rounding.
-    "hat": "hat/sgd/given",
-    "trades_awp": "trades_awp/sgd/given",
-    "simclr": "simclr_adaptive_fnc/sgd/given/normalized",
-    "supcon": "supcon/adam/attack",
-    "byol": "byol/sgd/given/normalized",
-    "moco_v3": "moco_v3_adaptive_fnc/sgd/given/normalized",
-}
+OTHERWISE = stored.table(globals(), "otherwise")
 CASES = [
     *((2, OTHERWISE.get(row, f"{row}/sgd/attack")) for row in (*replica_run.first_rows(), *VARIANTS)),
     *((2, f"ascl/sgd/given/{extra}") for extra in ("weighted", "difference")),

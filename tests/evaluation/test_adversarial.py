@@ -4,21 +4,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.apgd import APGDTargeted
-from tfrobust.attacks.ensemble import AutoAttack, Ensemble
-from tfrobust.attacks.gradient import FGSM, PGD, MultiTargetedPGD
 from tfrobust.attacks.shared import engine
 from tfrobust.attacks.shared.attack import Attack
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.evaluation.engine import chunks, searching, statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import adversarial
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.keras.attacks import FGSM, PGD, APGDTargeted, AutoAttack, Ensemble, MultiTargetedPGD, Square, ThreatModel
 from tfrobust.report import protocol
 
 
@@ -110,15 +107,7 @@ def test_each_class_has_its_own_accuracy(model, per_class):
             assert (measurement.n, measurement.value, measurement.low, measurement.high) == row[1:]
 
 
-@pytest.mark.parametrize(
-    ("attack", "name"),
-    [
-        (FGSM(threat=ThreatModel(epsilon=0.03)), "attack.fgsm_linf_0.03"),
-        (PGD(threat=ThreatModel(epsilon=5 / 255), steps=10), "attack.pgd_linf_0.0196078"),
-        (PGD(threat=ThreatModel(norm="l2", epsilon=0.05), steps=20), "attack.pgd_l2_0.05"),
-        (MultiTargetedPGD(threat=ThreatModel(epsilon=0.03), steps=10), "attack.multi_targeted_pgd_linf_0.03"),
-    ],
-)
+@pytest.mark.parametrize("attack, name", stored.rows(globals(), "accuracy_is_the_known_one"))
 def test_accuracy_is_the_known_one(model, attack, name):
     setting, margins, weights = model
     dual = np.abs(weights).sum() if attack.threat.norm == "linf" else np.sqrt((weights**2).sum())

@@ -5,14 +5,12 @@ import pytest
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras.attacks import FGSM, ThreatModel
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy
 from tfrobust.ops.probabilities import kind_of_outputs
 
 PREDICT, IMAGES, LABELS, MARGINS, _ = linear_model.make(600)

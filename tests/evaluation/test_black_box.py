@@ -4,13 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.ensemble import AutoAttack, Ensemble
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine import loading
 from tfrobust.evaluation.engine.base import Setting
@@ -23,6 +20,7 @@ from tfrobust.evaluation.evaluators.examples import AdversarialExamples
 from tfrobust.evaluation.evaluators.geometry import Divergence
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.runner import run_evaluation, run_shard, runnable
+from tfrobust.keras.attacks import FGSM, PGD, AutoAttack, Ensemble, Square, ThreatModel
 from tfrobust.report import not_measured, threat_statement
 from tfrobust.security import rehearsal
 
@@ -48,18 +46,7 @@ def _coarse(images):
     return PREDICT(tf.round(images * 255) / 255)
 
 
-@pytest.mark.parametrize(
-    "predict",
-    [
-        _coarse,
-        lambda images: PREDICT(tf.stop_gradient(images)),
-        lambda images: tf.ensure_shape(
-            tf.numpy_function(lambda x: PREDICT(x).numpy(), [images], tf.float32), [None, 2]
-        ),
-        lambda images: tf.raw_ops.PreventGradient(input=PREDICT(images), message="frozen for serving"),
-    ],
-    ids=["rounded", "stopped", "numpy", "prevented"],
-)
+@pytest.mark.parametrize("predict", stored.rows(globals(), "missing_gradients_are_found_out"))
 def test_missing_gradients_are_found_out(predict):
     predictor = _setting(predict).predictor
     assert not predictor.differentiable and predictor.no_gradient

@@ -8,13 +8,12 @@ import tensorflow as tf
 
 from oracles import calibration as oracle
 from oracles import linear_model
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine import searching, statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import calibration
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras.attacks import PGD, ThreatModel
 
 
 @pytest.fixture

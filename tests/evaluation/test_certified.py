@@ -7,8 +7,6 @@ import keras
 import numpy as np
 import pytest
 
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import certify, costs
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.certificates import check_certificates
@@ -16,10 +14,10 @@ from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy, accuracy, outcomes
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
-from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.summary import evaluate
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
+from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy
 from tfrobust.models.cnn import CNN
 from tfrobust.report import attack_table, sections, threat
 from tfrobust.report.gate import Gate

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.standard import RandomFlip
 from tfrobust.common import thumbnails
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
@@ -23,6 +21,7 @@ from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels, repla
 from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.summary import evaluate
+from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.report.renderers import console, html, markdown
 
 FRAMES, SHAPE = 3, (3, 8, 8, 1)

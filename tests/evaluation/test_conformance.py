@@ -9,8 +9,6 @@ import pytest
 
 from conformance.attacks import ATTACKS
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function
@@ -32,6 +30,7 @@ from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.evaluators.stability import Stability
 from tfrobust.evaluation.evaluators.union import Union
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras.attacks import FGSM, ThreatModel
 from tfrobust.report import catalog
 
 ATTACK = FGSM(threat=ThreatModel(epsilon=0.03))

@@ -6,14 +6,12 @@ import types
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.engine import Engine
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.evaluation.doctor import claims, duplicates, radius, short_attack, strength
 from tfrobust.evaluation.doctor import model as doctor_model
@@ -22,6 +20,7 @@ from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import SearchResult
 from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.keras.attacks import FGSM, PGD, Square, ThreatModel
 from tfrobust.structs import AttackResult
 
 ATTACK = PGD(threat=ThreatModel(epsilon=0.02), steps=10)
@@ -162,18 +161,7 @@ def test_strength(trained, attacks, verdict, words):
     assert bool(finding.remedy) == (verdict != "pass")
 
 
-@pytest.mark.parametrize(
-    ("trained", "differing"),
-    [
-        ({"norm": "linf", "epsilon": 0.02}, ""),
-        ({"norm": "linf", "epsilon": 0.020000001}, ""),
-        ({"norm": "linf", "epsilon": 0.04}, "epsilon 0.04 against 0.02"),
-        ({"norm": "linf", "epsilon": 0.01}, "epsilon 0.01 against 0.02"),
-        ({"norm": "l2", "epsilon": 0.02}, "norm l2 against linf"),
-        ({"norm": "linf", "epsilon": 0.02, "bounds": [0.0, 0.5]}, "bounds (0.0, 0.5) against (0.0, 1.0)"),
-        ({"norm": "linf", "epsilon": 0.02, "max_frames": 2}, "max_frames 2 against None"),
-    ],
-)
+@pytest.mark.parametrize("trained, differing", stored.rows(globals(), "training_and_evaluation_differ_only_if_the"))
 def test_training_and_evaluation_differ_only_if_the_recipe_says_so(trained, differing):
     setting = _few(training_attack={**trained, "steps": 3}, evaluation_attacks=(_pgd(20),))
     finding = strength.check_equal_threat(setting, _pgd(20))
@@ -211,20 +199,7 @@ def test_separation_is_the_median_distance_to_the_next_image_of_another_class():
     assert radius.separation(_few(labels=0 * FEW_LABELS), "linf") == np.inf
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "norm", "verdict"),
-    [
-        (0.02, "linf", "pass"),
-        (0.06, "linf", "warn"),  # the next image of the other class lies 0.1 away
-        (0.15, "linf", "fail"),
-        (8 / 255 / 255, "linf", "fail"),
-        (0.05, "l2", "pass"),
-        (5.0, "l2", "fail"),
-        (0.001, "l2", "fail"),
-        (0.1, "l1", "pass"),
-        (8.0, "l1", "fail"),
-    ],
-)
+@pytest.mark.parametrize("epsilon, norm, verdict", stored.rows(globals(), "units"))
 def test_units(epsilon, norm, verdict):
     finding = radius.check_units(_few(), _attack(epsilon, norm))
     assert finding.verdict == verdict, finding.evidence
@@ -249,17 +224,7 @@ def test_images_without_contrast_were_divided_once_too_often():
     assert finding.verdict == "fail" and "divided by 255" in finding.remedy
 
 
-@pytest.mark.parametrize(
-    ("count", "share", "verdict"),
-    [
-        (1000, 0.5, "pass"),
-        (360, 0.6, "pass"),
-        (360, 0.5, "pass"),
-        (150, 0.5, "warn"),
-        (20, 0.5, "fail"),
-        (90, 0.5, "fail"),
-    ],
-)
+@pytest.mark.parametrize("count, share, verdict", stored.rows(globals(), "how_many_images_are_enough"))
 def test_how_many_images_are_enough(count, share, verdict):
     finding = _size(count, share)
     assert finding.verdict == verdict
@@ -335,15 +300,7 @@ def test_averaging_never_parts_images():
     assert duplicates._small(first).shape == (50, 8 * 8 * 3) and np.all(small <= full)
 
 
-@pytest.mark.parametrize(
-    ("labels", "counts", "evidence"),
-    [
-        ([0, 1, 2], None, ""),
-        ([0, 1, 2], [4, 1, 1], ""),
-        ([0, 2, 2], [4, 1, 1], "Of 3 classes, test images: 1 of them without examples: bee."),
-        ([0, 1, 2], [4, 0, 0], "Of 3 classes, training images: 2 of them without examples: bee, cow."),
-    ],
-)
+@pytest.mark.parametrize("labels, counts, evidence", stored.rows(globals(), "classes_without_images_are_named"))
 def test_classes_without_images_are_named(labels, counts, evidence):
     predictor = types.SimpleNamespace(class_count=3)
     names = ("ant", "bee", "cow")

@@ -5,6 +5,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.evaluation.doctor.fine_tuning import FineTuning, check_fine_tuning
 from tfrobust.keras.attacks import PGD, ThreatModel
@@ -18,24 +19,7 @@ GOOD |= {"trades": True, "batch_normalized": False}
 FROZEN, FULL, NORM = "The backbone is frozen", "The radius is whole from the first of", "has batch normalization"
 
 
-@pytest.mark.parametrize(
-    ("changes", "texts"),
-    [
-        ({}, []),
-        ({"epochs": 5}, []),
-        ({"ramped": False, "epochs": 6}, []),
-        ({"origin": "adversarial", "frozen": True}, []),
-        ({"origin": "adversarial", "ramped": False, "epochs": 5}, []),
-        ({"batch_normalized": True, "trades": False}, []),
-        ({"batch_normalized": True, "elsewhere": False}, []),
-        ({"frozen": True}, [FROZEN + " and was trained without"]),
-        ({"frozen": True, "origin": "unknown"}, [FROZEN + " and was perhaps trained without"]),
-        ({"frozen": True, "ramped": False, "epochs": 5, "batch_normalized": True}, [FROZEN]),
-        ({"ramped": False, "epochs": 5}, [FULL + " 5 epochs"]),
-        ({"batch_normalized": True, "origin": "adversarial"}, [NORM]),
-        ({"batch_normalized": True, "ramped": False, "epochs": 1, "origin": "unknown"}, [FULL, NORM]),
-    ],
-)
+@pytest.mark.parametrize("changes, texts", stored.rows(globals(), "a_planted_configuration_is_named_and_a_good_one"))
 def test_a_planted_configuration_is_named_and_a_good_one_is_not(changes, texts):
     facts = GOOD | changes
     pairs = FineTuning(**facts).advice()

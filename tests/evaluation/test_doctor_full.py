@@ -7,13 +7,11 @@ import pytest
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor import full as doctor_full
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras.attacks import FGSM, PGD, Square, ThreatModel
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(40)
 THREAT = ThreatModel(epsilon=0.02)

@@ -5,21 +5,19 @@ import types
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.digits import Digits
 from tfrobust.evaluation.doctor import overfitting as module
 from tfrobust.evaluation.doctor.overfitting import check_overfitting
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.shared.fast_adversary import FastAdversary
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.linear import LinearHead
+from tfrobust.keras.attacks import FGSM, ThreatModel
+from tfrobust.keras.methods import AdversarialTraining, FastAdversary
+from tfrobust.keras.models import CNN, LinearHead
 from tfrobust.ops import overfitting
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(400)
@@ -63,10 +61,7 @@ def test_it_is_asked_of_models_that_were_trained_by_single_steps():
     assert finding_of(PREDICT, **{**SINGLE, "steps": 10}) is None
 
 
-@pytest.mark.parametrize(
-    ("single", "several", "cosine", "count"),
-    [(0.75, 0.6, 0.8, 0), (0.9, 0.6, 0.8, 1), (0.7, 0.6, 0.2, 1), (0.95, 0.0, 0.1, 2), (0.8, 0.6001, 0.3, 0)],
-)
+@pytest.mark.parametrize("single, several, cosine, count", stored.rows(globals(), "the_limits"))
 def test_the_limits(single, several, cosine, count):
     assert len(overfitting.signs(single, several, cosine)) == count
 

@@ -3,8 +3,6 @@
 import pytest
 
 from oracles import flawed_models
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.square import Square
 from tfrobust.evaluation.doctor import full as doctor_full
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor import pixels as doctor_pixels
@@ -12,6 +10,7 @@ from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.full import FullDoctor, enlarged, stronger
 from tfrobust.evaluation.doctor.short_attack import check_rounding
 from tfrobust.evaluation.engine.searching import search
+from tfrobust.keras.attacks import PGD, Square
 
 LIMIT = 64
 

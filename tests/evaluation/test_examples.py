@@ -4,16 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stored
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import thumbnails
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.evaluators import examples
-from tfrobust.evaluation.evaluators.calibration import Calibration
-from tfrobust.evaluation.evaluators.examples import AdversarialExamples
-from tfrobust.evaluation.evaluators.geometry import Divergence
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.evaluators import AdversarialExamples, Calibration, Divergence
 
 ATTACK = PGD(threat=ThreatModel(epsilon=0.03), steps=3)
 
@@ -69,10 +67,7 @@ def _answers(setting):
     return setting.clean_logits.argmax(-1).astype(np.int32)
 
 
-@pytest.mark.parametrize(
-    ("largest", "factor"),
-    [(0.2, 2.5), (np.float32(0.3) - np.float32(0.1), 2.5), (8 / 255, 15.0), (0.0, 1.0), (1.0, 0.5)],
-)
+@pytest.mark.parametrize("largest, factor", stored.rows(globals(), "the_factor_uses_the_whole_range"))
 def test_the_factor_uses_the_whole_range(largest, factor):
     assert examples._factor(float(largest)) == factor
 

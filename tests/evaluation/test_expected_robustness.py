@@ -4,16 +4,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stored
 from evaluation.test_adversarial import Exact
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve
 from tfrobust.evaluation.evaluators.expected_robustness import ExpectedRobustness, trapezoid_weights
+from tfrobust.keras.attacks import FGSM, ThreatModel
 from tfrobust.report import catalog, reading
 
 
@@ -34,10 +34,7 @@ def literal(distances, radii):
     return area / radii[-1]
 
 
-@pytest.mark.parametrize(
-    ("epsilons", "radii"),
-    [(None, (0, 0.01, 0.02, 0.03, 0.04)), ((0.001, 0.03, 0.05), (0, 0.001, 0.03, 0.04)), ((0.04,), (0, 0.04))],
-)
+@pytest.mark.parametrize("epsilons, radii", stored.rows(globals(), "it_is_the_area_by_trapezoids"))
 def test_it_is_the_area_by_trapezoids(model, epsilons, radii):
     setting, distances, _ = model
     (measured,) = (

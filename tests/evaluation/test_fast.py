@@ -4,21 +4,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import flawed_models
-from tfrobust.attacks.ensemble import Ensemble
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.malt import MALT
-from tfrobust.attacks.pma import PMA
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
-from tfrobust.evaluation.doctor.fast import FastAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
-from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
+from tfrobust.keras.attacks import MALT, PGD, PMA, Ensemble, Square, ThreatModel
+from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy, FastAccuracy
 from tfrobust.structs import Measurement, Series
 
 THREAT = ThreatModel(epsilon=flawed_models.EPSILON)
@@ -27,14 +21,7 @@ FAST = FastAccuracy(
 )
 
 
-@pytest.mark.parametrize(
-    "predict,verdict,reason",
-    [
-        (flawed_models.robust, "pass", "it left out the others."),
-        (flawed_models.decoy, "warn", "checks do not pass: ascent: it ran on all."),
-        (flawed_models.drawn_input, "warn", "deterministic"),
-    ],
-)
+@pytest.mark.parametrize("predict,verdict,reason", stored.rows(globals(), "square_takes_all_where_the_checks_see"))
 def test_square_takes_all_where_the_checks_see_masked_gradients(predict, verdict, reason):
     setting = flawed_models.setting(predict)
     outcome = FAST.run(setting)
@@ -74,10 +61,7 @@ def test_the_nearest_images_are_those_of_the_oracle():
     np.testing.assert_array_equal(nearest, np.sort(remaining[np.argsort(distances)[: len(nearest)]]))
 
 
-@pytest.mark.parametrize(
-    "changes,message",
-    [({"attack": PMA(THREAT)}, "is pma; it must be an Ensemble"), ({"nearest": 0.0}, "nearest is 0.0; it is a share")],
-)
+@pytest.mark.parametrize("changes,message", stored.rows(globals(), "refusals"))
 def test_refusals(changes, message):
     with pytest.raises(InputError, match=message):
         dataclasses.replace(FAST, **changes)

@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 
 from oracles import geometry as oracle
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.evaluators import geometry
+from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.ops.divergences import batched_divergences, divergences
 
 

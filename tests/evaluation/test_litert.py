@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import litert_files
@@ -159,20 +160,7 @@ def test_the_newest_version_of_an_export_is_loaded(tmp_path):
     assert model.weights_sha256 == loading.load(str(tmp_path / "net-int8" / "9" / "model.tflite")).weights_sha256
 
 
-@pytest.mark.parametrize(
-    "function, part",
-    [
-        (
-            lambda images: tf.concat([network(images), network(images)[:1]], 0),
-            r"\(3, 4\) for 2 examples; logits have one",
-        ),
-        (lambda images: network(images)[1:], r"\(1, 4\) for 2 examples; logits have one row"),
-        (lambda images: network(images)[..., None], r"\(2, 4, 1\) for 2 examples; logits are"),
-        (lambda images: tf.reduce_sum(images, [1, 2, 3]), r"\(2,\) for 2 examples; logits are"),
-        (lambda images: tf.tile(network(images), [1, 2**18 + 1]), r"2 to 1048576 classes"),
-    ],
-    ids=["one row more", "one row fewer", "rank 3", "rank 1", "a million classes"],
-)
+@pytest.mark.parametrize("function, part", stored.rows(globals(), "outputs_that_are_no_logits_are_refused"))
 def test_outputs_that_are_no_logits_are_refused(loaded, function, part):
     with pytest.raises(InputError, match=part):
         loaded(kind="float32", function=function)

@@ -8,18 +8,13 @@ import pytest
 import tensorflow as tf
 
 from oracles import flawed_models, litert_files
-from tfrobust.attacks.ensemble import Ensemble
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.square import Square
-from tfrobust.attacks.transfer import Transfer
 from tfrobust.commands import evaluate
 from tfrobust.errors import InputError
-from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine import loading, predictor
 from tfrobust.evaluation.engine.litert_operators import OPERATORS
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras.attacks import PGD, Ensemble, Square, Transfer
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy, Doctor
 
 ATTACK = flawed_models.ATTACK
 UNION = Ensemble((Transfer(ATTACK), ATTACK, Square(ATTACK.threat, steps=20, accept_ties=True)))

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.attacks.square import Square
 from tfrobust.errors import InputError
 from tfrobust.evaluation.own_gradient import with_gradient
 from tfrobust.evaluation.summary import evaluate
+from tfrobust.keras.attacks import PGD, Square, ThreatModel, run_attack
 
 WEIGHTS = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
 IMAGES = np.random.default_rng(1).random((12, 3, 3, 1), np.float32)
@@ -54,13 +52,7 @@ def test_it_is_attacked_and_evaluated_as_the_same_model():
     assert outcome["pgd"].value == evaluate(in_tensorflow, IMAGES, LABELS, threat=THREAT, steps=5)["pgd"].value
 
 
-@pytest.mark.parametrize(
-    ("logits", "of_images", "message"),
-    [
-        (lambda images: in_numpy(images)[0], gradient, r"returns the shape \(3,\) for 1 images"),
-        (in_numpy, lambda images, upstream: images[:, 0], "gradient returns the shape"),
-    ],
-)
+@pytest.mark.parametrize("logits, of_images, message", stored.rows(globals(), "other_shapes_are_refused"))
 def test_other_shapes_are_refused(logits, of_images, message):
     with pytest.raises((InputError, tf.errors.InvalidArgumentError, tf.errors.UnknownError), match=message):
         run_attack(PGD(THREAT, steps=2), with_gradient(logits, of_images), IMAGES, LABELS)

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import flawed_models
@@ -19,17 +20,7 @@ def of_flaw(name):
     return flaw.make()
 
 
-@pytest.mark.parametrize(
-    ("name", "pixels", "code"),
-    [
-        ("made for [0, 255]", "[0, 255]", "keras.layers.Rescaling(255)"),
-        ("made for [-1, 1]", "[-1, 1]", "keras.layers.Rescaling(2, -1)"),
-        ("made for ImageNet's normalization", "ImageNet's mean", "mean=[0.485, 0.456, 0.406], variance=[0.0524, "),
-        ("made for BGR", "[0, 1] as BGR", "model(images[..., ::-1])"),
-        ("made for Caffe's bytes", "[0, 255] as BGR", "resnet.preprocess_input(255 * images)"),
-        ("normalization for [0, 255]", "1 times in [0, 255]", "Rescaling(255)"),
-    ],
-)
+@pytest.mark.parametrize("name, pixels, code", stored.rows(globals(), "the_range_is_named"))
 def test_the_range_is_named(name, pixels, code):
     finding = check_pixel_range(of_flaw(name))
     assert pixels in finding.evidence and code in finding.remedy
@@ -68,18 +59,7 @@ def _coded(unit_share, centered_share, count=200):
     return flawed_models.setting(logits, images=images, labels=labels, train_images=None)
 
 
-@pytest.mark.parametrize(
-    ("unit_share", "centered_share", "verdict"),
-    [
-        (0.5, 0.5, "pass"),
-        (0.5, 0.56, "pass"),
-        (0.5, 0.7, "warn"),
-        (0.7, 0.5, "pass"),
-        (0.5, 0.85, "fail"),
-        (0.1, 0.3, "fail"),  # at chance
-        (0.97, 1.0, "pass"),
-    ],
-)
+@pytest.mark.parametrize("unit_share, centered_share, verdict", stored.rows(globals(), "how_much_a_range_must_gain"))
 def test_how_much_a_range_must_gain(unit_share, centered_share, verdict):
     setting = _coded(unit_share, centered_share)
     finding, text = check_pixel_range(setting), f"{unit_share:.1%} are correctly classified in [0, 1]"

@@ -9,15 +9,13 @@ import pytest
 from oracles import calibration as softmax_oracle
 from oracles import conformal as oracle
 from oracles import linear_model
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import prediction_sets
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
 from tfrobust.evaluation.runner import cache_key, run_evaluation
 from tfrobust.evaluation.summary import evaluate
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.evaluators import CleanAccuracy, PredictionSets
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 10, 19, 20, 99])

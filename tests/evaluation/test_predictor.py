@@ -6,6 +6,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.common import fingerprint
@@ -115,12 +116,7 @@ def test_the_outputs_of_a_keras_file_are_named_too(model, tmp_path):
         np.testing.assert_allclose(loaded.compiled_logits(IMAGES), expected, atol=1e-6)
     assert loaded.weights_sha256 == loading.from_keras(model).weights_sha256
     assert loading.load(str(tmp_path / "dict.keras"), "scores").compiled_embedding(IMAGES).shape == (5, 6)
-    for file, name, message in (
-        ("dict", None, "--logits_output"),
-        ("list", None, "--logits_output"),
-        ("dict", "logitz", "no output 'logitz'"),
-        ("one", "logits", "no output 'logits'"),
-    ):
+    for file, name, message in stored.table(globals(), "the_outputs_of_a_keras_file_are_named_too"):
         with pytest.raises(ValueError, match=message) as caught:
             loading.load(str(tmp_path / f"{file}.keras"), logits_output=name)
         assert len(str(caught.value)) <= 300
@@ -167,12 +163,7 @@ def test_what_load_refuses(tmp_path):
     (tmp_path / "notes.txt").write_bytes(b"x")
     (tmp_path / "broken.keras").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
-    for name, message in (
-        ("old.h5", "HDF5"),
-        ("notes.txt", "neither"),
-        ("broken.keras", "cannot"),
-        ("empty", "saved_model.pb"),
-    ):
+    for name, message in stored.table(globals(), "what_load_refuses"):
         with pytest.raises(ValueError, match=message) as caught:
             loading.load(str(tmp_path / name))
         assert len(str(caught.value)) < 300 + len(str(tmp_path)) and "\n" not in str(caught.value)

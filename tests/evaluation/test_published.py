@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import published
@@ -173,17 +174,7 @@ def replaced(count):
 CLEAN = np.tile(IMAGES, (5, 1, 1, 1))
 
 
-@pytest.mark.parametrize(
-    ("block", "order", "limit", "share"),
-    [
-        (CLEAN, 1, None, "30 of 30"),
-        (nearly(CLEAN), 1, None, "30 of 30"),
-        (replaced(16), 1, None, "16 of 30"),
-        (CLEAN, -1, None, "30 of 30"),
-        (CLEAN, -1, 11, "11 of 11"),
-        (CLEAN, 1, 11, "11 of 11"),
-    ],
-)
+@pytest.mark.parametrize("block, order, limit, share", stored.rows(globals(), "the_clean_set_is_refused_in_any_order"))
 def test_the_clean_set_is_refused_in_any_order_and_by_a_part_of_it(tmp_path, block, order, limit, share):
     with pytest.raises(ValueError, match=rf"looks like the clean set: {share} images of fog at severity 2 \(publ"):
         judge(spoilt(tmp_path, block), limit=limit).run(make(IMAGES[::order], LABELS[::order]))

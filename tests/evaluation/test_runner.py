@@ -7,12 +7,11 @@ import logging
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.runner import Engine
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -24,6 +23,7 @@ from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.runner import run_evaluation, run_shard
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
 from tfrobust.structs import Finding, Measurement, Series
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(20)
@@ -100,20 +100,7 @@ def test_outputs_that_are_not_finite_leave_nothing_in_the_cache(tmp_path, value)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"weights": "other"},
-        {"predict": lambda images: 2 * PREDICT(images)},
-        {"images": IMAGES * np.float32(0.999)},
-        {"labels": 1 - LABELS},
-        {"seed": 1},
-        {"selected_on": "test"},
-        {"class_names": ("dark", "bright")},
-        {"limit": 5},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
+@pytest.mark.parametrize("changes", stored.rows(globals(), "nothing_is_taken"), ids=lambda changes: next(iter(changes)))
 def test_nothing_is_taken_over_from_another_run(setting, tmp_path, changes):
     for probe in (Probe(name="a"), Probe(name="a", killed=True)):  # neither from one of another configuration
         RUNS.clear()
@@ -313,8 +300,8 @@ def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog):
             outcome = run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path)
         assert _without_cost(outcome) == expected and searched == [list(range(6, 12))]
         assert "cannot be read" in caplog.text
-        for stored in tmp_path.glob("*.json"):
-            stored.unlink()
+        for path in tmp_path.glob("*.json"):
+            path.unlink()
 
 
 def test_an_attack_without_gradients_to_climb_is_refused_before_any_work(tmp_path):

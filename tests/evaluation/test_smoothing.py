@@ -11,10 +11,9 @@ from tfrobust.certification import smoothing
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.engine.loading import from_keras
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.smoothing import Smoothing
 from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.evaluation.summary import evaluate
+from tfrobust.keras.evaluators import CleanAccuracy, Smoothing
 from tfrobust.report import sections
 from tfrobust.report.gate import Gate
 from tfrobust.report.renderers import console, html

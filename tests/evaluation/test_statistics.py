@@ -2,22 +2,13 @@
 
 import numpy as np
 import pytest
+import stored
 from scipy.stats import binom
 
 from tfrobust.evaluation.engine import statistics
 
 
-@pytest.mark.parametrize(
-    ("successes", "count", "low", "high"),
-    [
-        # Newcombe 1998 (Statistics in Medicine 17), table I, method 3, for the first four.
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-        (20, 20, 1 - 0.1611, 1.0),
-    ],
-)
+@pytest.mark.parametrize("successes, count, low, high", stored.rows(globals(), "wilson_published"))
 def test_wilson_published(successes, count, low, high):
     interval = statistics.wilson_interval(successes, count)
     np.testing.assert_allclose(interval, (low, high), atol=5e-5)

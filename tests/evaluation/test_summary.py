@@ -8,15 +8,12 @@ import types
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.runner import run_attack
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.evaluation.doctor.evaluator import Doctor
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.summary import Evaluation, evaluate
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel, run_attack
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy, Doctor
 from tfrobust.methods.trades import TRADES
 from tfrobust.report.schema import Report
 
@@ -86,12 +83,7 @@ def test_the_radius_is_in_the_same_pixels(monkeypatch):
         "tfrobust.evaluation.summary._evaluators", lambda threat, *_: threats.append(threat) or (CleanAccuracy(),)
     )
     levels = np.float32(255) * IMAGES
-    for arguments in (
-        {"epsilon": 51, "bounds": (0, 255)},
-        {"threat": ThreatModel(epsilon=51, bounds=(0, 255))},
-        {"threat": ThreatModel(epsilon=0.5, norm="l2"), "bounds": (0, 255)},
-        {"threat": ThreatModel(epsilon=3, norm="l0"), "bounds": (0, 255)},
-    ):
+    for arguments in stored.table(globals(), "the_radius_is_in_the_same_pixels"):
         evaluate(gray_levels, levels, LABELS, **arguments)
     assert threats[:2] == [ThreatModel(epsilon=0.2)] * 2
     assert threats[2:] == [ThreatModel(epsilon=0.5 / 255, norm="l2"), ThreatModel(epsilon=3, norm="l0")]

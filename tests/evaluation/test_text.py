@@ -8,17 +8,14 @@ import pytest
 import tensorflow as tf
 
 from oracles.bag_of_words import BagOfWords
-from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError
-from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.calibration import Calibration, brier_scores
 from tfrobust.evaluation.runner import cache_key, run_evaluation
+from tfrobust.keras.attacks import FGSM, ThreatModel
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy, Doctor
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.errors import InputError
@@ -102,15 +103,7 @@ def test_its_name_direction_and_settings(model):
     assert Union(members=noise).without_gradients() and not evaluator.without_gradients()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"members": ()}, "two or more threat models"),
-        ({"members": (ATTACKS[0], PGD(ATTACKS[0].threat))}, "two or more threat models"),
-        ({"members": ATTACKS, "limit": 0}, "Union.limit"),
-        ({"members": ATTACKS, "first": 5, "limit": 5}, "limit and first"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", stored.rows(globals(), "what_is_refused"))
 def test_what_is_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         Union(**arguments)

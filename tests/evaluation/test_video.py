@@ -4,16 +4,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.evaluators.video import VideoAccuracy, VideoAttackAccuracy, as_videos
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy
 
 VIDEOS, COUNT, SHAPE = 30, 3, (2, 4, 4, 1)
 GENERATOR = np.random.default_rng(0)
@@ -109,14 +108,7 @@ def test_more_steps_leave_no_more_and_are_stored_apart_from_those_on_clips(tmp_p
     assert first.value == again.value <= weaker.value
 
 
-@pytest.mark.parametrize(
-    ("groups", "labels", "message"),
-    [
-        (None, LABELS, "needs test clips with `groups`"),
-        (np.roll(GROUPS, 1), LABELS, "same number of clips of each video, in the order"),
-        (np.repeat(np.arange(45), 2), LABELS, "one label for all clips"),
-    ],
-)
+@pytest.mark.parametrize("groups, labels, message", stored.rows(globals(), "clips_of_no_videos_are_refused"))
 def test_clips_of_no_videos_are_refused(groups, labels, message):
     for evaluator in (VideoAccuracy(), VideoAttackAccuracy(attack=FGSM(threat=THREAT))):
         with pytest.raises(ValueError, match=message):

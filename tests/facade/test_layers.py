@@ -4,6 +4,7 @@ import sys
 
 import keras
 import numpy as np
+import stored
 import tensorflow as tf
 
 from tfrobust import keras as robust
@@ -50,24 +51,7 @@ def test_in_a_graph_every_step_draws_anew_and_pixels_keep_their_precision():
     np.testing.assert_array_equal(first, shifted()(IMAGES, training=True))
 
 
-REPLICAS = """
-import numpy as np, tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-from tfrobust import keras as robust
-images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype("float32")
-one = robust.layers.Augment(robust.augment.RandomShift(fraction=0.3))
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-with strategy.scope():
-    two = robust.layers.Augment(robust.augment.RandomShift(fraction=0.3))
-step = tf.function(lambda images: two(images, training=True))
-for _ in range(2):
-    halves = iter((images[:3], images[3:]))
-    shares = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(next(halves)))
-    parts = strategy.experimental_local_results(strategy.run(step, (shares,)))
-    np.testing.assert_array_equal(np.concatenate(parts), one(images, training=True))
-"""
+REPLICAS = stored.text(globals(), "replicas")
 
 
 def test_two_replicas_draw_what_one_would():

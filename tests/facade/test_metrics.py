@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust import keras as robust
@@ -39,13 +40,7 @@ METRICS = ("AURRA", "BrierScore", "ExpectedCalibrationError", "NegativeLogLikeli
 
 @pytest.mark.parametrize("name", METRICS)
 def test_what_a_metric_cannot_judge_is_refused(name):
-    for labels, predictions, message in (
-        (LABELS, LOGITS[:, :1], r"needs predictions .* not \(103, 1\); of one logit z give \[0, z\]"),
-        (LABELS, LOGITS[:, 0], "needs predictions"),
-        (LABELS + 1, LOGITS, "with 5 classes 0 to 4"),
-        (LABELS - 1, LOGITS, "negative"),
-        (0.9 * np.eye(5)[LABELS], LOGITS, "soft"),
-    ):
+    for labels, predictions, message in stored.table(globals(), "what_a_metric_cannot_judge_is_refused"):
         with pytest.raises(ValueError, match=message):
             getattr(robust.metrics, name)().update_state(labels, predictions)
 
@@ -81,13 +76,7 @@ def test_weights_count_and_weight_zero_is_absence():
         assert float(metric.result()) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("metric", "of_report"),
-    [
-        (robust.metrics.BrierScore, calibration.brier_scores),
-        (robust.metrics.NegativeLogLikelihood, calibration.negative_log_likelihoods),
-    ],
-)
+@pytest.mark.parametrize("metric, of_report", stored.rows(globals(), "a_proper_score_is_that_of_a_report"))
 def test_a_proper_score_is_that_of_a_report(metric, of_report):
     expected = pytest.approx(np.mean(of_report(LOGITS, LABELS)), abs=1e-6)
     assert streamed(metric(), LABELS, LOGITS) == expected

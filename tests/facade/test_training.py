@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import facade
@@ -12,13 +13,7 @@ from tfrobust import keras as robust
 # ------------------------------------------------------------------------------------------------------- methods
 
 # Methods that need more of an encoder than a plain Keras model has, and what they say of one.
-NEEDS = {
-    "LayerWiseContrastive": "stage",
-    "ManifoldMixup": "stage",
-    "NFM": "stage",
-    "NoisyMix": "stage",
-    "TCLR": "stage",
-}
+NEEDS = stored.table(globals(), "needs")
 METHODS = [
     pytest.param(name, marks=[pytest.mark.rest] if name in facade.OF_CLIPS else []) for name in facade.names("method")
 ]
@@ -141,18 +136,7 @@ def test_a_method_is_a_layer_of_a_larger_model(tmp_path):
 # ------------------------------------------------------------------------------------------------------- attacks
 
 # What judges only: it raises no objective, so it makes no adversaries for training.
-JUDGES = (
-    "AutoAttack",
-    "DDN",
-    "Ensemble",
-    "FAB",
-    "FABUntargeted",
-    "FMN",
-    "HopSkipJump",
-    "ProxLogBarrier",
-    "Square",
-    "Transfer",
-)
+JUDGES = tuple(stored.table(globals(), "judges"))
 
 
 @pytest.mark.parametrize(

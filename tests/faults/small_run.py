@@ -12,9 +12,7 @@ from conformance import methods as battery
 from tfrobust.augment.standard import RandomShift
 from tfrobust.data import pipeline
 from tfrobust.data.spec import ArrayExamples
-from tfrobust.training.callbacks.averaged_weights import AveragedWeights
-from tfrobust.training.callbacks.best_weights import BestWeights
-from tfrobust.training.callbacks.robust_accuracy import RobustAccuracy
+from tfrobust.keras.callbacks import AveragedWeights, BestWeights, RobustAccuracy
 from tfrobust.training.loop import Loop
 
 BATCH, STEPS_PER_EPOCH, EPOCHS = 6, 4, 3

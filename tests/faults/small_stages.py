@@ -12,22 +12,11 @@ from unittest import mock
 
 import keras
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.augment.standard import RandomShift
-from tfrobust.augment.views import ContrastiveViews
 from tfrobust.data.sources.digits import Digits
-from tfrobust.methods.acl import ACL
-from tfrobust.methods.dino import DINO
-from tfrobust.methods.moco_v3 import MoCoV3
-from tfrobust.methods.rocl import RoCL
-from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.supervised import Supervised
-from tfrobust.methods.swav import SwAV
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.heads.prototypes import Prototypes
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import ContrastiveViews, RandomShift
+from tfrobust.keras.methods import ACL, DINO, InstanceAdversary, MoCoV3, RoCL, SimCLR, Supervised, SwAV
+from tfrobust.keras.models import CNN, ProjectionHead, Prototypes
 from tfrobust.runs import experiment
 from tfrobust.runs.artifact import Artifact
 from tfrobust.runs.first_stage import Pretraining

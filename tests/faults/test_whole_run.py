@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import stored
 from faults import processes, whole_run
 from faults.processes import Trap
 from faults.whole_run import EVALUATE, PROGRESS, TINY, WORKDIR, check_equal, copy, listing, numbers, report_of, train
@@ -98,14 +99,7 @@ def test_killed_inside_the_publication_between_write_fsync_and_rename(trained, e
 
 def test_a_signal_stops_everything_at_once_and_the_rerun_finishes(trained, tmp_path):
     """At once: with the calls of the step at hand and of one checkpoint, of the hundreds that a run makes."""
-    for target, call, number in [
-        ("tfrobust.training.loop:Loop._check_finite", 3, signal.SIGTERM),
-        ("tfrobust.training.loop:Loop._check_finite", 2, signal.SIGINT),
-        ("tfrobust.attacks.shared.engine:_Run._report", 2, signal.SIGTERM),
-        ("tfrobust.report.renderers.html:render", 1, signal.SIGINT),
-        ("tfrobust.serving.export.verify:verify", 1, signal.SIGTERM),
-        (f"{PUBLISH}:_complete", 1, signal.SIGINT),
-    ]:
+    for target, call, number in stored.table(globals(), "a_signal_stops_everything_at_once_and_the_rerun"):
         ended = train(tmp_path, traps=[Trap([target], call, number)], counts=PROGRESS)
         assert ended.code == 75 and ended.later <= LAST_CALLS, (target, ended)
         assert len(ended.err.splitlines()) == 1 and "again" in ended.err, (target, ended.err)

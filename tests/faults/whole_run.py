@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import once
+import stored
 import tensorflow as tf
 from faults import processes
 
@@ -22,21 +23,7 @@ from tfrobust.serving.export import verify
 TRAIN, EVALUATE, EXPORT = (f"faults.whole_run:{name}_unverified" for name in ("train", "evaluate", "export"))
 
 # Two epochs of 5 steps, clean and FGSM and PGD accuracy. The seed is not the default.
-TINY = [
-    "--gin_file=gin/adversarial_training.gin",
-    "--gin_file=gin/eval/quick.gin",
-    "--gin_param=EPOCHS=2",
-    "--gin_param=STEPS=1",
-    "--gin_param=BATCH_SIZE=256",
-    "--gin_param=LEARNING_RATE=0.005",
-    "--gin_param=SEED=5",
-    "--gin_param=NAME='tiny'",
-    "--gin_param=ENCODER=@CNN",
-    "--gin_param=CNN.stages=((8,),)",
-    "--gin_param=CNN.dense=(32,)",
-    "--gin_param=train.validation=None",
-    "--gin_param=train.checkpoint_seconds=0.0",
-]
+TINY = stored.table(globals(), "tiny")
 WORKDIR = pathlib.Path("runs", "tiny")
 
 # Calls that happen all along a run: training steps, graph calls of attacks, and what makes a file last.

@@ -20,6 +20,7 @@ import tempfile
 import threading
 from typing import NamedTuple
 
+import stored
 from faults import processes
 
 KINDS = ("program", "program", "program", "variables", "keras", "arrays", "report", "report inside", "gin")
@@ -29,12 +30,7 @@ PROCESSOR_SECONDS = 100  # of one input; where it waits for nothing it has no mo
 SECONDS = 1_000  # on the clock, so long since other programs may run as well
 TOGETHER = 50  # inputs in one process
 _REHEARSED_SECONDS = 30
-_EVALUATION = """include 'base/evaluation.gin'
-EVAL_EPSILON = 0.1
-EVALUATORS = [@CleanAccuracy(), @fgsm/AttackAccuracy()]
-fgsm/AttackAccuracy.attack = @fgsm/FGSM()
-fgsm/FGSM.threat = @evaluation/ThreatModel()
-"""
+_EVALUATION = stored.text(globals(), "evaluation")
 # What asks a whole model for nothing that takes seconds to trace.
 _SHORT = _EVALUATION + "EVALUATORS = [@CleanAccuracy()]\n"
 _NAMES = ("PGD", "@PGD()", "@FGSM", "Supervised", "@os.system()", "@Digits()", "train.data", "include", "import")

@@ -5,6 +5,8 @@ import json
 import pathlib
 from unittest import mock
 
+import stored
+
 
 def write(folder) -> None:
     """Write `export`, `model.keras`, `data.npz` and `robustness_report.json` into a folder that is there."""
@@ -29,22 +31,7 @@ def write(folder) -> None:
     (folder / "robustness_report.json").write_text(json.dumps(reports.report()))
 
 
-TRAINING = """include 'supervised.gin'
-NAME = 'small'
-EPOCHS = 1
-BATCH_SIZE = 3
-DATA = @Npz()
-Npz.path = 'color.npz'
-Npz.test_size = 0.5
-ENCODER = @WideResNet
-WideResNet.depth = 10
-WideResNet.width = 1
-evaluate.encoder = %ENCODER
-train.validation = None
-train.pretrained = @Pretrained()
-Pretrained.path = 'weights.safetensors'
-Pretrained.frozen = True
-"""
+TRAINING = stored.text(globals(), "training")
 
 
 def write_trained(folder) -> None:

@@ -12,11 +12,10 @@ import tensorflow as tf
 from hostile import data_files
 
 from tfrobust.commands import compare, evaluate
-from tfrobust.data.sources.folder import ImageFolder
-from tfrobust.data.sources.tfds import TensorFlowDatasets
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import loading
+from tfrobust.keras.data import ImageFolder, TensorFlowDatasets
 from tfrobust.models.weights import weight_files
 from tfrobust.security import archives, idx_files, picture_files, saved_models
 from tfrobust.security import pickles as restricted_pickle

@@ -4,6 +4,7 @@ import resource
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from hostile import programs
 
@@ -80,17 +81,7 @@ def _other_batch(images):
 
 
 CRASH, HANG, MEMORY = "crashes on it", r"takes more than|within 40 s", "more memory than it may|needs more than"
-KINDS = {
-    "matrix root": (_where_bright(_root), f"{MEMORY}|{HANG}"),
-    "list without end": (_where_bright(_endless_list), f"{MEMORY}|{HANG}"),
-    "padded text": (_where_bright(_padded), MEMORY),
-    "pooling": (_where_bright(_pool), HANG),
-    "stride": (_stride, CRASH),
-    "crash of bright images": (_where_bright(_outside), CRASH),
-    "crash of the largest batch": (_other_batch, CRASH),
-    "crash of the gradient": (_with_gradient(_crashing_gradient), CRASH),
-    "gradient without end": (_with_gradient(_endless_gradient), HANG),
-}
+KINDS = stored.table(globals(), "kinds")
 
 
 def _saved(function, path):

@@ -8,6 +8,7 @@ import tracemalloc
 import flatbuffers
 import numpy as np
 import pytest
+import stored
 from hostile import litert_files as hostile
 from hostile.small import write_litert
 from tensorflow.lite.python import schema_py_generated as schema
@@ -82,12 +83,7 @@ def test_files_that_take_forever_or_everything(small, tmp_path, monkeypatch):
         litert_files.load(tmp_path / "pipe.tflite")
     with pytest.raises(FileNotFoundError):
         litert_files.load(tmp_path / "none.tflite")
-    for module, name, part in (
-        (litert_files, "LARGEST", "at most 100 are read"),
-        (litert_files, "MOST_TENSORS", "more than 1"),
-        (flatbuffer, "MOST_TABLES", "more than 1"),
-        (flatbuffer, "MOST_NUMBERS", "more than 1"),
-    ):
+    for module, name, part in stored.table(globals(), "files_that_take_forever_or_everything"):
         with monkeypatch.context() as patched:
             patched.setattr(module, name, 100 if name == "LARGEST" else 10 if module is flatbuffer else 1)
             _refused(tmp_path / "large.tflite", small.read_bytes(), part)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from google.protobuf.message import Message
 from hostile import detours, large, programs
@@ -266,17 +267,7 @@ def test_an_asset_of_its_own_may_be_read_directly_and_by_an_identity(export_copy
 
 
 @pytest.mark.usefixtures("rehearsed_here")
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda tmp_path, target: _picture_model().export(target, verbose=False),
-        lambda tmp_path, target: tf.saved_model.save(_plain_model(), target),
-        lambda tmp_path, target: _text_model(tmp_path).export(target, verbose=False),
-        pytest.param(_tables, marks=pytest.mark.first),
-        _of_tensorflow_1,
-    ],
-    ids=["pictures, exported", "pictures, saved", "text", "tables", "TensorFlow 1"],
-)
+@pytest.mark.parametrize("write", stored.rows(globals(), "what_people_really_have_passes_and_loads"))
 def test_what_people_really_have_passes_and_loads(tmp_path, write):
     write(tmp_path, str(tmp_path / "model"))
     assert scan.scan(tmp_path / "model") == []

@@ -5,17 +5,13 @@ import pathlib
 import tomllib
 
 import pytest
+import stored
 
 import tfrobust
 from tfrobust.security import program_files, program_sizes
 
 GUIDE = (pathlib.Path(tfrobust.__file__).parent / "guides" / "safety.md").read_text("utf-8")
-MODULES = """commands.query commands.configuration.knobs common.files data.checks data.spec data.sources.cifar
-data.sources.stanford_sentiment data.sources.tfds models.weights.weight_files report.schema security.archives
-security.flatbuffer security.litert_files security.memory security.picture_files security.pickles
-security.program_files security.program_graph security.program_sizes security.rehearsal security.rehearsal_process
-security.variable_index serving.hub_files serving.client.transport serving.export.saved_model
-serving.server.development""".split()
+MODULES = stored.text(globals(), "modules").split()
 NAMES = {name.rpartition(".")[2]: importlib.import_module(f"tfrobust.{name}") for name in MODULES}
 NAMES["_SMALL_PARTS"] = [largest for _, largest in program_files._SMALL_PARTS.values()]
 LIMITS = tomllib.loads(pathlib.Path(__file__).with_name("limits.toml").read_text("utf-8"))

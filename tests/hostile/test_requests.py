@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+import stored
 from hostile import small
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2
@@ -53,13 +54,7 @@ def test_tensors(served, name):
         assert name == "no values"  # zeros
 
 
-BODIES = [
-    {"signature_name": "\ud800", "instances": [1]},
-    {"inputs": {"\ud800": 1, "images": [[[[0.5]]]]}},
-    {"inputs": {"images": {"\ud800": 1}}},
-    {"instances": [{"\ud800": 1}]},
-    {"instances": "\ud800"},
-]
+BODIES = stored.table(globals(), "bodies")
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -72,12 +67,7 @@ def test_names_that_are_no_utf8(served, body):
     assert statuses == ["400 Bad Request"] and json.loads(text)["error"]
 
 
-ANSWERS = [
-    {"a": _tensor(types_pb2.DT_FLOAT, [2**23], float_val=[1.0]), "b": _tensor(types_pb2.DT_INT8, [2**24], int_val=[1])},
-    {"a": _tensor(types_pb2.DT_STRING, [2**25], string_val=[b"a"])},
-    {"a": _tensor(types_pb2.DT_FLOAT, [-1, -1], float_val=[1.0])},
-    {"a": _tensor(types_pb2.DT_RESOURCE, [])},
-]
+ANSWERS = stored.table(globals(), "answers")
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

@@ -5,6 +5,7 @@ import sys
 import av
 import numpy as np
 import pytest
+import stored
 from videos import numbered, write_video
 
 from tfrobust.errors import InputError
@@ -24,18 +25,7 @@ def _refused(path, message):
             read(str(path))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"RIFF",
-        PLAYLIST,
-        b"ffconcat version 1.0\nfile /etc/hostname\n",
-        b"<html>",
-        b"\x89PNG\r\n\x1a\n" + b"0" * 90,
-    ],
-    ids=["empty", "short", "playlist", "list of files", "page", "picture"],
-)
+@pytest.mark.parametrize("content", stored.rows(globals(), "other_formats"))
 def test_other_formats(tmp_path, content):
     path = tmp_path / "a.avi"
     path.write_bytes(content)
@@ -50,12 +40,7 @@ def test_a_playlist_behind_the_first_bytes_of_a_video(tmp_path, start):
 
 
 def test_limits(video, monkeypatch):
-    for name, value, message in (
-        ("LARGEST_FILE", 1000, "videos are read up to 1000"),
-        ("LARGEST_FRAME", 95, "cannot be decoded"),
-        ("MOST_FRAMES", 5, "more than 5 frames"),
-        ("CODECS", ("h264",), "codec is mpeg4; it is one of h264"),
-    ):
+    for name, value, message in stored.table(globals(), "limits"):
         with monkeypatch.context() as changed:
             changed.setattr(video_files, name, value)
             with pytest.raises(InputError, match=message):

@@ -43,33 +43,7 @@ def test_the_hook(tmp_path, name):
     assert hook.refused == [put(fault) if len(put(fault)) < 60 else f"{verb} {put(fault.rpartition(' ')[2])[-60:]}"]
 
 
-_PROGRAM = """
-import ctypes, json, os, sys
-sys.path.append(sys.argv[1])
-from tfrobust.security import walls
-model, temporary, out = sys.argv[2:]
-hook = walls.raise_walls(model, temporary)
-c = ctypes.CDLL(None)
-done = {}
-for name, attempt in {
-    "read": lambda: open(out).read(),
-    "write": lambda: open(out, "w"),
-    "model": lambda: open(model + "/file").read(),
-    "temporary": lambda: open(temporary + "/a", "w").write("a"),
-    "import": lambda: __import__("xml.dom.minidom"),
-}.items():
-    try:
-        attempt()
-        done[name] = True
-    except PermissionError:
-        done[name] = False
-# Calls of the C library cause no events, as those of TensorFlow cause none.
-done["C reads"] = c.open(out.encode(), os.O_RDONLY) >= 0
-done["C reads the model"] = c.open((model + "/file").encode(), os.O_RDONLY) >= 0
-done["C writes"] = c.open((out + "2").encode(), os.O_WRONLY | os.O_CREAT, 0o600) >= 0
-done["C runs"] = c.system(b"true") == 0
-print(json.dumps([done, hook.refused]))
-"""
+_PROGRAM = stored.text(globals(), "program")
 
 
 @pytest.mark.first

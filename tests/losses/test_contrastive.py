@@ -2,27 +2,17 @@ import pathlib
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import contrastive as oracle
-from tfrobust.losses.contrastive import masked_contrastive
+from tfrobust.keras.losses import PairMasks, masked_contrastive
 from tfrobust.ops import similarity as similarities
 from tfrobust.pairs import masks, selection
-from tfrobust.structs import PairMasks
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "ascl_losses.npz"
-RULES = {
-    "global": selection.GlobalSelection(),
-    "hard": selection.HardSelection(),
-    "soft": selection.SoftSelection(),
-    "leaked": selection.LeakedSelection(),
-}
-RELEASED = {
-    "all": selection.GlobalSelection(),
-    "hard": selection.HardSelection(),
-    "soft": selection.SoftSelection(),
-    "leaking": selection.LeakedSelection(counterpart="code"),
-}
+RULES = stored.table(globals(), "rules")
+RELEASED = stored.table(globals(), "released")
 
 
 @pytest.fixture(scope="module")
@@ -158,17 +148,7 @@ def value_and_gradients(block_size, kind, graph, shared=False, lazy=True):
     return [tensor.numpy() for tensor in compute(anchors, keys, temperature)]
 
 
-@pytest.mark.parametrize(
-    ("block_size", "kind", "graph", "shared", "lazy"),
-    [
-        (7, "cosine", True, False, True),
-        (7, "cosine", False, True, True),  # anchors and keys are one tensor
-        (7, "cosine", True, True, False),
-        (10, "linf", True, False, False),
-        (1, "cosine", False, False, False),
-        (19, "l2", False, True, True),
-    ],
-)
+@pytest.mark.parametrize("block_size, kind, graph, shared, lazy", stored.rows(globals(), "blockwise_equals_dense"))
 def test_blockwise_equals_dense(block_size, kind, graph, shared, lazy):
     dense = value_and_gradients(None, kind, False, shared, lazy=False)
     blocks = value_and_gradients(block_size, kind, graph, shared, lazy)

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.losses.gradient_alignment import GradAlign
-from tfrobust.methods.supervised import Supervised
+from tfrobust.keras.methods import GradAlign, Supervised
 
 COUNT, PIXELS, EPSILON = 5, 4, 0.3
 KEY = tf.constant([3, 1])

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import contrastive as oracle
@@ -99,17 +100,7 @@ def test_terms_of_their_own_are_penalized_each_by_itself():
         np.testing.assert_allclose(layered[f"tikhonov_{name}"], factor * squares / 2 / COUNT, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("penalty", "message"),
-    [
-        (Tikhonov(of=("a",)), r"Tikhonov.of \('a',\) does not depend on the views \('other',\); see `on`"),
-        (Tikhonov(of=("idle",)), r"Tikhonov.of \('idle',\) does not depend on the views \('images', 'other'\)"),
-        (
-            LayerWiseTikhonov(betas={"a": 1.0}),
-            r"LayerWiseTikhonov.betas 'a' does not depend on the views \('other',\); see `on`",
-        ),
-    ],
-)
+@pytest.mark.parametrize("penalty, message", stored.rows(globals(), "a_term_that_does_not_depend_on_a_view_is_no"))
 def test_a_term_that_does_not_depend_on_a_view_is_no_penalty_of_nothing(penalty, message):
     def evaluate(views):
         return {"a": tf.reduce_sum(views["images"] ** 2, axis=1), "idle": tf.zeros(COUNT)}

@@ -5,6 +5,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import stored
 
 from oracles import contrastive as oracle
 from oracles import robust
@@ -50,31 +51,7 @@ def test_one_hot_labels_are_their_ids():
     np.testing.assert_array_equal(loss(np.eye(3)[LABELS], EMBEDDING), loss(LABELS, EMBEDDING))
 
 
-REPLICAS = """
-import keras, numpy as np, tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-from tfrobust import keras as robust
-generator = np.random.default_rng(0)
-x, y = generator.normal(size=(12, 5)).astype("float32"), np.arange(12) % 3
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-def trained():
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input([5]), keras.layers.Dense(4)])
-    model.compile(keras.optimizers.SGD(0.1), robust.losses.SupervisedContrastiveLoss(temperature=0.5))
-    loss = model.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0).history["loss"]
-    return [loss, *model.get_weights()]
-alone = trained()
-with strategy.scope():
-    both = trained()
-for one, two in zip(alone, both):
-    np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
-for rows in (11, 13):  # last batches of 3 + 2 and of 1 + 0 rows
-    x, y = generator.normal(size=(rows, 5)).astype("float32"), np.arange(rows) % 2
-    with strategy.scope():  # Keras weighs both replicas alike, so that one device gives other numbers
-        assert np.isfinite(trained()[0]).all()
-"""
+REPLICAS = stored.text(globals(), "replicas")
 
 
 def test_two_replicas_contrast_the_whole_batch():

@@ -2,6 +2,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import robust as oracle
@@ -30,14 +31,7 @@ def test_mart_of_two_rows():
     np.testing.assert_allclose(sure, [100 - np.log(1e-4)], rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("loss", "definition"),
-    [
-        (lambda p, q, y: robust.misclassification_aware_kl(p, q, y), oracle.doubted),
-        (lambda p, q, y: robust.boosted_cross_entropy(q, y), lambda p, q, y: oracle.boosted(q, y)),
-    ],
-    ids=["doubted", "boosted"],
-)
+@pytest.mark.parametrize("loss, definition", stored.rows(globals(), "no_gradient_of_mart_is_stopped"))
 def test_no_gradient_of_mart_is_stopped(loss, definition):
     """The gradients by both predictions, against central differences in float64."""
     generator = np.random.default_rng(3)

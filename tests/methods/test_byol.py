@@ -8,9 +8,8 @@ import tensorflow as tf
 from conformance import methods as battery
 from oracles import self_supervised as oracle
 from oracles import tiny_network
+from tfrobust.keras.models import LinearHead, ProjectionHead
 from tfrobust.methods.byol import BYOL
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.heads.projection import ProjectionHead
 
 
 def networks(method, kind: str) -> list[np.ndarray]:

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from oracles import tiny_network
 from oracles.mixing import GROUP, drawn, mixed_entropy, step, terms_of
-from tfrobust.augment.mixing import Mixing
-from tfrobust.methods.cutmix import CutMix
+from tfrobust.keras.methods import CutMix, Mixing
 
 LARGE = (10, 6, 1)
 

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import robust, tiny_network
-from tfrobust.methods.hat import HAT
-from tfrobust.methods.shared.teacher import TeacherLogits
+from tfrobust.keras.methods import HAT, TeacherLogits
 from tfrobust.security import rehearsal
 
 

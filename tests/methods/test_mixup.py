@@ -5,9 +5,7 @@ import pytest
 
 from oracles import tiny_network
 from oracles.mixing import GROUP, drawn, mixed_by_rows, mixed_entropy, step, terms_of
-from tfrobust.augment.mixing import Mixing
-from tfrobust.methods.cutmix import CutMix
-from tfrobust.methods.mixup import Mixup
+from tfrobust.keras.methods import CutMix, Mixing, Mixup
 
 
 @pytest.mark.parametrize("per_example", [False, True])

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import tiny_network as tiny
@@ -40,10 +41,7 @@ def literal(correct, images):
     return [error / sum(errors) if sum(errors) else 1 / len(errors) for error in errors]
 
 
-@pytest.mark.parametrize(
-    ("correct", "images"),
-    [([0, 0], [0, 0]), ([3, 0], [9, 0]), ([30, 45], [90, 60]), ([5, 7, 0], [10, 7, 4]), ([4, 4], [4, 4])],
-)
+@pytest.mark.parametrize("correct, images", stored.rows(globals(), "probabilities_of_the_draw"))
 def test_probabilities_of_the_draw(correct, images):
     counts = tf.constant(np.stack([correct, images], axis=1), tf.float32)
     probabilities = draw_probabilities(counts).numpy()

@@ -3,8 +3,7 @@
 import numpy as np
 
 from oracles.mixing import check_stages, staged, step, terms_of
-from tfrobust.augment.mixing import FeatureNoise, Mixing
-from tfrobust.methods.nfm import NFM
+from tfrobust.keras.methods import NFM, FeatureNoise, Mixing
 
 
 def test_one_drawn_stage_is_mixed_and_noised_and_the_loss_is_weighted_alike():

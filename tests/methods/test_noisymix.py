@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 
 from oracles import tiny_network
 from oracles.consistency import jensen_shannon
@@ -104,15 +105,7 @@ def test_one_branch_is_the_augmented_image():
     np.testing.assert_allclose(terms["ce"], tiny_network.cross_entropy(expected, labels), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("branches", "noise", "apart"),
-    [
-        (Branches(), FeatureNoise(), True),
-        (Branches(noise="shared"), FeatureNoise(), False),  # all three are the same numbers
-        (Branches(noise="shared", strengths=(1.0, 2.0, 3.0)), FeatureNoise(), True),
-        (Branches(strengths=(1.0, 2.0, 3.0)), FeatureNoise(additive=0.0, multiplicative=0.0), False),
-    ],
-)
+@pytest.mark.parametrize("branches, noise, apart", stored.rows(globals(), "branches_of_the_same_images_differ_by"))
 def test_branches_of_the_same_images_differ_by_their_noise_alone(branches, noise, apart):
     method = noisymix(augmentation=None, branches=branches, noise=noise)
     views, terms, _ = terms_of(method, *step(0))

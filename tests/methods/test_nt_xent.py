@@ -7,12 +7,11 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from conformance.contrast import COUNT, LABELS, contrast, projections
+from tfrobust.keras.methods import FNC, IFND, AdaptiveFNC, SimCLR
 from tfrobust.losses.contrastive import masked_contrastive
-from tfrobust.methods.simclr import SimCLR
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.pairs import masks, selection
-from tfrobust.pairs.false_negatives import FNC, IFND, AdaptiveFNC
 from tfrobust.structs import Batch, Context
 from tfrobust.training.callbacks.negatives_warning import NegativesWarning
 

@@ -8,8 +8,7 @@ import tensorflow as tf
 from oracles import tiny_network
 from oracles.mixing import GROUP, drawn, mixed_entropy, step, terms_of
 from tfrobust.augment.mixing import Mix, Mixing
-from tfrobust.augment.puzzlemix import Puzzle
-from tfrobust.methods.puzzlemix import PuzzleMix
+from tfrobust.keras.methods import Puzzle, PuzzleMix
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 

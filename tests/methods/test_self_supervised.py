@@ -8,9 +8,8 @@ import tensorflow as tf
 from conformance import methods as battery
 from tfrobust import saving
 from tfrobust.augment.noise import AddGaussian
-from tfrobust.losses.gradient_penalty import Tikhonov
+from tfrobust.keras.methods import SimCLR, Tikhonov
 from tfrobust.methods.shared.self_supervised import embedding_deviation
-from tfrobust.methods.simclr import SimCLR
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch

@@ -7,8 +7,7 @@ import tensorflow as tf
 from conformance import methods as battery
 from conformance.contrast import COUNT, LABELS, contrast, projections
 from oracles import self_supervised as oracle
-from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.supcon import SupCon
+from tfrobust.keras.methods import SimCLR, SupCon
 
 
 def test_supcon_is_equation_2():

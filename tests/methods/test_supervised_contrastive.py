@@ -5,8 +5,7 @@ import pytest
 
 from oracles import contrastive, tiny_network
 from tfrobust.augment.standard import RandomShift
-from tfrobust.methods.shared.batch_contrast import Contrast
-from tfrobust.methods.supervised_contrastive import SupervisedContrastive
+from tfrobust.keras.methods import Contrast, SupervisedContrastive
 from tfrobust.models.heads.linear import LinearProjection
 
 # Far enough that the tiny images change and the predictions of the two views differ.

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from conformance.methods import NO_CHANGE, StagedClips
 from oracles import temporal as oracle
+from tfrobust.keras.models import R3D18, LinearHead, LinearProjection
 from tfrobust.methods.tclr import TCLR
-from tfrobust.models.heads.linear import LinearHead, LinearProjection
-from tfrobust.models.resnets.r2plus1d import R3D18
 from tfrobust.structs import Batch
 
 PARTS, FRAMES, COUNT = 2, 2, 4

@@ -8,6 +8,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.errors import InputError
@@ -89,11 +90,7 @@ def test_gray_images_are_repeated():
     np.testing.assert_array_equal(backbone(gray), expected(np.repeat(gray, 3, axis=-1)))
 
 
-@pytest.mark.parametrize(
-    "preprocess",
-    [lambda x: x**2, lambda x: x[..., [1, 2, 0]], lambda x: x @ np.full((3, 3), 0.3), lambda x: x[:, 0], lambda x: -x],
-    ids=["square", "grb", "mixing", "rank", "negative"],
-)
+@pytest.mark.parametrize("preprocess", stored.rows(globals(), "pixel_map_of_other_functions_is_unknown"))
 def test_pixel_map_of_other_functions_is_unknown(preprocess):
     assert foreign.pixel_map(preprocess) is None
 
@@ -101,17 +98,7 @@ def test_pixel_map_of_other_functions_is_unknown(preprocess):
 # ------------------------------------------------------------------------------------------------- pooling
 
 
-@pytest.mark.parametrize(
-    ("outputs", "pooling", "pooled"),
-    [
-        (lambda maps: maps, None, lambda maps: maps.mean((1, 2))),
-        (lambda maps: maps, "max", lambda maps: maps.max((1, 2))),
-        (sequence, "average", lambda maps: maps.mean((1, 2))),
-        (sequence, "class", lambda maps: maps[:, 0, 0]),
-        (keras.layers.GlobalMaxPooling2D(), None, lambda maps: maps.max((1, 2))),
-    ],
-    ids=["map", "map_max", "tokens_average", "tokens_class", "vector"],
-)
+@pytest.mark.parametrize("outputs, pooling, pooled", stored.rows(globals(), "pooling"))
 def test_pooling(outputs, pooling, pooled):
     model = functional(outputs)
     maps = keras.Model(model.inputs[0], model.get_layer("maps").output)

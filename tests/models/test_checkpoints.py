@@ -184,13 +184,7 @@ def test_the_prefix_tells_one_of_two_networks(fitting, tmp_path):
     assert checkpoints.load(encoder, written(tmp_path, alone), prefix="key.").prefix == "key."
 
 
-@pytest.mark.parametrize(
-    ("make", "family", "message"),
-    [
-        (lambda: ResNet50(width=1), "RobustBench", "pad stride 2 symmetrically.*set ResNet50.symmetric = True"),
-        (lambda: WideResNet(10, 1), "DeepMind", "pad stride 2 as Keras does.*set WideResNet.symmetric = False"),
-    ],
-)
+@pytest.mark.parametrize("make, family, message", stored.rows(globals(), "another_padding_of_the_same_shapes_is"))
 def test_another_padding_of_the_same_shapes_is_refused(make, family, message, tmp_path):
     encoder = make()
     tensors = {name: np.ones(shape, np.float32) for name, shape in checkpoints.shapes(encoder, family).items()}

@@ -5,13 +5,13 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression as Peer
 from sklearn.neighbors import KNeighborsClassifier
 
-from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
-from tfrobust.models.heads.linear import LinearHead, MLPHead
+from tfrobust.keras.models import KNearestNeighbours, LinearHead, LogisticRegression, MLPHead
 
 CLASSES, COUNT = 4, 120
 
@@ -124,13 +124,7 @@ def test_what_was_kept_is_never_trained():
     assert head.trainable_variables == [] and {variable.shape for variable in head.variables} == {(30, 6), (30,)}
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (LogisticRegression, {"regularization": 0.01, "iterations": 50, "normalized": True}),
-        (KNearestNeighbours, {"neighbours": 7, "temperature": 0.2, "examples": 30}),
-    ],
-)
+@pytest.mark.parametrize("kind, settings", stored.rows(globals(), "a_fitted_head_is_saved_with_its_own_arguments"))
 def test_a_fitted_head_is_saved_with_its_own_arguments_alone(kind, settings, tmp_path):
     values, labels = features(30)
     head = kind(CLASSES, **settings)

@@ -80,13 +80,7 @@ def sequential() -> keras.Model:
     return keras.Sequential([keras.Input((SIDE, SIDE, 2)), *chain, layers.Dense(2, name="last")], name="chain")
 
 
-SPLITS = {
-    "residual": (residual, ("stem", "block_1", "block_2")),
-    "dense": (dense, ("stem", "concat_2")),
-    "repeated": (repeated, ("middle",)),
-    "nested": (nested, ("residual", "dropped")),
-    "sequential": (sequential, ("conv", "flat")),
-}
+SPLITS = stored.table(globals(), "splits")
 
 
 def perturb(model: keras.Model) -> keras.Model:

@@ -5,11 +5,11 @@ import pathlib
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import seeded_networks
-from tfrobust.models.resnets.preact_resnet import PreActResNet18
-from tfrobust.models.resnets.wide_resnet import WideResNet
+from tfrobust.keras.models import PreActResNet18, WideResNet
 from tfrobust.models.shared.blocks import ConvolutionUnit, PreActivationBlock
 from tfrobust.models.shared.dropout import CountedDropout
 from tfrobust.ops import distribution
@@ -54,15 +54,7 @@ def test_the_final_statistics_forget_as_the_variant_says(variant):
 # ------------------------------------------------------------------------------------------------------ blocks
 
 
-@pytest.mark.parametrize(
-    ("shortcut", "project", "begins_at"),
-    [
-        ("standard", False, "input"),
-        ("standard", True, "activated"),
-        ("activated", False, "activated"),
-        ("raw", True, "input"),
-    ],
-)
+@pytest.mark.parametrize("shortcut, project, begins_at", stored.rows(globals(), "where_the_shortcut_begins"))
 def test_where_the_shortcut_begins(shortcut, project, begins_at):
     """With the last kernel at 0 the block is its shortcut."""
     block = PreActivationBlock(((2, 3, 1), (2, 3, 1)), project=project, shortcut=shortcut)

@@ -6,8 +6,7 @@ import pytest
 import refusals
 import tensorflow as tf
 
-from tfrobust.models.cnn import DigitsCNN
-from tfrobust.models.shared.normalization import BranchedBatchNormalization
+from tfrobust.keras.models import BranchedBatchNormalization, DigitsCNN
 
 SMALL = {"patch_size": 2, "width": 8, "depth": 5, "heads": 2}
 NAMES = {"PICTURE": np.zeros((2, 8, 8, 1), np.float32), "Norm": BranchedBatchNormalization, "SMALL": SMALL}

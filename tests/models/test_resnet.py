@@ -3,8 +3,7 @@
 import keras
 import numpy as np
 
-from tfrobust.models.resnets.resnet import ResNet
-from tfrobust.models.resnets.resnet50 import ResNet50
+from tfrobust.keras.models import ResNet, ResNet50
 from tfrobust.models.shared.blocks import PreActivationBlock
 from tfrobust.ops import keras_private
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.ops import batch_checks
@@ -18,16 +19,7 @@ def test_ids_and_one_hot_rows_are_ids_whatever_of_their_shape_is_known(labels):
         np.testing.assert_array_equal(traced(tf.constant(labels)), LABELS)
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (ROWS * 0.9 + 0.1 / 3, "soft labels; mix later"),
-        (ROWS + ROWS[::-1], "soft labels"),
-        (LABELS + 0.5, "fractional, negative or too large values; mix later"),
-        (LABELS - 1, "negative"),
-        (np.array(["a", "b"]), "got string"),
-    ],
-)
+@pytest.mark.parametrize("labels, message", stored.rows(globals(), "what_is_no_class_is_refused_eagerly_and_in_a"))
 def test_what_is_no_class_is_refused_eagerly_and_in_a_graph(labels, message):
     with pytest.raises(ValueError, match=message):
         batch_checks.class_ids(labels, "it", "; mix later")

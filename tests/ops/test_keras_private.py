@@ -9,6 +9,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 import tfrobust
@@ -99,16 +100,7 @@ def test_no_other_module_names_them():
         assert path == home or not used.search(path.read_text()), path
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (keras.layers.Dense(3), (2, 4)),
-        (keras.layers.EinsumDense("ab,bc->ac", output_shape=3), (2, 4)),
-        (keras.layers.Conv2D(3, 2), (2, 4, 4, 2)),
-        (keras.layers.Embedding(5, 3), (2, 4)),
-    ],
-    ids=lambda value: type(value).__name__,
-)
+@pytest.mark.parametrize("layer, shape", stored.rows(globals(), "the_update"), ids=lambda value: type(value).__name__)
 def test_the_update_of_low_rank_is_listed_and_merged(layer, shape):
     inputs = np.ones(shape, "int32" if isinstance(layer, keras.layers.Embedding) else "float32")
     plain = layer(inputs).numpy()

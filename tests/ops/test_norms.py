@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,20 +170,7 @@ def test_random_points_follow_each_examples_own_key(kind):
     np.testing.assert_allclose(together[2:3], apart, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "kind,strength,expected",
-    [
-        ("l2", 2.5, [1.5, -2.0, 0.0]),  # half of the length 5 is left
-        ("l2", 5.0, [0.0, 0.0, 0.0]),
-        ("l1", 1.0, [2.0, -3.0, 0.0]),
-        ("l0", 4.5, [0.0, -4.0, 0.0]),  # sqrt(2 T) = 3, which 3 does not exceed
-        ("l0", 4.4, [3.0, -4.0, 0.0]),
-        ("linf", 0.5, [3.0, -3.5, 0.0]),
-        ("linf", 2.0, [2.5, -2.5, 0.0]),  # the largest share what is taken away
-        ("linf", 7.0, [0.0, 0.0, 0.0]),
-        ("linf", 9.0, [0.0, 0.0, 0.0]),  # inside the dual ball: not pushed out to its sphere
-    ],
-)
+@pytest.mark.parametrize("kind,strength,expected", stored.rows(globals(), "proximal_by_hand"))
 def test_proximal_by_hand(kind, strength, expected):
     got = norms.proximal(tf.constant([[3.0, -4.0, 0.0]]), kind, strength)
     np.testing.assert_allclose(got, [expected], atol=1e-6)

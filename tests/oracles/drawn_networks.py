@@ -6,6 +6,7 @@ import dataclasses
 import hypothesis
 import keras
 import numpy as np
+import stored
 import tensorflow as tf
 from hypothesis import strategies as st
 
@@ -82,12 +83,7 @@ VOLUMES = (
     lambda **options: LAYERS.AveragePooling3D((2, 2, 1), 1, "same", **options),
     lambda **options: LAYERS.UpSampling3D((1, 1, 2), **options),
 )
-MERGERS = {
-    "sum": LAYERS.Add,
-    "difference": LAYERS.Subtract,
-    "mean": LAYERS.Average,
-    "concatenation": LAYERS.Concatenate,
-}
+MERGERS = stored.table(globals(), "mergers")
 SCALINGS = ("rescaling", "constants")
 
 

@@ -11,12 +11,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.digits import Digits
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.keras.attacks import PGD, ThreatModel
 
 EPSILON, TESTED = 0.1, 150
 ATTACK = PGD(threat=ThreatModel(epsilon=EPSILON), steps=10)

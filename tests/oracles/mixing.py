@@ -5,10 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.augment.mixing import Mixing
-from tfrobust.methods.nfm import NFM
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.shared.encoder import Encoder
+from tfrobust.keras.methods import NFM, Mixing
+from tfrobust.keras.models import Encoder, LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Context
 

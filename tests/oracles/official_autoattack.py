@@ -10,8 +10,7 @@ import numpy as np
 from tfrobust.attacks import ensemble
 from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.models.cnn import DigitsCNN
-from tfrobust.models.heads.linear import LinearHead
+from tfrobust.keras.models import DigitsCNN, LinearHead
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 MEMBERS = ("apgd-ce", "apgd-t", "fab-t", "square")

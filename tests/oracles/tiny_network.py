@@ -7,8 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.methods.shared.adversarial_method import AdversarialMethod
 from tfrobust.methods.smooth_adv import SmoothAdv
 from tfrobust.models.heads.linear import LinearHead

@@ -3,6 +3,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import false_negatives as oracle
@@ -125,10 +126,7 @@ def test_in_blocks_the_loss_and_its_gradients_are_the_same(name):
         np.testing.assert_allclose(blocks, dense, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "transformer",
-    [AdaptiveFNC(threshold=1.0), AdaptiveFNC(threshold=1.5, key_views="any"), FNC(threshold=1.0), FNC(top_k=0)],
-)
+@pytest.mark.parametrize("transformer", stored.rows(globals(), "a_threshold_of_one_changes_nothing"))
 def test_a_threshold_of_one_changes_nothing(transformer):
     z, labels = drawn()
     z[:] = z[:, :1]  # all features equal, so that rounding puts some cosines at 1 and above

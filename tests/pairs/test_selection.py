@@ -1,17 +1,12 @@
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from oracles import contrastive as oracle
 from tfrobust.pairs import masks, selection
 
-RULES = {
-    "global": selection.GlobalSelection(),
-    "hard": selection.HardSelection(),
-    "soft": selection.SoftSelection(),
-    "leaked": selection.LeakedSelection(),
-    "leaked_code": selection.LeakedSelection(counterpart="code"),
-}
+RULES = stored.table(globals(), "rules")
 
 
 def drawn(seed, count=11, classes=3):

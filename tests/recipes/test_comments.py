@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from conformance.recipes import GIN, arguments
-from tfrobust.augment.patch_gaussian import PatchGaussian
-from tfrobust.augment.policies import AutoAugment
-from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
 from tfrobust.data import pipeline
+from tfrobust.keras.augment import AutoAugment, Compose, PadCrop, PatchGaussian, RandomFlip, RandomShift
 
 METHODS = {"fcl": "FCL", "fcl_margin": "FCL", "cl_gaussian": "CLGaussian"}
 # A step of seconds, in which the contrast counts from the start.

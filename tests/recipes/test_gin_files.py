@@ -14,6 +14,7 @@ import keras
 import make_recipe_tables as tables
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import recipes
@@ -35,18 +36,7 @@ RECIPES = {
     if inspect.isclass(cls) and issubclass(cls, robust.methods.Method) and cls is not robust.methods.Method
 }
 # Method -> its other files, which are built.
-VARIANTS = {
-    "ACL": "acl_trades augmented_acl",
-    "AdversarialTraining": "adversarial_training_awp fgsm_rs grad_align moving_digits_adv n_fgsm",
-    "ASCL": "ascl_hard ascl_leaked ascl_soft ascl_trades ascl_trades_leaked",
-    "DINO": "dino_vit",
-    "FCL": "fcl_margin fcl_text patch_gaussian_fcl",
-    "MoCoV3": "moco_v3_adaptive_fnc moco_v3_vit",
-    "RoCL": "augmented_rocl rocl_at",
-    "SimCLR": "moving_digits_simclr simclr_adaptive_fnc simclr_fnc simclr_ifnd simclr_tikhonov",
-    "TRADES": "trades_awp",
-    "Supervised": "moving_digits patch_gaussian supervised_text transfer xe_gaussian",
-}
+VARIANTS = stored.table(globals(), "variants")
 METHODS = {method: f"{recipe} {VARIANTS.get(method, '')}" for method, recipe in RECIPES.items()}
 FILES = [pytest.param(method, name, id=name) for method, names in METHODS.items() for name in names.split()]
 EVALUATED = ("imagenet_resnet50", "imagenet_vit_base16", "imagenet_c_resnet50", "r2plus1d18")
@@ -87,12 +77,7 @@ EMBEDDED = {
     "sst2": ["DATA=@SentimentGrammar()", "TextTransformer.vocabulary_size=170"],
 }
 # Shape and classes by kind of data, where it is not images of 8x8.
-SHAPES = {
-    "CornerDigits": ((28, 28, 1), 15),
-    "MovingDigits": ((16, 16, 16, 1), 4),
-    "SentimentGrammar": ((16,), 2),
-    "Sst2": ((64,), 2),
-}
+SHAPES = stored.table(globals(), "shapes")
 
 
 def data_of(name: str) -> str | None:
@@ -160,10 +145,7 @@ def test_a_part_behind_a_method_builds(name, archives):
         assert configured.deserialize(configured.serialize(bindings["data"])) == bindings["data"]  # touches no disk
 
 
-@pytest.mark.parametrize(
-    ("name", "millions"),
-    [("wong_kolter_small", 0.609), ("gowal_small", 1.18), ("gowal_medium", 6.24), ("trades_small", 9.95)],
-)
+@pytest.mark.parametrize("name, millions", stored.rows(globals(), "the_published_networks_for_28x28_images_have_the"))
 def test_the_published_networks_for_28x28_images_have_the_published_multiply_adds(name, millions):
     method = build(arguments(HOST, f"models/{name}.gin"), (28, 28, 1), 10)
     shape, count = (1, 28, 28, 1), 0

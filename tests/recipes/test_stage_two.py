@@ -4,11 +4,11 @@ import gin
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance.recipes import GIN, arguments, rates
-from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
-from tfrobust.models.heads.linear import LinearHead, MLPHead
+from tfrobust.keras.models import KNearestNeighbours, LinearHead, LogisticRegression, MLPHead
 from tfrobust.training.optimizers import LARS
 
 PARTS = sorted(
@@ -57,13 +57,7 @@ def test_lars_rises_for_a_tenth_of_the_first_stage_and_falls_to_nothing():
 
 
 @pytest.mark.parametrize("name", ["rocl", "acl", "rocl_at", "acl_trades", "augmented_rocl", "augmented_acl"])
-@pytest.mark.parametrize(
-    ("params", "first", "behind"),
-    [
-        ([], ("linf", 0.1), ("linf", 0.2)),
-        (["NORM='l2'", "EPSILON=0.5", "EVAL_EPSILON=0.7"], ("l2", 0.5), ("l2", 0.7)),
-    ],
-)
+@pytest.mark.parametrize("params, first, behind", stored.rows(globals(), "the_knobs_reach_the_adversaries_of_both"))
 def test_the_knobs_reach_the_adversaries_of_both_stages(name, params, first, behind):
     bindings = arguments(f"{name}.gin", params=params)
     encoder, head = bindings["encoder"](), LinearHead(10)

@@ -5,12 +5,12 @@ import re
 
 import gin
 import pytest
+import stored
 
 from tfrobust import keras as robust
 from tfrobust.commands.run import configure
 from tfrobust.errors import InputError
-from tfrobust.models.cnn import DigitsCNN
-from tfrobust.models.heads.linear import LinearHead
+from tfrobust.keras.models import DigitsCNN, LinearHead
 
 METHODS = sorted(
     name
@@ -66,16 +66,7 @@ def test_a_swap_keeps_radius_norm_and_steps(tmp_path, name, norm):
         assert getattr(method, "adversary", None) is None
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        (["OPTIMIZER=@SGD", "LEARNING_RATE=0.1"], "reads LEARNING_RATE = 0.1; read by Adam"),
-        (["METHOD=@Supervised", "training/PGD.steps=3"], "no effect here; set .*validation/PGD.steps"),
-        (["METHOD=@Supervised", "STEPS=3"], "reads STEPS = 3; read by ACL"),
-        (["PGD.steps=3"], "no effect here; set .*pgd/PGD.steps"),
-        (["EVALUATORS=[@CleanAccuracy()]", "METHOD=@Mixup", "train.validation=None", "EPSILON=0.1"], "reads EPSILON"),
-    ],
-)
+@pytest.mark.parametrize("params, message", stored.rows(globals(), "a_setting_that_nothing_reads_is_refused"))
 def test_a_setting_that_nothing_reads_is_refused(params, message):
     with pytest.raises(InputError, match=message) as raised:
         configure(["gin/adversarial_training.gin"], params, command="train")

@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import PIL.Image
+import stored
 
 from tfrobust.common import thumbnails
 from tfrobust.report import Report, not_measured, threat_statement
@@ -185,18 +186,7 @@ def findings():
     ]
 
 
-CONFIGURATION = """# Macros:
-# ==============================================================================
-EPSILON = 0.2
-EPOCHS = 40
-NORM = 'linf'
-
-# Parameters for ASCL:
-# ==============================================================================
-ASCL.attack = @training/PGD()
-ASCL.selection = @LeakedSelection()
-ASCL.term_weights = {'ce': 1.0, 'ce_adv': 1.0, 'contrastive': 1.0, 'vat': 2.0}
-"""
+CONFIGURATION = stored.text(globals(), "configuration")
 
 
 def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.631, **changes):

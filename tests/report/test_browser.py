@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import PIL.Image
 import pytest
+import stored
 from report.synthetic import make_report
 from report.test_render import hostile_report
 
@@ -22,28 +23,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to re
 PHONE, PAPER = 360, 717  # of A4 within the margins of the browser
 WIDTHS = (PHONE, PAPER, 768, 1024, 1200, 1440)
 # Runs outside of the page, which may run nothing: the page is in frames of several widths.
-MEASURE = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body>{frames}<script>
-onload = () => {{
-  const found = {{}};
-  for (const frame of document.querySelectorAll("iframe")) {{
-    const page = frame.contentDocument, width = frame.clientWidth, wide = [];
-    for (const each of page.querySelectorAll("body *")) {{
-      const inside = each.closest("svg") || each.closest("details:not([open])");
-      const right = each.getBoundingClientRect().right;
-      if (!inside && right > width + 1) wide.push(each.outerHTML.slice(0, 80));
-      if (!inside && each.matches(".scroll") && each.scrollWidth > each.clientWidth + 1)
-        wide.push(each.scrollWidth - each.clientWidth + " px of " + each.innerText.slice(0, 120));
-    }}
-    const plots = [...page.querySelectorAll("svg.plot")].map(plot => plot.getBoundingClientRect());
-    const small = [...page.querySelectorAll("svg.plot text")].filter(text => text.getBoundingClientRect().height < 8);
-    found[width] = {{
-      scroll: page.documentElement.scrollWidth, height: page.documentElement.scrollHeight, wide: wide,
-      plots: plots.length, small: small.length, first: page.querySelector("section").getBoundingClientRect().top,
-      empty: plots.filter(box => box.width < 100 || box.height < 50).length,
-    }};
-  }}
-  document.body.dataset.found = JSON.stringify(found);
-}};</script>"""
+MEASURE = stored.text(globals(), "measure")
 
 
 def chromium(folder, *arguments):

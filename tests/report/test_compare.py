@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import stored
 from report.synthetic import attack, fraction, make_report, measurements
 from report.test_render import Page
 
@@ -70,15 +71,7 @@ def rows(text):
     return [re.split(r"\s{2,}", line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        ({}, ["ascl/10", "supervised/1", "trades/1", "few/3"]),
-        ({"sort": "attack.pgd_linf_0.2.accuracy"}, ["ascl/10", "trades/1", "supervised/1", "few/3"]),
-        ({"sort": "attack.pgd_linf_0.2.accuracy", "ascending": True}, ["supervised/1", "trades/1", "ascl/10", "few/3"]),
-        ({"sort": "accuracy.clean", "ascending": True}, ["few/3", "ascl/10", "supervised/1", "trades/1"]),
-    ],
-)
+@pytest.mark.parametrize("order, expected", stored.rows(globals(), "order"))
 def test_order(exported, order, expected):
     reports = [report for _, report in compare.load_reports(sorted(exported.iterdir()))]
     few = make_report(name="few", measurements=measurements(0.9, 0.5, 0.4)[:1])
@@ -154,21 +147,7 @@ def test_columns_of_unlike_protocols_are_marked():
     assert compared(refused).notes == {}
 
 
-@pytest.mark.parametrize(
-    ("identity", "label", "name", "first", "second"),
-    [
-        ("attack.pgd_linf_0.2.accuracy", "PGD, L∞ ε = 0.2", "restarts", 1, 5),
-        ("attack.pgd_linf_0.2.accuracy", "PGD, L∞ ε = 0.2", "objective", "margin", None),
-        ("attack.apgd_linf_0.2.accuracy", "APGD, L∞ ε = 0.2", "bound", None, "upper"),
-        ("accuracy.clean", "Clean accuracy", "n", 360, 100),
-        ("calibration.rms", "Calibration error (RMS)", "bins", "paper", "code"),
-        ("corruption.mce", "Mean corruption error (mCE)", "baseline", "AlexNet", "b"),
-        ("corruption.mce", "Mean corruption error (mCE)", "source", "generated", "CIFAR-10-C"),
-        ("sensitivity.agreement", "Utility-sensitivity agreement (rho)", "sensitivity", "exact", "random projections"),
-        ("geometry.r_div", "Relative divergence (R-DIV)", "step_size", 0.02, 1e-9),
-        ("noise.uniform.accuracy", "Uniform noise (UN), accuracy", "share", 0.15, 0.3),
-    ],
-)
+@pytest.mark.parametrize("identity, label, name, first, second", stored.rows(globals(), "what_makes_two_numbers"))
 def test_what_makes_two_numbers_unlike(identity, label, name, first, second):
     settings_pair = [{"attack": "pgd"} | ({} if value is None else {name: value}) for value in (first, second)]
     pair = [
@@ -180,14 +159,7 @@ def test_what_makes_two_numbers_unlike(identity, label, name, first, second):
     assert list(compared(*pair).notes) == [f"{label}: {name} differs ({first}: a/1; {second}: b/1)."]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({"epsilon": 8 / 255}, {"epsilon": 0.0313725}),
-        ({"seed": 1}, {"seed": 2}),
-        ({}, {"forward_passes": 4.0, "backward_passes": 2.0, "spared": 7}),
-    ],
-)
+@pytest.mark.parametrize("first, second", stored.rows(globals(), "what_does_not"))
 def test_what_does_not(first, second):
     identity = "attack.pgd_linf_0.0313725.accuracy"
     pair = [make_report("a", 1, measurements=[fraction(identity, 0.5, **changes)]) for changes in (first, second)]
@@ -278,16 +250,7 @@ def test_the_command_prints_and_writes(paths, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.count("\nmodel ") > 1
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--sort=accuracy.cleen"], "nearest: accuracy.clean"),
-        (["--reference=trade"], "'trade' is not one of the reports"),
-        (["--ascending"], "--ascending needs --sort=ID"),
-        (["--format=yaml"], "yaml"),
-        (["--strict"], "The data differ, by their fingerprints"),
-    ],
-)
+@pytest.mark.parametrize("flags, message", stored.rows(globals(), "the_command_refuses_in_one_line"))
 def test_the_command_refuses_in_one_line(flags, message, paths, tmp_path, capsys):
     publish(tmp_path, "other", 1, data={**make_report().data, "fingerprint": "b2" * 32})
     assert command.main([*paths, str(tmp_path / "other"), *flags]) == 2

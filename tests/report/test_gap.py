@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+import stored
 from report.synthetic import attack, fraction, make_report
 
 from tfrobust.commands import compare as command
@@ -11,22 +12,8 @@ from tfrobust.report.comparison.gap import gap_closed, gap_table
 
 # Gupta et al. 2023, Table 4, in per cent: relative drops and shares of the gap closed under FGSM 8/255 and 16/255,
 # AutoAttack 1/255 and 2/255.
-DROPS = {
-    "supcon": (59, 67, 74, 88),
-    "simclr": (71, 86, 85, 95),
-    "fnc": (70, 83, 85, 93),
-    "ifnd": (69, 80, 84, 93),
-    "fixed": (68, 77, 81, 92),
-    "from_09": (66, 76, 79, 90),
-    "adaptive": (64, 73, 79, 90),
-}
-CLOSED = {
-    "fnc": (8, 16, 1, 27),
-    "ifnd": (16, 32, 9, 29),
-    "fixed": (25, 53, 25, 43),
-    "from_09": (42, 53, 55, 70),
-    "adaptive": (58, 68, 58, 72),
-}
+DROPS = stored.table(globals(), "drops")
+CLOSED = stored.table(globals(), "closed")
 # What no rounding explains; the printed number is that of a neighbouring cell.
 MISPRINTS = {("fixed", 1), ("fixed", 2), ("adaptive", 2)}
 ATTACKS = (("fgsm", 8), ("fgsm", 16), ("autoattack", 1), ("autoattack", 2))
@@ -83,15 +70,7 @@ def test_page_and_command(reports, tmp_path, capsys):
     assert "Gap closed" not in output.read_text() and "gap closed" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--gap_from=simclr"], "both --gap_from and --gap_to"),
-        (["--gap_from=simclr", "--gap_to=supkon"], "'supkon' is not one of the reports; name one of simclr/1"),
-        (["--gap_from=adaptive", "--gap_to=simclr"], "'adaptive' means several reports"),
-        (["--gap_from=simclr", "--gap_to=bare"], "share no attack"),
-    ],
-)
+@pytest.mark.parametrize("flags, message", stored.rows(globals(), "bad_ends_are_one_clear_line"))
 def test_bad_ends_are_one_clear_line(flags, message, reports, tmp_path, capsys):
     bare = make_report(name="bare", version=1, measurements=[fraction("accuracy.clean", 0.9)])
     for number, (_, report) in enumerate([*reports, located("adaptive", 2), ("", bare)]):

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import stored
 
 from tfrobust.commands import gate as tool
 from tfrobust.common import configured
@@ -38,50 +39,18 @@ def faults(line, *measurements, **parts):
     return Gate(require=(line,)).failures(report(*measurements, **parts))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "accuracy.clean >= 0.9",
-        "accuracy.clean >= 90 %",
-        "accuracy.clean > 0.89",
-        "accuracy.clean <= 9e-1",
-        "low of accuracy.clean >= 0.82",
-        "high of accuracy.clean < .951",
-        "accuracy.clean>=90%",
-    ],
-)
+@pytest.mark.parametrize("line", stored.rows(globals(), "a_threshold_that_is_kept"))
 def test_a_threshold_that_is_kept(line):
     assert faults(line, CLEAN) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("accuracy.clean > 0.9", "it is 0.9"),
-        ("accuracy.clean >= 91 %", "it is 0.9"),
-        ("accuracy.clean >= 50", "it is 0.9, a fraction; for per cent, write 50 %"),
-        ("low of accuracy.clean >= 0.9", "it is 0.82"),
-        ("high of accuracy.clean < 0.95", "it is 0.95"),
-        ("calibration.rms <= 0.05", "it was not measured; nearest: accuracy.clean"),
-        ("accuracy.claen >= 0.5", "it was not measured; nearest: accuracy.clean"),
-        ("low of accuracy.claen >= 0.5", "it was not measured; nearest: accuracy.clean"),
-    ],
-)
+@pytest.mark.parametrize("line, fault", stored.rows(globals(), "a_threshold_that_is_missed_says_what_is_the_case"))
 def test_a_threshold_that_is_missed_says_what_is_the_case(line, fault):
     assert faults(line, CLEAN) == [f"{line}: {fault}"]
 
 
 @pytest.mark.parametrize("sign", ["<=", ">="])
-@pytest.mark.parametrize(
-    ("measurement", "fault"),
-    [
-        (measured(ATTACK, None), "its value is unknown"),
-        (measured(ATTACK, float("nan")), "its value is unknown"),
-        (measured(ATTACK, 0.5, bound="upper"), "a time budget ended its attack, so it is only a bound (upper)"),
-        # The drop of a search cut short is a lower bound: the true one may miss any threshold.
-        (measured(ATTACK, 0.5, bound="lower"), "a time budget ended its attack, so it is only a bound (lower)"),
-    ],
-)
+@pytest.mark.parametrize("measurement, fault", stored.rows(globals(), "what_is_not_known_never_passes"))
 def test_what_is_not_known_never_passes(sign, measurement, fault):
     assert faults(f"{ATTACK} {sign} 0.5", measurement) == [f"{ATTACK} {sign} 0.5: {fault}"]
 
@@ -121,17 +90,7 @@ def test_a_number_that_contradicts_its_own_images_does_not_pass():
         assert messages == [] if passes else "disagrees with the outcomes per image" in messages[0]
 
 
-@pytest.mark.parametrize(
-    ("line", "measurement", "fault"),
-    [
-        ("calibration.ece <= 0.05", measured("calibration.ece", -1.0), "it is -1, but a fraction lies in [0, 1]"),
-        (f"{ATTACK} >= 0.5", measured(ATTACK, 63.0), "it is 63, but a fraction lies in [0, 1]"),
-        ("low of accuracy.clean >= 0.5", clean(0.1), "it is 0.1, outside its own interval"),
-        ("high of accuracy.clean <= 0.96", clean(1.0), "it is 1, outside its own interval"),
-        ("corruption.fog.1.drop <= 0.1", measured("corruption.fog.1.drop", -0.02), None),
-        ("parity.accuracy_change >= -0.01", measured("parity.accuracy_change", -0.003), None),
-    ],
-)
+@pytest.mark.parametrize("line, measurement, fault", stored.rows(globals(), "what_no_measurement_gives_does_not_pass"))
 def test_what_no_measurement_gives_does_not_pass(line, measurement, fault):
     assert faults(line, measurement) == ([f"{line}: {fault}"] if fault else [])
 
@@ -200,15 +159,7 @@ def test_no_worse_refuses_what_cannot_be_compared(earlier):
     assert worse(earlier, CLEAN, fingerprint="b" * 64) == ["it was evaluated on other data"]
     assert worse(earlier, CLEAN, fingerprint=None) == ["it was evaluated on other data"]
     attacked = f"{ATTACK} no worse than {{}} by more than 0.01"
-    for other, fault in (
-        ({"steps": 5}, "the protocols differ in steps"),
-        ({"steps": 20, "restarts": 1}, "the protocols differ in restarts"),
-        ({"steps": 20, "members": ["apgd_ce"]}, "the protocols differ in members"),
-        ({"steps": 20, "member_efforts": ["square (1 step)"]}, "the protocols differ in member_efforts"),
-        ({"steps": 20, "n": 50}, "the protocols differ in number of examples"),
-        ({"steps": 20, "bound": "upper"}, "a time budget ended its attack, so it is only a bound (upper)"),
-        ({"steps": 20, "seed": 3}, None),
-    ):
+    for other, fault in stored.table(globals(), "no_worse_refuses_what_cannot_be_compared"):
         assert worse(earlier, measured(ATTACK, 0.9, **other), line=attacked) == ([fault] if fault else [])
     missing = "calibration.ece no worse than {} by more than 1"
     (fault,) = worse(earlier, measured("calibration.ece", 0.1), line=missing)
@@ -272,16 +223,7 @@ def test_a_limit_beyond_64_bits_is_refused_before_the_training(line):
         Gate(require=(line,))
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("attack.pgd20_linf_0.2.accuracy >= 0.1", "lacks; nearest: attack.pgd_linf_0.2.accuracy"),
-        ("min over classes of attack.apgd_linf_0.2.accuracy >= 0.1", "attack.apgd_linf_0.2.accuracy, which this"),
-        ("high of accuracy.dirty > 0.1", "accuracy.dirty, which this evaluation lacks"),
-        ("calibration.ece no worse than exported/x by more than 0.1", "calibration.ece, which"),
-        ("no doctor warn", r"'no doctor warn', and EVALUATORS has no @Doctor\(\): evaluate with"),
-    ],
-)
+@pytest.mark.parametrize("line, fault", stored.rows(globals(), "what_an_evaluation_does_not_measure_is_refused"))
 def test_what_an_evaluation_does_not_measure_is_refused_before_it_begins(line, fault):
     measurable = ["no worse than exported/x.y by more than 0.01", "cost.evaluation <= 60", f"low of {ATTACK} >= 5 %"]
     measurable += [ATTACK.replace("accuracy", "class.shirt") + " >= 0.1", "accuracy.group.night >= 0.1"]
@@ -306,26 +248,7 @@ PARTS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("accuracy.class.t_shirt_top >= 90 %", None),
-        ("accuracy.class.0 >= 0.91", "it is 0.9"),
-        ("accuracy.class.T-shirt >= 0.1", "it was not measured; nearest: accuracy.class.t_shirt_top"),
-        ("accuracy.class.bag >= 0.1", "several classes or groups have this name; write the number of the class"),
-        ("accuracy.class.2 >= 0.8", None),
-        ("attack.pgd_linf_0.2.group.day_light >= 0.5", None),
-        ("low of attack.pgd_linf_0.2.group.night >= 0.3", "it is 0.2"),
-        ("min over classes of accuracy.clean >= 0.7", None),
-        ("min over classes of accuracy.clean > 0.7", "bag: it is 0.7"),
-        ("max over classes of accuracy.clean < 0.9", "T-shirt/top: it is 0.9"),
-        (f"min over groups of {ATTACK} >= 31 %", "night: it is 0.3"),
-        (f"low of min over groups of {ATTACK} >= 0.25", "night: it is 0.2"),
-        (f"min over classes of {ATTACK} >= 20", "bag: it is 0.2, a fraction; for per cent, write 20 %"),
-        ("min over groups of accuracy.clean >= 0.1", f"its groups were not measured; it has those of {ATTACK}"),
-        (f"min over classes of {DROP} >= 0.1", "its classes were not measured; it has those of accuracy.clean"),
-    ],
-)
+@pytest.mark.parametrize("line, fault", stored.rows(globals(), "classes_and_groups"))
 def test_classes_and_groups(line, fault):
     messages = faults(line, CLEAN, measured(ATTACK, 0.4), series=PARTS)
     assert messages == [] if fault is None else len(messages) == 1 and messages[0].startswith(f"{line}: {fault}"), (

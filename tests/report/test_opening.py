@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 
 import pytest
+import stored
 from report.synthetic import attack, fraction, make_report
 
 from tfrobust.report import Report
@@ -20,34 +21,12 @@ def row(identity):
     return attack_rows([Measurement(identity, 0.5)])[0]
 
 
-@pytest.mark.parametrize(
-    ("identity", "words"),
-    [
-        ("attack.pgd_linf_0.1.accuracy", "change every pixel by up to 10 % of full scale"),
-        ("attack.pgd_linf_0.0313725.accuracy", "change every pixel by up to 3.14 % of full scale"),
-        ("attack.pgd_l2_0.5.accuracy", "as changing one pixel value by 50 % of full scale"),
-        ("attack.pgd_l2_3.accuracy", "as turning 9 pixel values from black to white"),
-        ("attack.pgd_l1_12.accuracy", "as turning 12 pixel values from black to white"),
-        ("attack.prox_log_barrier_l0_5.accuracy", "replace 5 pixel values"),
-        ("attack.pgd_linf_1.2.3.accuracy", "change the image within L∞ ε = 1.2.3"),
-        ("attack.pgd_linf_0.1_per_frame.accuracy", "of full scale in every frame"),
-        ("attack.pgd_linf_0.1_max_frames_1.accuracy", "of full scale, in at most 1 frame"),
-    ],
-)
+@pytest.mark.parametrize("identity, words", stored.rows(globals(), "what_an_attacker_may_change_is_said_in_plain"))
 def test_what_an_attacker_may_change_is_said_in_plain_words(identity, words):
     assert power(row(identity)).endswith(words)
 
 
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        (0, "none of the images"),
-        (1, "all images"),
-        (0.001, "fewer than 1 of 100 images"),
-        (0.9964, "more than 99 of 100 images"),
-        (0.337, "34 of 100 images"),
-    ],
-)
+@pytest.mark.parametrize("share, words", stored.rows(globals(), "shares_are_counts_of_a_hundred"))
 def test_shares_are_counts_of_a_hundred(share, words):
     assert of_hundred(share) == words and of_hundred(share, "") == words.removesuffix(" images").removesuffix(" of the")
 
@@ -76,19 +55,7 @@ def test_the_attack_within_the_radius_of_training_is_the_main_one():
     assert main_attack(make_report(measurements=measured, training={})).epsilon == "0.4"
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "verdict", "words"),
-    [
-        (
-            ["pass", "pass"],
-            "pass",
-            "The evaluation is in order: all 2 checks passed. They test the measurement, not the",
-        ),
-        (["pass", "warn"], "warn", "in order except for 1 of 2 checks (b)"),
-        (["fail", "warn"], "fail", "Do not rely on these numbers: 1 of 2 checks failed (a)"),
-        ([], "", "the doctor did not run"),
-    ],
-)
+@pytest.mark.parametrize("verdicts, verdict, words", stored.rows(globals(), "passed_checks_are_no_praise_of_the_model"))
 def test_passed_checks_are_no_praise_of_the_model(verdicts, verdict, words):
     doctor = [Finding(name, verdict_of_check, "") for name, verdict_of_check in zip("ab", verdicts, strict=False)]
     first = opening(make_report(doctor=doctor))

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import stored
 from report.synthetic import make_report
 
 from tfrobust.report import reading
@@ -13,22 +14,7 @@ from tfrobust.report.renderers.console import console_table
 from tfrobust.structs import Measurement
 
 # One of each kind that an evaluator gives, and a kind that no one knows yet.
-IDS = """
-accuracy.clean attack.pgd_linf_0.2.accuracy attack.pgd_linf_0.2.drop attack.autoattack_l2_0.5.accuracy
-attack.autoattack_l2_0.5.apgd_ce.accuracy attack.autoattack_l2_0.5.apgd_ce.drop
-attack.prox_log_barrier_l2_0.5.median_distance
-corruption.fog.3.accuracy corruption.fog.3.drop corruption.mean.accuracy corruption.mean_without_noise.accuracy
-corruption.mean_noise.accuracy corruption.mce corruption.relative_mce
-stability.tilt.flip_probability stability.tilt.flip_rate stability.mean.flip_probability stability.mfr
-noise.uniform.accuracy noise.non_uniform.accuracy
-shift.imagenet_r.accuracy shift.imagenet_r.aurra
-calibration.ece calibration.rms calibration.aurra calibration.brier calibration.nll
-conformal.lac_0.9.coverage conformal.pgd20_linf_0.2.aps_0.9.size conformal.aps_0.9.empty
-ood.corruptions_5.energy.auroc ood.corruptions_5.max_softmax.fpr95
-geometry.r_div geometry.intra_class_divergence geometry.alignment
-sensitivity.utility_concentration sensitivity.agreement sensitivity.tokens.correlation
-novel.kind
-""".split()
+IDS = stored.text(globals(), "ids").split()
 NUMBERS = [Measurement(identity, 0.1234 + 0.0201 * number, n=9) for number, identity in enumerate(IDS)]
 
 

@@ -12,6 +12,7 @@ import sys
 import jsonschema
 import numpy as np
 import pytest
+import stored
 from report.synthetic import make_report
 
 from tfrobust.report import schema
@@ -45,50 +46,8 @@ def replaced(base, path, value):
     return copied
 
 
-BROKEN = [
-    (("schema",), "tfrobust/robustness_report/2", "$.schema"),
-    (("schema",), ..., "$.schema"),
-    (("model",), [], "$.model"),
-    (("model", "name"), "", "$.model.name"),
-    (("model", "name"), 3, "$.model.name"),
-    (("model", "version"), True, "$.model.version"),
-    (("model", "version"), 1.5, "$.model.version"),
-    (("model", "version"), -1, "$.model.version"),
-    (("model", "weights_sha256"), "5F" * 32, "$.model.weights_sha256"),
-    (("model", "parameters"), ..., "$.model.parameters"),
-    (("data", "test_size"), "360", "$.data.test_size"),
-    (("data", "source"), "digits", "$.data.source"),
-    (("data", "class_names"), [1], "$.data.class_names[0]"),
-    (("measurements",), {}, "$.measurements"),
-    (("measurements", 3, "value"), "0.5", "$.measurements[3].value"),
-    (("measurements", 3, "value"), True, "$.measurements[3].value"),
-    (("measurements", 2, "id"), "has blanks", "$.measurements[2].id"),
-    (("measurements", 2, "settings"), None, "$.measurements[2].settings"),
-    (("measurements", 0, "n"), -3, "$.measurements[0].n"),
-    (("measurements", 0, "low"), ..., "$.measurements[0].low"),
-    (("doctor", 4, "verdict"), "ok", "$.doctor[4].verdict"),
-    (("doctor", 0, "remedy"), None, "$.doctor[0].remedy"),
-    (("threat",), None, "$.threat"),
-    (("run_sha256",), "c0", "$.run_sha256"),
-    (("not_measured", 1), "", "$.not_measured[1]"),
-    (("environment",), ["linux"], "$.environment"),
-    (("series", 0, "columns", "epsilon", 2), [1], "$.series[0].columns.epsilon[2]"),
-    (("series", 0, "settings"), "none", "$.series[0].settings"),
-    (("training",), "ASCL", "$.training"),
-    (("created",), 5, "$.created"),
-]
-SOUND = [
-    (("model", "version"), None),
-    (("model", "version"), 3.0),  # an integer to JSON Schema
-    (("model", "weights_sha256"), None),
-    (("model", "future_field"), {"a": 1}),
-    (("future_field",), [1, 2]),
-    (("series",), ...),
-    (("training",), ...),
-    (("created",), None),
-    (("data", "source"), ...),
-    (("measurements",), []),
-]
+BROKEN = stored.table(globals(), "broken")
+SOUND = stored.table(globals(), "sound")
 
 
 def test_the_published_file_is_the_schema_that_is_used():
@@ -110,14 +69,7 @@ def test_the_published_file_is_the_schema_that_is_used():
 
 
 # What version 1 asked for when it was first published: less would break readers, more would break old reports.
-REQUIRED = {
-    "": "schema model data measurements doctor threat run_sha256 not_measured configuration environment cost",
-    "model": "name version weights_sha256 parameters",
-    "data": "name fingerprint train_size validation_size test_size",
-    "measurements": "id value unit n low high settings",
-    "doctor": "check verdict evidence remedy",
-    "series": "id title columns",
-}
+REQUIRED = stored.table(globals(), "required")
 
 
 @pytest.mark.parametrize("part", REQUIRED)
@@ -229,15 +181,7 @@ def test_fields_of_a_later_writer_are_kept_and_inside_tolerated():
     assert Report.from_json(json.dumps(later)) == make_report()
 
 
-@pytest.mark.parametrize(
-    "path, value, word",
-    [
-        (("measurements", 1, "id"), "accuracy.clean", "twice"),
-        (("measurements", 0, "low"), 0.999, "above"),
-        (("series", 0, "columns", "accuracy"), [0.5], "equally long"),
-        (("series", 1, "id"), "attack.pgd_linf.curve", "twice"),
-    ],
-)
+@pytest.mark.parametrize("path, value, word", stored.rows(globals(), "rules_that_a_schema_cannot_say"))
 def test_rules_that_a_schema_cannot_say(path, value, word):
     broken = changed(path, value)
     assert CHECKER.is_valid(broken)

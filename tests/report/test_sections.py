@@ -6,6 +6,7 @@ import sys
 import typing
 
 import pytest
+import stored
 from report import (
     test_corruption_section,
     test_noise_section,
@@ -103,18 +104,7 @@ def test_both_documents_write_every_kind_of_block():
             assert text.count(expected) == 1, (block, text)
 
 
-SECTION = """
-from tfrobust.report.blocks import Grid
-from tfrobust.report.sections.base import Section
-
-class Novel(Section):
-    anchor, heading, sentence = "novel", "A novel section", "Its sentence."
-
-    def blocks(self):
-        cells = tuple(self.measured("novel"))
-        rows = [[m.id, m] for m in cells]
-        return [Grid(["Id", "Value"], rows, title="A novel grid", measurements=cells)] if rows else []
-"""
+SECTION = stored.text(globals(), "section")
 
 
 @pytest.fixture

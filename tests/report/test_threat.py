@@ -1,6 +1,7 @@
 """The honest sentences follow the numbers."""
 
 import pytest
+import stored
 from report.synthetic import attack, fraction, make_report
 
 from tfrobust.report import catalog, not_measured, reading, threat_statement
@@ -12,25 +13,7 @@ from tfrobust.structs import Finding, Measurement, Series
 STRONG = {"steps": 100, "targets": 9}
 
 
-@pytest.mark.parametrize(
-    ("attacks", "weak"),
-    [
-        (attack("multi_targeted_pgd", 0.6, 0.9, steps=1000, targets=9), True),
-        (attack("apgd_ce", 0.6, 0.9, steps=100), True),
-        (attack("apgd_t", 0.6, 0.9, **STRONG), False),
-        (attack("apgd_t", 0.6, 0.9, **STRONG | {"targets": 5}), False),  # AutoAttack's number in L1
-        (attack("apgd_t", 0.6, 0.9, **STRONG | {"steps": 99}), True),
-        (attack("apgd_t", 0.6, 0.9, **STRONG | {"targets": 4}), True),
-        (attack("apgd_t", 0.6, 0.9), True),
-        (attack("apgd_t", 0.6, 0.9, **STRONG, bound="upper"), True),
-        (attack("autoattack", 0.6, 0.9), False),
-        (attack("autoattack", 0.6, 0.9, bound="upper"), True),
-        (attack("autoattack_rand", 0.6, 0.9), False),
-        # An id may have a label in place of the name; a member counts for its ensemble.
-        ([fraction("attack.mine_linf_0.2.accuracy", 0.6, attack="apgd_t", **STRONG)], False),
-        ([fraction("attack.ensemble_linf_0.2.apgd_t.accuracy", 0.6, attack="apgd_t", **STRONG)], False),
-    ],
-)
+@pytest.mark.parametrize("attacks, weak", stored.rows(globals(), "a_report_says_when_no_strong_attack_was_run"))
 def test_a_report_says_when_no_strong_attack_was_run(attacks, weak):
     clean, pgd = fraction("accuracy.clean", 0.9), attack("pgd", 0.7, 0.9, steps=100)
     other = attack("pgd", 0.5, 0.9, norm="l2", epsilon=0.5)
@@ -43,18 +26,7 @@ def test_a_report_says_when_no_strong_attack_was_run(attacks, weak):
     assert text.endswith(sentence) == weak and ("as strong" in text) == weak
 
 
-@pytest.mark.parametrize(
-    "extra, word",
-    [
-        (attack("autoattack", 0.4, 0.9), "AutoAttack"),
-        (attack("square", 0.6, 0.9), "Black-box"),
-        ([fraction("corruption.mean.accuracy", 0.7)], "corruptions"),
-        ([fraction("calibration.ece", 0.03)], "Calibration"),
-        ([Measurement("stability.mfr", 0.2)], "Stability"),
-        ([Measurement("accuracy.clean", 0.9, settings={"interval": "t, seeds"})], "seeds"),
-        ([*attack("pgd", 0.4, 0.9, norm="l2"), *attack("pgd", 0.4, 0.9, norm="l1")], "measured in"),
-    ],
-)
+@pytest.mark.parametrize("extra, word", stored.rows(globals(), "what_is_measured_leaves_the_list_of_what_is_not"))
 def test_what_is_measured_leaves_the_list_of_what_is_not(extra, word):
     base = attack("fgsm", 0.7, 0.9)
     assert any(word in sentence for sentence in not_measured(base))
@@ -70,30 +42,14 @@ def test_an_ensemble_is_a_black_box_where_one_of_its_members_is(member, seen):
     assert seen != any("Black-box" in sentence for sentence in not_measured(numbers))
 
 
-@pytest.mark.parametrize(
-    ("check", "word"),
-    [
-        ("large_epsilon", "very large epsilon"),
-        ("more_effort", "more steps"),
-        ("black_box", "a black-box attack"),
-        ("transfer", "transferred"),
-        ("duplicates", "Overlap"),
-    ],
-)
+@pytest.mark.parametrize("check, word", stored.rows(globals(), "what_the_doctor_has_not_checked_is_said"))
 def test_what_the_doctor_has_not_checked_is_said(check, word):
     base = attack("fgsm", 0.7, 0.9)
     (gone,) = set(not_measured(base)) - set(not_measured(base, [Finding(check, "pass", "evidence")]))
     assert word in gone
 
 
-@pytest.mark.parametrize(
-    "variant, words",
-    [
-        ("_per_frame", "L2 ε = 0.5 per frame"),
-        ("_max_frames_1", "L2 ε = 0.5 in at most 1 frame"),
-        ("_per_frame_max_frames_12", "L2 ε = 0.5 per frame, in at most 12 frames"),
-    ],
-)
+@pytest.mark.parametrize("variant, words", stored.rows(globals(), "budgets_for_frames_are_budgets_of_their_own"))
 def test_budgets_for_frames_are_budgets_of_their_own(variant, words):
     names = [f"attack.pgd_l2_0.5{variant}.accuracy", f"attack.ensemble_l2_0.5{variant}.apgd_t.accuracy"]
     plain, *rows = attack_rows(

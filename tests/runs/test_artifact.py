@@ -3,19 +3,18 @@
 from types import SimpleNamespace
 
 import pytest
+import stored
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.common import configured
 from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
-from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.evaluators import CleanAccuracy, Doctor
 from tfrobust.runs import artifact
 
 DATASET = Digits(validation_size=100).load()
@@ -46,10 +45,7 @@ def test_what_a_first_stage_saw_is_told_and_read_again_by_its_report(caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize(
-    "first",
-    [{"source": {"class_name": "Gone"}}, "text", {"source": configured.serialize(PGD(ThreatModel(epsilon=0.2)))}],
-)
+@pytest.mark.parametrize("first", stored.rows(globals(), "a_first_stage_that_cannot_be_read_again_is_left"))
 def test_a_first_stage_that_cannot_be_read_again_is_left_out(first):
     assert "pretraining_examples" not in artifact.training_facts({"pretraining": first}, DATASET, JUDGES)
 
@@ -93,19 +89,7 @@ def test_classes_of_other_ids_are_refused():
     artifact.check_classes(None, named("disc", "stripes"))
 
 
-@pytest.mark.parametrize(
-    ("training", "fault"),
-    [
-        ({"seed": "1"}, "training.seed"),
-        ({"seed": -1}, "training.seed"),
-        ({"seed": 2**40}, "training.seed"),
-        ({"selection": "validation"}, "training.selection"),
-        ({"selection": {"on": 3}}, "training.selection.on"),
-        ({"attack_steps": [1]}, "training.attack_steps"),
-        ({"epsilon": "0.2"}, "training.epsilon"),
-        ({"pretraining": [1]}, "training.pretraining"),
-    ],
-)
+@pytest.mark.parametrize("training, fault", stored.rows(globals(), "what_an_evaluation_uses_of_a_strangers_training"))
 def test_what_an_evaluation_uses_of_a_strangers_training_has_the_right_type(training, fault):
     with pytest.raises(InputError, match=f"the report of export is not valid: {fault}: "):
         artifact.known_training("export", SimpleNamespace(training=training))

@@ -6,6 +6,7 @@ import signal
 from unittest import mock
 
 import pytest
+import stored
 from faults import processes, whole_run
 from faults.processes import Trap
 from faults.whole_run import EVALUATE, copy, listing, numbers, report_of, variables_of, versions
@@ -13,12 +14,11 @@ from report.synthetic import attack, fraction, make_report
 from serving.conftest import make_parts
 
 from oracles import linear_model
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import Failure, InputError
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve
+from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.report.schema import Report
 from tfrobust.runs.attachment import Attachment
 from tfrobust.serving.export import assets, probe, publish, saved_model, verify
@@ -71,20 +71,7 @@ def test_the_next_version_has_the_same_weights_and_all_numbers_also_after_kills(
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        (
-            ["--gin_param=EVAL_EPSILON=0.2", "--gin_param=SEED=7"],
-            "(seed is 5 there and 7 here): set AttackAccuracy.label",
-        ),
-        (["--gin_param=EVAL_EPSILON=0.2", "--gin_param=SEED=0"], "(seed is 5 there and 0 here)"),
-        (["--gin_param=EVAL_EPSILON=0.2", "--gin_param=AttackAccuracy.limit=50"], " there and 50 here): set"),
-        (["--gin_param=evaluate.data=@Digits()", "--gin_param=Digits.split_seed=7"], "is about other test examples"),
-        (["--shard=1/2"], "--attach takes no --shard"),
-        (["--model=runs/tiny"], "runs/tiny is no published version of tfrobust"),
-    ],
-)
+@pytest.mark.parametrize("flags, part", stored.rows(globals(), "what_could_not_be_added_is_refused_before_the"))
 def test_what_could_not_be_added_is_refused_before_the_evaluation(trained, flags, part):
     before = listing(trained)
     ended = attached(trained, *flags)
@@ -103,14 +90,7 @@ def test_a_curve_with_other_points_is_refused_before_the_evaluation(tmp_path):
     dataset.test.fingerprint = earlier.data.get("test_fingerprint")
     attachment = Attachment(tmp_path, tmp_path)
     attachment.check(earlier, dataset, [curve, dataclasses.replace(curve, label="other")], setting)
-    for changes, message in (
-        (
-            {"epsilons": (0.0, 0.2)},
-            r"\(epsilons is \[0.0, 0.1\] there and \[0.0, 0.2\] here\): set AccuracyCurve.label",
-        ),
-        ({"limit": 10}, r"\(images is 40 there and 10 here\)"),
-        ({"attack": PGD(ThreatModel(epsilon=0.2), steps=2)}, r"\(steps is 1 there and 2 here\)"),
-    ):
+    for changes, message in stored.table(globals(), "a_curve_with_other_points_is_refused_before_the"):
         with pytest.raises(InputError, match=message):
             attachment.check(earlier, dataset, [dataclasses.replace(curve, **changes)], setting)
 

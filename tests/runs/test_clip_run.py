@@ -6,15 +6,10 @@ import keras
 import pytest
 from faults.whole_run import unverified
 
-from tfrobust.attacks.gradient import FGSM, PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.moving_digits import MovingDigits
-from tfrobust.evaluation.doctor.evaluator import Doctor
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
-from tfrobust.evaluation.evaluators.examples import AdversarialExamples
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.shared.adversary import Adversary
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
+from tfrobust.keras.evaluators import AdversarialExamples, AttackAccuracy, CleanAccuracy, Doctor
+from tfrobust.keras.methods import AdversarialTraining, Adversary
 from tfrobust.report.gate import Gate
 from tfrobust.runs import experiment
 

@@ -7,6 +7,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+import stored
 from faults import processes, whole_run
 from faults.processes import Trap
 from faults.whole_run import EXPORT, copy, report_of
@@ -164,17 +165,7 @@ def test_the_command_evaluates_with_the_knobs_of_the_model(published, tmp_path, 
     assert flags.gin_file == ["gin/eval/litert.gin"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        ([], "name the --workdir of a finished training run"),
-        (["--model=m"], "name what to convert it to"),
-        (["--model=m", "--onnx", "--export_dir=e"], "leave --export_dir out"),
-        (["--workdir=w", "--gin_param=EPSILON=1"], "about the evaluation of --litert"),
-        (["--workdir=w", "--litert=int4"], "'int4' is none of float32, float16, int8"),
-        (["--model=nowhere", "--onnx"], "nowhere is no export of tfrobust with a report"),
-    ],
-)
+@pytest.mark.parametrize("flags, part", stored.rows(globals(), "flags_that_make_no_sense_are_refused"))
 def test_flags_that_make_no_sense_are_refused(flags, part, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command.main(flags) == 2

@@ -8,9 +8,7 @@ import pytest
 from tfrobust.attacks import ensemble, gradient
 from tfrobust.attacks.shared import threat
 from tfrobust.commands import train
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
-from tfrobust.evaluation.evaluators.union import Union
+from tfrobust.keras.evaluators import AccuracyCurve, AttackAccuracy, CleanAccuracy, Union
 from tfrobust.runs import estimate
 from tfrobust.runs.settings import EvaluationSettings
 

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import stored
 from faults import processes, whole_run
 from faults.processes import Trap
 from faults.whole_run import EVALUATE, EXPORT, TRAIN, copy, listing, numbers, report_of, train, versions
@@ -129,15 +130,7 @@ def test_an_explicit_version_that_exists_is_refused_before_training(trained):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    ("change", "part"),
-    [
-        ("--gin_param=EPOCHS=3", "epochs is 2 there and 3 here"),
-        ("--gin_param=EPSILON=0.1", "epsilon is 0.2 there and 0.1 here"),
-        ("--gin_param=LEARNING_RATE=0.01", "learning_rate"),
-        ("--gin_param=train.callbacks=[@AveragedWeights()]", "callbacks"),
-    ],
-)
+@pytest.mark.parametrize("change, part", stored.rows(globals(), "a_named_workdir_of_another_training_is_refused"))
 def test_a_named_workdir_of_another_training_is_refused_with_the_difference(trained, change, part):
     refused(train(trained, "--workdir=runs/tiny", change), "holds another training configuration", part)
 
@@ -209,34 +202,7 @@ def poked(value):
     return change
 
 
-@pytest.mark.parametrize(
-    ("arrays", "flags", "part"),
-    [
-        (None, [], "mine.npz"),
-        (good(), ["--gin_param=BATCH_SIZE=4096"], "batch of 4096 is larger than"),
-        (good(), ["--gin_param=BATCH_SIZE=0"], "BATCH_SIZE"),
-        (good(), ["--gin_param=EPOCHS=0"], "EPOCHS"),
-        (good(), ["--gin_param=EPSILON=0"], "EPSILON"),
-        (good(), ["--gin_param=EPSILON=-0.1"], "EPSILON"),
-        (good(), ["--gin_param=STEPS=0"], "STEPS"),
-        (good(), ["--gin_param=NORM='l3'"], "l3"),
-        (good(), ["--gin_param=STRATEGY='many'"], "STRATEGY"),
-        (good(), ["--gin_param=STRATEGY='tpu'"], "tpu"),
-        (good(), ["--gin_param=EPSLON=0.1"], "EPSILON"),
-        (good(), ["--gin_param=PGD.stepz=3"], "stepz"),
-        (good(), ["--gin_param=train.publish_weights='worst'"], "worst"),
-        (good(), ["--gin_param=train.publish_weights='averaged'"], "AveragedWeights"),
-        (good(), ["--workdir=mine.npz"], "mine.npz"),
-        (changed("labels", poked(-1)), [], "label"),
-        (changed("labels", lambda labels: labels[:-1]), [], "label"),
-        (changed("labels", lambda labels: labels + 0.5), [], "label"),
-        (changed("images", poked(np.nan)), [], "image 7 has a pixel of nan"),
-        (changed("images", poked(1.5)), [], "[0, 1]"),
-        (changed("images", lambda images: images[..., 0]), [], "images"),
-        (changed("images", lambda images: images[:, :2, :2]), [], "2"),
-        ({"pictures": np.zeros([3, 8, 8, 1])}, [], "images"),
-    ],
-)
+@pytest.mark.parametrize("arrays, flags, part", stored.rows(globals(), "wrong_input_is_one_line_and_nothing_is"))
 def test_wrong_input_is_one_line_and_nothing_is_written(tmp_path, arrays, flags, part):
     if arrays is not None:
         np.savez(tmp_path / "mine.npz", **arrays)

@@ -6,6 +6,7 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from faults.whole_run import unverified
 
@@ -63,16 +64,7 @@ def changed(trained) -> set[str]:
 FIRST = {"stem/kernel", "stem/bias", "first/gamma", "first/beta", "first/moving_mean", "first/moving_variance"}
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({}, ""),
-        ({"trainable": "last_stage"}, "the last stage of Backbone and LinearHead: 347 of 421 parameters"),
-        ({"trainable": "head"}, "LinearHead: 21 of 421 parameters"),
-        ({"lora_rank": 2}, "adapters of rank 2 in Backbone and LinearHead: 221 of 621 parameters"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options, line", stored.rows(globals(), "a_part_alone_is_trained"), ids=str)
 def test_a_part_alone_is_trained(options, line):
     trained = method(encoder=backbone(**options))
     moved = changed(trained)
@@ -182,23 +174,7 @@ def test_a_probe_hands_its_head_to_the_second_stage_and_adapters_are_published_m
     assert "trains      LinearHead: 70 of" in printed and "trains      adapters of rank 2 in Backbone" in printed
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: backbone(trainable="half"), "Backbone.trainable"),
-        (lambda: Backbone(network(), pixel_range=(0, 1), trainable="last_stage"), "needs stages: set stage_names"),
-        (lambda: backbone(trainable="last_stage", lora_rank=2), "adapts all stages"),
-        (lambda: backbone(lora_rank=0), "Backbone.lora_rank"),
-        (
-            lambda: Backbone(
-                keras.Sequential([keras.Input((8, 8, 1)), keras.layers.ReLU()]), pixel_range=(0, 1), lora_rank=2
-            ),
-            "no layer with",
-        ),
-        (lambda: method(encoder_rate=0.0), "encoder_rate of Supervised is 0.0"),
-        (lambda: Pretraining(method=Supervised, optimizer="sgd", epochs=1, batch_size=1, probe=True), "set frozen = F"),
-    ],
-)
+@pytest.mark.parametrize("make, message", stored.rows(globals(), "what_cannot_be_trained_is_refused"))
 def test_what_cannot_be_trained_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -8,16 +8,18 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from faults.whole_run import unverified
 
 from conformance import methods as battery
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.commands import train
 from tfrobust.common import fingerprint
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning
+from tfrobust.keras.models import CNN, LinearHead, ProjectionHead, Prototypes
 from tfrobust.methods.adversarial_training import AdversarialTraining
 from tfrobust.methods.byol import BYOL
 from tfrobust.methods.dino import DINO
@@ -25,10 +27,6 @@ from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
 from tfrobust.methods.shared.adversary import Adversary
 from tfrobust.methods.simclr import SimCLR
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.heads.projection import ProjectionHead
-from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.ops.schedules import LinearRamp, OverTraining
 from tfrobust.pairs.false_negatives import IFND
 from tfrobust.runs import estimate, experiment
@@ -36,9 +34,6 @@ from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.stage import Stage, _refuse_silent
 from tfrobust.runs.workdir import canonical
-from tfrobust.training.callbacks.averaged_weights import AveragedWeights
-from tfrobust.training.callbacks.best_weights import BestWeights
-from tfrobust.training.callbacks.collapse_warning import CollapseWarning
 
 DIGITS = Digits(validation_size=100)
 
@@ -113,17 +108,7 @@ def test_the_report_names_both_stages_and_their_data(published):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    ("change", "part"),
-    [
-        ({"epochs": 3}, "pretraining.epochs is 2 there and 3 here"),
-        ({"frozen": False}, "pretraining.frozen is true there and false here"),
-        (
-            {"method": lambda **parts: simclr(temperature=0.1, **parts)},
-            "pretraining.method.temperature is 0.5 there and 0.1 here",
-        ),
-    ],
-)
+@pytest.mark.parametrize("change, part", stored.rows(globals(), "a_workdir_of_another_first_stage_is_refused"))
 def test_a_workdir_of_another_first_stage_is_refused(published, change, part):
     data = {"data": Digits(validation_size=1309)}
     with pytest.raises(InputError, match=part):
@@ -203,19 +188,7 @@ def cosine(steps, **parts):
     return keras.optimizers.schedules.CosineDecay(0.1, steps, **parts)
 
 
-@pytest.mark.parametrize(
-    ("rate", "zero_from"),
-    [
-        (cosine(10), 10),
-        (cosine(12, warmup_target=1.0, warmup_steps=5), 17),
-        (cosine(20), None),
-        (cosine(19), None),  # the last step alone is lost
-        (cosine(5, alpha=0.01), None),
-        (keras.optimizers.schedules.PiecewiseConstantDecay([11], [1.0, 0.0]), 12),
-        (LinearRamp(1.0, delay=15), None),  # 0 at the beginning is a warm-up
-        (0.0, None),
-    ],
-)
+@pytest.mark.parametrize("rate, zero_from", stored.rows(globals(), "a_rate_that_has_ended_before_the_training_has_is"))
 def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, caplog):
     messages = spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
     expected = f"Supervised: the learning rate is 0 from step {zero_from} of 20: set decay_steps"

@@ -5,14 +5,13 @@ import json
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust import saving
 from tfrobust.errors import InputError
+from tfrobust.keras.models import CNN, R3D18, LinearHead
 from tfrobust.methods.supervised import Supervised
-from tfrobust.models.cnn import CNN
-from tfrobust.models.heads.linear import LinearHead
-from tfrobust.models.resnets.r2plus1d import R3D18
 from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.security import rehearsal
 from tfrobust.serving.export import saved_model as export
@@ -122,16 +121,7 @@ def test_an_encoder_of_clips_starts_from_an_export_and_from_a_file(tmp_path):
             np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize(
-    ("encoder", "shape", "fault"),
-    [
-        (lambda: cnn((8, 8, 3)), (8, 8, 3), r"shape \[3, 3, 1, 4\] in place of \[3, 3, 3, 4\]"),
-        (lambda: cnn((12, 12, 1)), (12, 12, 1), "in place of"),
-        (lambda: cnn(dense=(5, 5, 5)), SHAPE, "too few variables|in place of"),
-        (lambda: cnn(activation="tanh"), SHAPE, "other features with the same weights"),
-        (lambda: cnn(pixel_mean=0.5), SHAPE, "other features"),
-    ],
-)
+@pytest.mark.parametrize("encoder, shape, fault", stored.rows(globals(), "another_network_is_refused"))
 def test_another_network_is_refused(source, encoder, shape, fault):
     for kind in ("version", "method"):
         with pytest.raises(InputError, match=fault) as caught:
@@ -146,13 +136,7 @@ def test_what_is_no_source_is_named(tmp_path):
     rehearsal.remember(tmp_path / "foreign")
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("nothing")
-    for name, fault in (
-        ("missing", "there is no model"),
-        ("empty", "neither saved_model.pb"),
-        ("foreign", "not a tfrobust export"),
-        ("plain.keras", "no encoder of images"),
-        ("notes.txt", "notes.txt"),
-    ):
+    for name, fault in stored.table(globals(), "what_is_no_source_is_named"):
         with pytest.raises(InputError, match=fault) as caught:
             Pretrained(path=str(tmp_path / name)).give(cnn(), SHAPE)
         assert str(caught.value).startswith("Pretrained.path: ") and len(str(caught.value)) <= 300

@@ -6,6 +6,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.commands import train
@@ -30,17 +31,7 @@ PLAN = Plan(
 )
 
 
-@pytest.mark.parametrize(
-    ("replicas", "computing", "reading", "gradients", "normalization", "limit"),
-    [
-        # 1,024 examples at 1e12 x 1024 / 1040 operations/s; nothing is sent.
-        (1, 1.04, 1.024, 0.0, 0.0, "computing"),
-        # 128 examples at 1e12 x 128 / 144; 7/4 of 100 MB at 200 GB/s; 530 sums of 2 x 3 hops of 10 us.
-        (8, 0.144, 0.128, 8.75e-4, 0.0318, "computing"),
-        # 2 examples at 1e12 x 2 / 18; 511/256 of 100 MB at 20 GB/s; 530 sums of 2 x 9 hops.
-        (512, 0.018, 0.002, 0.00998046875, 0.0954, "normalization"),
-    ],
-)
+@pytest.mark.parametrize("replicas, computing, reading, gradients, normalization, limit", stored.rows(globals(), "a"))
 def test_a_step_by_hand(replicas, computing, reading, gradients, normalization, limit):
     step = step_of(WORK, PLAN, replicas)
     parts = (step.computing, step.reading, step.gradients, step.normalization)
@@ -140,19 +131,7 @@ def test_the_sums_of_batch_norm_are_those_that_keras_makes(monkeypatch):
     assert plan_work.norms(branched) == 20  # a pass uses one branch
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"replicas": ()}, "lists whole numbers"),
-        ({"replicas": (0,)}, "lists whole numbers"),
-        ({"between": 0.0}, r"Plan.between is 0.0; it must be positive"),
-        ({"latency": -1.0}, "at least 0"),
-        ({"per_machine": 0}, "at least 1"),
-        ({"cores": float("inf")}, "finite"),
-        ({"cores": float("nan")}, "finite"),
-        ({"images_per_core": 0}, "positive"),
-    ],
-)
+@pytest.mark.parametrize("settings, message", stored.rows(globals(), "assumptions_that_cannot_be"))
 def test_assumptions_that_cannot_be(settings, message):
     with pytest.raises(InputError, match=message):
         Plan(**settings)
@@ -186,16 +165,7 @@ def test_a_plan_measures_the_input_pipeline_here(capsys):
     assert float(rate.replace(",", "")) > 1
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--replicas=3", "--dry_run"], "BATCH_SIZE 128 does not divide among 3 replicas."),
-        (["--replicas=8"], "--replicas needs --dry_run and no --seeds"),
-        (["--replicas=8", "--dry_run", "--seeds=0,1"], "--replicas needs --dry_run and no --seeds"),
-        (["--replicas=8,x", "--dry_run"], "'x' is not a whole number of at least 1"),
-        (["--replicas=8", "--dry_run", "--gin_param=Plan.examples=100"], "less than one batch of 128"),
-    ],
-)
+@pytest.mark.parametrize("flags, message", stored.rows(globals(), "a_plan_that_cannot_be_made_is_one_line"))
 def test_a_plan_that_cannot_be_made_is_one_line(flags, message, capsys):
     assert train.main(["--gin_file=gin/trades.gin", *flags]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -8,15 +8,11 @@ import pytest
 from faults.whole_run import unverified
 
 from oracles.bag_of_words import BagOfWords
-from tfrobust.attacks.gradient import PGD
-from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.wordpiece import WordPiece
-from tfrobust.evaluation.doctor.evaluator import Doctor
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.calibration import Calibration
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.supervised import Supervised
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.evaluators import Calibration, CleanAccuracy, Doctor
+from tfrobust.keras.methods import AdversarialTraining, Supervised
 from tfrobust.runs import artifact, experiment
 from tfrobust.serving.export import saved_model as export
 

@@ -9,6 +9,7 @@ import sys
 
 import keras
 import pytest
+import stored
 
 from tfrobust.common import configured
 from tfrobust.errors import InputError
@@ -46,20 +47,7 @@ def test_a_half_made_folder_is_finished_and_keeps_its_owner(tmp_path):
     assert workdir.owner(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("other", "part"),
-    [
-        (changed(epochs=5), "epochs is 4 there and 5 here"),
-        (
-            changed(method={"class_name": "ASCL", "config": {"temperature": 0.2, "weights": [1, 2]}}),
-            "method.temperature is 0.07 there and 0.2 here",
-        ),
-        (changed(method={"class_name": "TRADES", "config": {"beta": 6}}), "method is ASCL there and TRADES here"),
-        (changed(a=1, b=2, c=3, d=4), "a is null there and 1 here; b is null there and 2 here; and 2 more"),
-        (changed(batch=3), "batch is null there and 3 here"),
-        (changed(text="x" * 5000), "text is null"),
-    ],
-)
+@pytest.mark.parametrize("other, part", stored.rows(globals(), "another_configuration_is_refused_with_the"))
 def test_another_configuration_is_refused_with_the_difference_and_nothing_changes(tmp_path, other, part):
     workdir.open_workdir(str(tmp_path), TRAINING)
     with pytest.raises(InputError, match=part) as caught:
@@ -103,13 +91,7 @@ def test_what_is_no_run_is_refused_where_one_must_be(tmp_path):
         workdir.open_workdir(str(tmp_path), TRAINING)
 
 
-_HOLDER = """
-import sys
-from tfrobust.runs import workdir
-with workdir.locked_workdir(sys.argv[1], {"epochs": 4}):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+_HOLDER = stored.text(globals(), "holder")
 
 
 def test_two_runs_never_share_a_folder_and_a_kill_releases_it(tmp_path, monkeypatch, caplog):

@@ -13,6 +13,7 @@ import wsgiref.simple_server
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from serving.helpers import encoded
 
@@ -77,32 +78,13 @@ def test_a_version_is_chosen_by_number_or_label(url, choice, answer):
         assert asked.metadata()["version"] == 1 and len(asked.status()) == 1
 
 
-@pytest.mark.parametrize(
-    ("model", "choice", "message"),
-    [
-        ("smal", {}, "'smal': Servable not found for request: Latest"),
-        ("small", {"version": 7}, r"'small': Servable not found for request: Specific\(small, 7\)"),
-        ("small", {"label": "canary"}, "Unrecognized servable version label: canary"),
-        ("a/b c", {}, "'a/b c': Servable not found"),
-    ],
-)
+@pytest.mark.parametrize("model, choice, message", stored.rows(globals(), "an_unknown_model_is_the_askers_mistake"))
 def test_an_unknown_model_is_the_askers_mistake(url, model, choice, message):
     with Client(url, model, **choice) as asked, pytest.raises(InputError, match=message):
         asked.predict(golden.golden_images((8, 8, 1)))
 
 
-@pytest.mark.parametrize(
-    ("images", "message"),
-    [
-        (np.zeros((1, 16, 16, 1)), r"The array is \[1, 16, 16, 1\]; the model takes images float32 \[b, 8, 8, 1\]"),
-        (np.zeros((8, 8)), r"The array is \[8, 8\]"),
-        (np.full((1, 8, 8, 1), 255.0), r"reaches from 255 to 255; .*, in \[0, 1\]"),
-        (np.full((1, 8, 8, 1), np.nan), "reaches from nan to nan"),
-        (np.full((1, 8, 8, 1), "x"), "The array holds <U1"),
-        (np.zeros((0, 8, 8, 1)), "nothing to predict"),
-        ([b"no image"], "'small': .*(image|decod|format)"),
-    ],
-)
+@pytest.mark.parametrize("images, message", stored.rows(globals(), "what_the_model_cannot_take_is_one_line"))
 def test_what_the_model_cannot_take_is_one_line(client, images, message):
     with pytest.raises(InputError, match=message) as caught:
         client.predict(images)
@@ -162,19 +144,7 @@ def dripping(begin: bytes):
 _OK = b"HTTP/1.1 200 OK\r\n"
 
 
-@pytest.mark.parametrize(
-    ("scheme", "begin"),
-    [
-        ("http", b""),
-        ("http", b"HTTP/1.1 200 O"),
-        ("http", _OK + b"X-Header: "),
-        ("http", _OK + b"Content-Length: 6000\r\n\r\n"),
-        ("http", _OK + b"\r\n"),  # the body ends with the connection
-        ("http", _OK + b"Transfer-Encoding: chunked\r\n\r\n1770\r\n"),
-        ("https", b"\x16\x03\x03\x40\x00"),  # a handshake of 16 kB
-        ("grpc", b"\x00\x40\x00\x04\x00\x00\x00\x00\x00"),  # settings of 16 kB
-    ],
-)
+@pytest.mark.parametrize("scheme, begin", stored.rows(globals(), "a_server_that_drips_is_cut_off"))
 def test_a_server_that_drips_is_cut_off(scheme, begin):
     """Each byte comes long before the timeout of a single read, which is therefore never reached."""
     with dripping(begin) as port, Client(f"{scheme}://127.0.0.1:{port}", "small", timeout=0.5) as asked:
@@ -182,19 +152,7 @@ def test_a_server_that_drips_is_cut_off(scheme, begin):
             asked.metadata()
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "kind", "message"),
-    [
-        (200, b"<html>", InputError, "no TensorFlow Serving over REST: status 200 without JSON"),
-        (404, b"Not Found", InputError, "status 404 without JSON"),
-        (404, b'{"error": "Servable \\u001b[2J not found"}', InputError, r"Servable \[2J not found"),
-        (502, b"bad gateway", ServerUnavailable, "fails with status 502: bad gateway"),
-        (503, b'{"error": "queue full"}', ServerUnavailable, "status 503: queue full"),
-        (429, b'{"error": "slow down"}', ServerUnavailable, "status 429: slow down"),
-        (200, b'{"metadata": 3}', ServerUnavailable, "metadata are not those of TensorFlow Serving"),
-        (200, b"[" * 100_000, InputError, "without JSON"),
-    ],
-)
+@pytest.mark.parametrize("status, body, kind, message", stored.rows(globals(), "foreign_and_failing_servers_are_told"))
 def test_foreign_and_failing_servers_are_told_apart(status, body, kind, message):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):

@@ -13,6 +13,7 @@ import urllib.request
 import grpc
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow_serving.apis import (
@@ -121,46 +122,13 @@ def test_metadata_are_the_model_files_own_signatures(server, stub, exported):
 IMAGES = np.zeros((1, 8, 8, 1)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("path", "document", "status", "message"),
-    [
-        ("/v1/models/other:predict", {"inputs": IMAGES}, 404, "Servable not found for request: Latest(other)"),
-        ("/v1/models/small/versions/9:predict", {"inputs": IMAGES}, 404, "Specific(small, 9)"),
-        ("/v1/models/small/versions/9", None, 404, "Could not find version 9 of model small"),
-        ("/v1/models/other", None, 404, "Could not find any versions of model other"),
-        ("/v1/models/other/metadata", None, 404, "Servable not found"),
-        ("/v1/models/small/labels/new:predict", {"inputs": IMAGES}, 400, "Unrecognized servable version label"),
-        ("/v1/models/small:predict", {"signature_name": "x", "inputs": IMAGES}, 400, '"x" not found in signature def'),
-        ("/v1/models/small:predict", {"signature_name": 3, "inputs": IMAGES}, 400, "must be a string"),
-        ("/v1/models/small:predict", {"inputs": IMAGES, "instances": IMAGES}, 400, "one of 'inputs' or 'instances'"),
-        ("/v1/models/small:predict", {}, 400, "one of 'inputs' or 'instances'"),
-        ("/v1/models/small:predict", [], 400, "JSON Value"),
-        ("/v1/models/small:predict", {"instances": []}, 400, "list with values"),
-        ("/v1/models/small:predict", {"instances": [{"image": 1}]}, 400, "keys must be equal to: images"),
-        ("/v1/models/small:predict", {"inputs": {"image": IMAGES}}, 400, "Missing named input: images"),
-        ("/v1/models/small:predict", {"inputs": [[1, 2], [3]]}, 400, "JSON Value of images"),
-        ("/v1/models/small:predict", {"inputs": "text"}, 400, "images"),
-        ("/v1/models/small:predict", {"inputs": [[[[1.0]]]]}, 400, ""),
-        ("/v1/models/small:regress", {"examples": []}, 501, "NOT TensorFlow Serving has no regress"),
-        ("/v1/models/small:explode", {"inputs": IMAGES}, 400, "Malformed request: POST"),
-        ("/monitoring", None, 400, "Malformed request: GET /monitoring"),
-    ],
-)
+@pytest.mark.parametrize("path, document, status, message", stored.rows(globals(), "a_bad_request_gets_an_error_in"))
 def test_a_bad_request_gets_an_error_in_json_and_the_servers_status(server, path, document, status, message):
     actual_status, answer = ask(server, path, document)
     assert actual_status == status and list(answer) == ["error"] and message in answer["error"]
 
 
-@pytest.mark.parametrize(
-    ("name", "signature", "inputs", "code"),
-    [
-        ("other", "", {}, "NOT_FOUND"),
-        ("small", "x", {}, "FAILED_PRECONDITION"),
-        ("small", "", {}, "INVALID_ARGUMENT"),
-        ("small", "", {"images": np.zeros((1, 4, 4, 1), np.float32)}, "INVALID_ARGUMENT"),
-        ("small", "", {"images": np.zeros((1, 8, 8, 1), np.int32)}, "INVALID_ARGUMENT"),
-    ],
-)
+@pytest.mark.parametrize("name, signature, inputs, code", stored.rows(globals(), "grpc_fails_with_the_servers_codes"))
 def test_grpc_fails_with_the_servers_codes(stub, name, signature, inputs, code):
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = name, signature

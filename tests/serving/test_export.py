@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+import stored
 import tensorflow as tf
 from serving.helpers import encoded
 from tensorflow.core.protobuf import saved_model_pb2
@@ -95,26 +96,16 @@ def test_bytes_of_a_lying_photograph_are_turned_upright(signatures):
     height, width, _ = IMAGE_SHAPE
     upright = np.kron(np.random.default_rng(0).integers(0, 256, (height, width)), np.ones((8, 8))).astype(np.uint8)
     pictures = []
-    for stored, orientation in ((upright, 1), (np.rot90(upright), 6), (upright[::-1, ::-1], 3)):
+    for picture, orientation in ((upright, 1), (np.rot90(upright), 6), (upright[::-1, ::-1], 3)):
         tags, file = PIL.Image.Exif(), io.BytesIO()
         tags[0x0112] = orientation
-        PIL.Image.fromarray(stored).save(file, "jpeg", exif=tags, quality=100)
+        PIL.Image.fromarray(picture).save(file, "jpeg", exif=tags, quality=100)
         pictures.append(file.getvalue())
     logits = signatures["serving_bytes"](image_bytes=tf.constant(pictures))["logits"].numpy()
     np.testing.assert_allclose(logits[1:], logits[[0, 0]], atol=0.02 * np.abs(logits).max())
 
 
-@pytest.mark.parametrize(
-    ("signature", "inputs"),
-    [
-        ("serving_default", {"images": tf.zeros((1, 16, 16, 1))}),
-        ("serving_default", {"images": tf.zeros((1, 8, 8, 3))}),
-        ("serving_default", {"images": tf.zeros((1, *IMAGE_SHAPE), tf.float64)}),
-        ("serving_default", {"image": tf.zeros((1, *IMAGE_SHAPE))}),
-        ("serving_bytes", {"image_bytes": tf.constant([b"no image"])}),
-        ("serving_bytes", {"image_bytes": tf.zeros((1,))}),
-    ],
-)
+@pytest.mark.parametrize("signature, inputs", stored.rows(globals(), "a_wrong_size_dtype_key_or_image_is_refused"))
 def test_a_wrong_size_dtype_key_or_image_is_refused(signatures, signature, inputs):
     with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError)):
         signatures[signature](**inputs)

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.commands import query
 from tfrobust.serving.client.transport import ServerUnavailable
@@ -55,35 +56,12 @@ def served(answers):
         server.shutdown()
 
 
-SOUND_ANSWERS = {
-    "metadata": metadata(),
-    "status": {"model_version_status": [{"version": "1", "state": "AVAILABLE"}]},
-    "serving_default": {"outputs": [[0.1, 0.2, 0.7]] * 2},
-    "robustness_report": {"outputs": ["{}"]},
-}
+SOUND_ANSWERS = stored.table(globals(), "sound_answers")
 INFINITY = float("inf")
 PREDICT, METADATA, REPORT = "--image=", "--metadata", "--report"
 
 
-@pytest.mark.parametrize(
-    ("flag", "answers", "message"),
-    [
-        (PREDICT, {"metadata": metadata(version="abc")}, "has no version"),
-        (METADATA, {"metadata": metadata(version=INFINITY)}, "has no version"),
-        (METADATA, {"metadata": metadata() | {"model_spec": [1]}}, "has no version"),
-        (METADATA, {"status": {"model_version_status": "abc"}}, "has no version"),
-        (METADATA, {"status": {"model_version_status": [{"version": "q"}]}}, "has no version"),
-        (PREDICT, {"metadata": metadata(inputs=tensor("DT_FLOAT", INFINITY))}, "metadata are not those"),
-        (PREDICT, {"metadata": metadata(inputs=tensor("floatX", -1, 2, 2, 1))}, "the model takes images floatX"),
-        (PREDICT, {"metadata": metadata(outputs=tensor("complex64", -1, 3))}, "does not read"),
-        (PREDICT, {"serving_default": {"outputs": 1.0}}, "do not fit together"),
-        (PREDICT, {"serving_default": {"outputs": [[], []]}}, "no probabilities [b, k]"),
-        (PREDICT, {"robustness_report": {"outputs": []}}, "is no text"),
-        (REPORT, {"robustness_report": {"outputs": []}}, "is no text"),
-        (REPORT, {"metadata": metadata(report="DT_FLOAT"), "robustness_report": {"outputs": [5]}}, "is no text"),
-        (REPORT, {"metadata": metadata(report=""), "robustness_report": {"outputs": {}}}, "is no text"),
-    ],
-)
+@pytest.mark.parametrize("flag, answers, message", stored.rows(globals(), "one_line"))
 def test_one_line(flag, answers, message, tmp_path, capsys):
     np.save(tmp_path / "images.npy", np.zeros((2, 2, 2, 1), np.float32))
     with served(SOUND_ANSWERS | answers) as url:

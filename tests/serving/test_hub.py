@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import stored
 
 from tfrobust.errors import Failure, InputError
 from tfrobust.serving import hub, hub_files
@@ -69,26 +70,7 @@ def home(monkeypatch, tmp_path):
     return asked
 
 
-LISTS = {
-    "a commit that leads out": (listed(PROGRAM, sha="../../../outside"), "40 hexadecimal digits"),
-    "a commit that is a path": (listed(PROGRAM, sha="/tmp/outside"), "40 hexadecimal digits"),
-    "a commit that is a number": (listed(PROGRAM, sha=40), "40 hexadecimal digits"),
-    "no siblings": (json.dumps({"sha": COMMIT, "siblings": None}).encode(), "list of files"),
-    "siblings that are a number": (json.dumps({"sha": COMMIT, "siblings": 3}).encode(), "list of files"),
-    "numbers for siblings": (listed(1, 2), "without a name or a size"),
-    "a sibling without a size": (listed({"rfilename": "1/saved_model.pb"}), "without a name or a size"),
-    "a size below nothing": (listed({**PROGRAM, "size": -1}), "without a name or a size"),
-    "a million siblings": (listed(*[PROGRAM] * 100_000), "sends more than"),
-    "brackets": (b"[" * 100_000, "list of files"),
-    "no JSON": (b"<html>", "list of files"),
-    "a file that leads out": (listed(PROGRAM, {**PROGRAM, "rfilename": "1/assets/../../../x"}), "leads out"),
-    "more files than a model has": (
-        listed(PROGRAM, *({"rfilename": f"1/assets/{number}", "size": 1} for number in range(10_001))),
-        "more than 10000",
-    ),
-    "a program of a gigabyte": (listed({**PROGRAM, "size": 2**30}), "at most 536870912"),
-    "a version of many digits": (listed({**PROGRAM, "rfilename": f"{'9' * 5000}/saved_model.pb"}), "neither saved"),
-}  # fmt: skip
+LISTS = stored.table(globals(), "lists")
 
 
 @pytest.mark.parametrize("name", LISTS)

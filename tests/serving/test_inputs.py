@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.errors import InputError
 from tfrobust.serving.client import inputs
@@ -23,17 +24,7 @@ def test_image_files_are_handed_on_as_they_are(tmp_path):
     assert inputs.read(paths) == (paths, [PNG, JPEG])
 
 
-@pytest.mark.parametrize(
-    ("files", "shape", "count"),
-    [
-        ([np.zeros((4, 4, 3))], (1, 4, 4, 3), 1),
-        ([np.zeros((2, 4, 4, 3)), np.ones((4, 4, 3))], (3, 4, 4, 3), 3),
-        ([np.zeros((2, 6), np.int32)], (2, 6), 2),
-        ([np.zeros(6, np.int64)], (1, 6), 1),
-        ([np.zeros((2, 5, 4, 4, 3))], (2, 5, 4, 4, 3), 2),
-        ([{"clips": np.zeros((5, 4, 4, 3))}, {"clips": np.zeros((2, 5, 4, 4, 3))}], (3, 5, 4, 4, 3), 3),
-    ],
-)
+@pytest.mark.parametrize("files, shape, count", stored.rows(globals(), "arrays_of_images_clips_and_tokens_become_one"))
 def test_arrays_of_images_clips_and_tokens_become_one_batch(tmp_path, files, shape, count):
     endings = [".npz" if isinstance(content, dict) else ".npy" for content in files]
     paths = [put(tmp_path, f"{number}{endings[number]}", content) for number, content in enumerate(files)]
@@ -49,21 +40,7 @@ def test_an_npz_gives_its_images_or_its_only_array(tmp_path):
         assert names == [f"{tmp_path}/x.npz[0]"]
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({}, "there is no file"),
-        ({"a.txt": b"text"}, "a.txt is no PNG or JPEG image"),
-        ({"a.npy": b"text"}, "is no NumPy file of numbers"),
-        ({"a.npy": np.array([{}], dtype=object)}, "is no NumPy file of numbers"),
-        ({"a.npz": {"a": np.zeros(3), "b": np.zeros(3)}}, "one of .'images', 'clips', 'tokens'. is needed"),
-        ({"a.npy": np.zeros((1, 1, 1, 1, 1, 1))}, "an array of 6 axes"),
-        ({"a.npz": {"clips": np.zeros((4, 4, 3))}}, "an array of 3 axes"),
-        ({"a.npy": np.float32(3)}, "an array of 0 axes"),
-        ({"a.npy": np.zeros((4, 4, 3)), "b.npy": np.zeros((5, 4, 3))}, "differ in shape or dtype"),
-        ({"a.npy": np.zeros((4, 4, 3)), "b.png": PNG}, "go to two endpoints"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("files, message", stored.rows(globals(), "anything_else_is_one_line"))
 def test_anything_else_is_one_line(tmp_path, files, message):
     paths = [put(tmp_path, name, content) for name, content in files.items()] or [str(tmp_path / "none.png")]
     with pytest.raises(InputError, match=message) as caught:

@@ -8,32 +8,14 @@ import sys
 import time
 
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.serving.export import publish
 
 ROOT = pathlib.Path(publish.__file__).parents[2]
 
-READER = """
-import json, os, pathlib, sys
-sys.path.insert(0, {root!r})
-import tensorflow as tf
-from tfrobust.serving.export import probe
-base, last, seen = pathlib.Path(sys.argv[1]), int(sys.argv[2]), set()
-print("ready", flush=True)
-while last not in seen:
-    new = sorted({{int(name) for name in os.listdir(base) if name.isdecimal()}} - seen)
-    for version in new:
-        seen.add(version)
-        place, problem = base / str(version), ""
-        try:
-            answer = float(tf.saved_model.load(str(place)).signatures["serving_default"](x=tf.ones((1,)))["y"][0])
-            expected = float(json.loads((place / "assets.extra" / "publication.json").read_text())["run"])
-            problem = "; ".join(probe.check_sums(place)) or ("" if answer == expected else f"gives {{answer}}")
-        except Exception as error:
-            problem = f"{{type(error).__name__}}: {{error}}"
-        print(version, " ".join(problem.split())[:200], flush=True)
-"""
+READER = stored.text(globals(), "reader")
 
 
 @pytest.fixture(scope="module")

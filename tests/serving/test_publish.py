@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import stored
 
 from tfrobust.errors import InputError
 from tfrobust.serving.export import probe, publish
@@ -166,47 +167,7 @@ def test_everything_is_on_the_disk_before_the_name(base, model, monkeypatch):
     assert str(base) in synced
 
 
-KILLED_EVERYWHERE = """
-import os, pathlib, shutil, signal, sys
-sys.path[:0] = [{root!r}, {tests!r}]
-from tfrobust.common import files
-from tfrobust.serving.export import probe, publish
-from test_publish import run
-traced = {{publish.__file__, files.__file__, shutil.__file__}}
-base, model, count = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 0
-
-def publish_and_die(after):
-    global count
-    def trace(frame, event, argument):
-        global count
-        if frame.f_code.co_filename not in traced:
-            return None
-        count += 1
-        if count == after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-    count = 0
-    sys.settrace(trace)
-    run(base, model, "workdir", version={version})
-    sys.settrace(None)
-    return count
-
-lines = publish_and_die(0)
-points = sorted({{1 + step * (lines - 1) // 59 for step in range(60)}})
-killed = 0
-for point in points:
-    shutil.rmtree(base.parent)  # all that was made: who finds less of it walks through more lines
-    child = os.fork()
-    if child == 0:
-        publish_and_die(point)
-        os._exit(0)
-    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    assert run(base, model, "workdir", version={version}) == {expected}, point
-    assert os.listdir(base) == ["{expected}"], (point, os.listdir(base))
-    assert probe.check_sums(base / "{expected}") == [], point
-    assert len(probe.sums_of(base / "{expected}")) == 4, point
-print(len(points), killed)
-"""
+KILLED_EVERYWHERE = stored.text(globals(), "killed_everywhere")
 
 
 @pytest.mark.parametrize(("version", "expected"), [(None, 1), (4, 4)])
@@ -220,13 +181,7 @@ def test_killed_at_any_line_and_run_again_there_is_exactly_one_version(base, mod
     assert points > 50 and killed == points
 
 
-PUBLISHER = """
-import pathlib, sys
-sys.path[:0] = [{root!r}, {tests!r}]
-from test_publish import run
-for number in range(6):
-    print(run(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], run=str(number)))
-"""
+PUBLISHER = stored.text(globals(), "publisher")
 
 
 def test_publishers_beside_each_other_get_distinct_complete_versions(base, model):

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import stored
 from serving.helpers import encoded
 
 from tfrobust.commands import query
@@ -61,21 +62,7 @@ def test_the_served_models_own_report(url, capsys, report):
     assert "evaluated on noise" in table and "75.0 %" in table and table.endswith("Holds against nobody.\n")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "--url"),
-        (["--url={url}"], "--model"),
-        (["--url={url}", "--model=small"], "nothing to request: set --image=FILE"),
-        (["--url={url}", "--model=small", "--report", "--metadata"], "not allowed with"),
-        (["--url={url}", "--model=small", "--report", "--version=0"], "whole number of at least 1"),
-        (["--url={url}", "--model=small", "--report", "--version=1", "--label=a"], "not allowed with"),
-        (["--url={url}", "--model=small", "--image=none.png"], "there is no file none.png"),
-        (["--url={url}", "--model=small", "--version=9", "--metadata"], "Servable not found"),
-        (["--url=https://127.0.0.1", "--model=small", "--report", "--ca=none.pem"], "there is no file none.pem"),
-        (["--url={url}", "--model=small", "--reprt"], "nearest: --report"),
-    ],
-)
+@pytest.mark.parametrize("flags, message", stored.rows(globals(), "a_mistake_is_one_line_and_2"))
 def test_a_mistake_is_one_line_and_2(server, flags, message, capsys):
     assert query.main([flag.format(url=server.rest_url) for flag in flags]) == 2
     out, error = capsys.readouterr()

@@ -2,6 +2,7 @@ import shutil
 
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.serving.export import probe, publish, verify
 
@@ -19,17 +20,7 @@ def test_a_clean_process_gets_the_recorded_answers(attached):
     assert result.passed and list(result.checks) == CHECKS
 
 
-@pytest.mark.parametrize(
-    ("name", "tamper", "problem"),
-    [
-        ("variables/variables.data-00000-of-00001", lambda b: b[:-1] + bytes([b[-1] ^ 1]), "changed"),
-        ("assets.extra/robustness_report.json", lambda b: b.replace(b"holds", b"never"), "changed"),
-        ("assets.extra/golden.npz", None, "missing"),
-        ("assets.extra/stray.txt", lambda b: b"x", "not listed"),
-        ("assets.extra/SHA256SUMS", None, "cannot be read"),
-        ("assets.extra/SHA256SUMS", lambda b: b[:100], "not listed"),
-    ],
-)
+@pytest.mark.parametrize("name, tamper, problem", stored.rows(globals(), "tampering_is_seen_before_anything_is_loaded"))
 def test_tampering_is_seen_before_anything_is_loaded(copy, name, tamper, problem):
     path = copy / name
     if tamper is None:

@@ -6,6 +6,7 @@ import re
 
 import build_site
 import pytest
+import stored
 
 from tfrobust import keras as robust
 
@@ -50,21 +51,7 @@ def test_every_guide_and_notebook_is_in_the_contents():
         assert contents.count(f"\n{name}\n") == 1, name
 
 
-@pytest.mark.parametrize(
-    ("source", "text", "expected"),
-    [
-        ("README.md", "[a](tfrobust/guides/keras.md#files)", "[a](guides/keras.md#files)"),
-        ("tfrobust/guides/keras.md", "[a](../../README.md) [b](safety.md)", "[a](../index.md) [b](safety.md)"),
-        ("tfrobust/guides/keras.md", "[a](../keras/__init__.py)", "[a](../api/index.rst)"),
-        ("gin/papers/ascl/README.md", "[a](shared.gin)", "[a](../files/gin/papers/ascl/shared.gin.md)"),
-        ("gin/README.md", "[a](papers/fcl/README.md)", "[a](fcl.md)"),
-        ("README.md", "[a](#limits) [b](https://x.org/y)", "[a](#limits) [b](https://x.org/y)"),
-        ("README.md", '<img src="tfrobust/guides/images/report.png">', '<img src="guides/images/report.png">'),
-        ("README.md", "`robust.attacks.PGD` and `robust.nothing`", "{py:obj}`robust.attacks.PGD` and `robust.nothing`"),
-        ("README.md", "`a[0](README.md)`\n\n    [a](b.md)\n", "`a[0](README.md)`\n\n    [a](b.md)\n"),
-        ("README.md", "```python\nx[0](b.md)\n```", "```python\nx[0](b.md)\n```"),
-    ],
-)
+@pytest.mark.parametrize("source, text, expected", stored.rows(globals(), "a_link_leads_to_the_page_of_the_site"))
 def test_a_link_leads_to_the_page_of_the_site(source, text, expected):
     assert build_site.rewritten(text, source, PATHS, set(), {"robust.attacks.PGD"}) == expected
 
@@ -93,24 +80,7 @@ def test_only_changed_files_are_written_and_others_deleted(tmp_path):
 # ----------------------------------------------------------------------------------------------- docstrings
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("x_i * |y| \\ z_", r"x\_i \* \|y\| \\ z\_"),
-        ("`PGD` and `a.b` of `x[0]` or `<name>`.", "`PGD` and `a.b` of ``x[0]`` or ``<name>``."),
-        ("`f(a,\nb)` c", "``f(a,\nb)`` c"),
-        ("https://a.org/b_c, d_e", r"https://a.org/b_c, d\_e"),
-        ("Text:\n\n    a = b * c\n\nAfter.", "Text:\n\n::\n\n        a = b * c\n\nAfter."),
-        ("Items:\n- a_b\n- c", "Items:\n\n- a\\_b\n- c"),
-        (
-            "| a | b |\n|---|---|\n| `c` | d* |",
-            ".. list-table::\n    :header-rows: 1\n\n    * - a\n      - b\n    * - `c`\n      - d\\*",
-        ),
-        ("Example:\n    >>> a_b * 2\n    4", "Example:\n    >>> a_b * 2\n    4"),
-        ("Args:\n    a_b, *c: d   e", "Args:\n    a\\_b, \\*c: d   e"),
-        ("Source: A 2020,\npage 3.", "Source:\n    A 2020,\n    page 3."),
-    ],
-)
+@pytest.mark.parametrize("text, expected", stored.rows(globals(), "a_docstring_becomes_restructured_text"))
 def test_a_docstring_becomes_restructured_text(site, text, expected):
     assert "\n".join(site("docstrings").converted(text.splitlines())).rstrip("\n") == expected
 

@@ -2,6 +2,7 @@
 
 import check_lower_bounds
 import pytest
+import stored
 from packaging.requirements import Requirement
 
 
@@ -18,16 +19,7 @@ def test_a_requirement_without_a_lower_bound_is_an_error():
             check_lower_bounds.lowest(Requirement(text))
 
 
-@pytest.mark.parametrize(
-    ("bound", "version", "reached"),
-    [
-        ("ml_dtypes>=0.5.1", "0.5.1", True),
-        ("ml_dtypes>=0.5", "0.5.1", True),
-        ("ml_dtypes>=0.5,<1", "0.5.0", True),
-        ("ml_dtypes>=0.4.9", "0.5.1", False),
-        ("ml_dtypes>=0.5.1", "0.5.10", False),
-    ],
-)
+@pytest.mark.parametrize("bound, version, reached", stored.rows(globals(), "a_bound_is_reached_by_its_own_release"))
 def test_a_bound_is_reached_by_its_own_release(bound, version, reached):
     wrong = check_lower_bounds.unreached_bounds([Requirement(bound)], {"ml-dtypes": version})
     assert bool(wrong) is not reached and all(f"has {version}" in line for line in wrong)

@@ -1,6 +1,7 @@
 """The budgets of type errors: a planted error is one too many, and a budget that is too high is named."""
 
 import pytest
+import stored
 
 TABLE = '[tool.mypy]\nfiles = ["tfrobust"]\n[tool.tfrobust.type_errors]\n"tfrobust/data" = {budget}\n'
 
@@ -15,14 +16,7 @@ def test_a_package_is_a_folder_below_the_root(tool):
     assert list(map(tool.package, paths)) == ["tfrobust", "tfrobust/ops", "tfrobust/report"]
 
 
-@pytest.mark.parametrize(
-    ("budget", "line", "status"),
-    [
-        (0, "above tfrobust/data: 1 errors, budget 0", 1),
-        (1, "", 0),
-        (3, "lower tfrobust/data: 1 errors, budget 3; lower it in pyproject.toml", 0),
-    ],
-)
+@pytest.mark.parametrize("budget, line, status", stored.rows(globals(), "a_planted_error_counts_against_the_budget"))
 def test_a_planted_error_counts_against_the_budget(tool, tmp_path, capsys, budget, line, status):
     (tmp_path / "tfrobust" / "data").mkdir(parents=True)
     (tmp_path / "tfrobust" / "data" / "rows.py").write_text('def count() -> int:\n    return "one"\n')

@@ -10,13 +10,7 @@ def tool(load):
 
 
 # A library of a few lines: the bases of the planted classes.
-LIBRARY = {
-    "attacks/gradient.py": "class PGD(Attack):\n    pass\nclass FGSM(PGD):\n    pass",
-    "attacks/shared/objectives.py": "def kl():\n    pass",
-    "data/published/published_set.py": "class ShiftedImages(PublishedSet):\n    pass",
-    "losses/gradient_penalty.py": "class GradientPenalty:\n    pass",
-    "models/heads/linear.py": "import keras",
-}
+LIBRARY = stored.table(globals(), "library")
 
 
 @pytest.fixture

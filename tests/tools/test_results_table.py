@@ -5,31 +5,9 @@ import json
 
 import numpy as np
 import pytest
+import stored
 
-PLAN = """
-output = "{folder}/results"
-work = "{folder}/work"
-page = "{folder}/page.md"
-hours = 1
-
-[[tables]]
-title = "Digits"
-reference = "plain"
-params = ["EVALUATORS=[@CleanAccuracy()]", "train.validation=None", "Digits.folds=8", "EPOCHS=1"]
-later_seeds = ["LEARNING_RATE=0.002"]
-columns = {{ clean = "accuracy.clean" }}
-rows = [
-    {{ name = "plain", files = ["gin/supervised.gin"], minutes = 1, seeds = [0, 1] }},
-    {{ name = "mixed", files = ["gin/mixup.gin"], minutes = 1, thorough = true, seeds = [0, 1] }},
-]
-
-[[claims]]
-text = "Mixup is better"
-source = "no paper"
-better = "mixed"
-worse = "plain"
-measurement = "accuracy.clean"
-"""
+PLAN = stored.text(globals(), "plan")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import stored
 
 from oracles import geometry as oracle
 from oracles import linear_model
@@ -138,17 +139,7 @@ def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):
     np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], 3.0))
 
 
-@pytest.mark.parametrize(
-    ("kind", "start_epoch", "expected"),
-    [
-        # Weights after step n are n * ones, 2 steps an epoch, 3 epochs; before them they are 0.
-        ("ema", 1, lambda: _ema(0.0, [1, 2, 3, 4, 5, 6])),
-        ("ema", 2, lambda: _ema(2.0, [3, 4, 5, 6])),
-        ("swa", 1, lambda: np.mean([2, 4, 6])),
-        ("swa", 2, lambda: np.mean([4, 6])),
-        ("swa", 9, lambda: 6.0),
-    ],
-)
+@pytest.mark.parametrize("kind, start_epoch, expected", stored.rows(globals(), "averaged_weights_against_their"))
 def test_averaged_weights_against_their_recursion(kind, start_epoch, expected):
     model = Linear(np.zeros([4, 2], np.float32))
     average = AveragedWeights(kind=kind, decay=0.75, start_epoch=start_epoch)

@@ -8,6 +8,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from faults import small_run
 from faults.small_run import EPOCHS, LAST, STEPS_PER_EPOCH, make_loop, outcome
@@ -15,8 +16,7 @@ from faults.small_run import EPOCHS, LAST, STEPS_PER_EPOCH, make_loop, outcome
 from conformance import methods as battery
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError, StopRequested
-from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
-from tfrobust.methods.supervised import Supervised
+from tfrobust.keras.methods import FreeAdversarialTraining, Supervised
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.training.loop import Loop, TrainingDiverged, _table, deferred_signals, history_columns
 
@@ -257,13 +257,7 @@ class Cliff(Supervised):
         return {"ce": terms["ce"] + 1e-9 * tf.sqrt(nothing)}, logits
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (Breaking, r"^ce became nan at step 6; the last checkpoint is kept"),
-        (Cliff, "^the gradients of step 6 made weights of .* NaN or infinite; the last checkpoint is kept"),
-    ],
-)
+@pytest.mark.parametrize("kind, message", stored.rows(globals(), "what_is_not_finite_is_named_and_the_checkpoint"))
 def test_what_is_not_finite_is_named_and_the_checkpoint_before_it_kept(tmp_path, kind, message):
     method = kind(battery.encoder(), LinearHead(battery.CLASSES))
     method.build((None, *battery.IMAGE_SHAPE))

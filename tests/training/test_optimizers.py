@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.training.optimizers import LAMB, LARS, ScheduledAdamW
@@ -269,35 +270,7 @@ def test_one_pattern_is_not_taken_for_its_letters():
     assert LARS(exclude="bias").exclude == ("bias",)
 
 
-_REPLICAS = """
-import sys
-import keras, numpy as np, tensorflow as tf
-processor, part = tf.config.list_physical_devices("CPU")[0], tf.config.LogicalDeviceConfiguration()
-tf.config.set_logical_device_configuration(processor, [part, part])
-from tfrobust import keras as robust
-inputs = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
-for make, trust in ((robust.optimizers.LARS, {"trust": 0.1}), (robust.optimizers.LAMB, {})):
-    found = []
-    for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
-        with strategy.scope():
-            keras.utils.set_random_seed(0)
-            hidden = keras.layers.Dense(4, activation="tanh")
-            model = keras.Sequential([keras.Input((3,)), hidden, keras.layers.Dense(1)])
-            optimizer = make(0.3, weight_decay=0.1, **trust)
-            optimizer.build(model.trainable_variables)
-        data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices(inputs).batch(8).repeat(4))
-        def step(batch):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(model(batch) ** 2) / 8
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-        run = tf.function(lambda batch: strategy.run(step, [batch]), autograph=False)
-        for batch in data:
-            run(batch)
-        found.append([variable.numpy() for variable in model.trainable_variables])
-    off = max(np.abs(one - other).max() for one, other in zip(*found))
-    assert off < 1e-5, off
-"""
+_REPLICAS = stored.text(globals(), "replicas")
 
 
 def test_two_replicas_do_what_one_does():

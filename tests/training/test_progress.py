@@ -1,20 +1,14 @@
 """The lines of a training: within 80 columns, all logs on request, and an estimate without the compilation."""
 
 import pytest
+import stored
 
 from tfrobust.training import progress
 
 LOGS = {"loss": 7.894, "accuracy": 0.9841, "val_clean_accuracy": 0.99, "val_robust_accuracy": 0.59}
 
 
-@pytest.mark.parametrize(
-    ("logs", "line"),
-    [
-        (LOGS, "epoch 12/40  loss 7.89  accuracy 98.4  val 99.0 / 59.0 robust  0.6 s"),
-        ({"loss": 0.00213, "kl": 1.0}, "epoch 12/40  loss 0.00213  0.6 s"),
-        ({"loss": 12345.6, "accuracy": 1.0}, "epoch 12/40  loss 1.23e+04  accuracy 100.0  0.6 s"),
-    ],
-)
+@pytest.mark.parametrize("logs, line", stored.rows(globals(), "the_line_of_an_epoch"))
 def test_the_line_of_an_epoch(logs, line):
     assert progress.epoch_line(12, 40, logs, 0.6) == line
     assert len(progress.epoch_line(100, 1000, logs, 3599)) <= 80

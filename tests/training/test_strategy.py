@@ -1,6 +1,7 @@
 """From words in a gin file to a strategy, XLA and determinism."""
 
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.errors import InputError
@@ -40,10 +41,7 @@ def test_a_tpu_that_is_not_there_is_the_users_to_put_right(monkeypatch):
     assert len(str(caught.value)) <= 300
 
 
-@pytest.mark.parametrize(
-    ("choice", "count", "replicas", "expected"),
-    [("auto", 0, 1, False), ("auto", 1, 1, True), ("auto", 2, 2, False), (True, 0, 1, True), (False, 1, 1, False)],
-)
+@pytest.mark.parametrize("choice, count, replicas, expected", stored.rows(globals(), "when_xla_compiles_the_step"))
 def test_when_xla_compiles_the_step(gpus, choice, count, replicas, expected):
     gpus(count)
     assert strategy.use_xla(choice, Replicas(replicas)) is expected

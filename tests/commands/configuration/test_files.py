@@ -1,6 +1,7 @@
 """Reading gin text: nothing runs, everything wrong is one line."""
 
 import pytest
+import stored
 
 from tfrobust.commands.configuration import files
 from tfrobust.commands.configuration.statements import Macro, Reference
@@ -109,27 +110,7 @@ def test_found_as_given_then_below_gin(tmp_path, monkeypatch):
     assert files.read(["gin/eval/pgd.gin"])[0].value == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("train.model = pgd\n", "write 'pgd' for text, @pgd for an object, %pgd for a macro"),
-        ("train.model = true\n", "write True"),
-        ("train.model = none\n", "write None"),
-        ("train.model = \n", ""),
-        ("train.model 3\n", ""),
-        ("train.model = (1, 2\n", ""),
-        ("train.model = 'open\n", ""),
-        ("train.model = @builtins.eval('1')\n", "')'"),
-        ("train.model = __import__('os')\n", ""),
-        ("train.model = [x for x in (1, 2)]\n", ""),
-        ("x.y = " + "[" * 5000 + "]" * 5000, ""),
-        ("x.y = " + "9" * 6000, ""),
-        ("x.y = {[]: 1}\n", ""),
-        ("ASCL:\nx = 1\n", ""),
-        ("  SEED = 1\n bad\n", ""),
-        ("\x00", ""),
-    ],
-)
+@pytest.mark.parametrize("text, part", stored.rows(globals(), "text_that_is_no_gin_is_one_line_with_its_place"))
 def test_text_that_is_no_gin_is_one_line_with_its_place(tmp_path, text, part):
     path = write(tmp_path, "a.gin", text)
     message = complaint(files.read, [path])
@@ -157,15 +138,7 @@ def test_binary_and_huge_files(tmp_path):
     assert "the limit for a gin file" in complaint(files.read, [str(tmp_path / "b.gin")])
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("EPSILON = 8/255", 8 / 255),
-        ("  A.b=-1.5 / 2e1  # half", -0.075),
-        ("EPSILON = 8/0", None),
-        ("A.b = '8/255'", "8/255"),
-    ],
-)
+@pytest.mark.parametrize("text, value", stored.rows(globals(), "fractions_are_numbers"))
 def test_fractions_are_numbers(tmp_path, text, value):
     if value is None:
         complaint(files.read, [], [text])

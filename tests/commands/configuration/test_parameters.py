@@ -6,6 +6,7 @@ import typing
 
 import keras
 import pytest
+import stored
 
 from tfrobust.commands.configuration.parameters import Parameter, fits, parameters
 from tfrobust.commands.configuration.statements import Macro, Reference
@@ -80,39 +81,7 @@ def test_fits(value, hint):
     assert fit(value, hint)
 
 
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        ("3", int),
-        (3.0, int),
-        (True, int),
-        (True, float),
-        ("0.5", float),
-        (float("inf"), float),
-        (1, bool),
-        (1, str),
-        (None, float),
-        ("x", float | None),
-        ((1, "x"), tuple[int, ...]),
-        ((1, 2, 3), tuple[int, float]),
-        (1, tuple),
-        ({"ce": "x"}, dict[str, float]),
-        ([1], dict),
-        ("l3", typing.Literal["linf", "l2"]),
-        (1, typing.Literal[True, "x"]),
-        ("Part", Part),
-        (uncalled("Part"), Part),
-        (called("Part"), Special),
-        (called("SGD"), Part),
-        (called("Part"), int),
-        (called("Part"), type[Part]),
-        (uncalled("Part"), type[Special]),
-        ((called("SGD"),), tuple[Part, ...]),
-        ("x", collections.abc.Callable),
-        (called("Model"), collections.abc.Callable[..., Model]),
-        (called("Part"), collections.abc.Callable[..., float]),
-    ],
-)
+@pytest.mark.parametrize("value, hint", stored.rows(globals(), "does_not_fit"))
 def test_does_not_fit(value, hint):
     assert not fit(value, hint)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import gin
 import keras
 import pytest
+import stored
 
 from tfrobust.commands import run
 from tfrobust.commands.configuration import binding, check_macros, files, knobs, pipe
@@ -68,20 +69,7 @@ def registry() -> Registry:
     )
 
 
-RUN = """
-EPSILON = 0.2
-STEPS = 5
-LEARNING_RATE = 0.01
-METHOD = @ASCL
-train.method = %METHOD
-train.optimizer = @SGD
-SGD.learning_rate = %LEARNING_RATE
-ASCL.attack = @train/gradient.PGD()
-train/gradient.PGD:
-  threat = @ThreatModel()
-  steps = %STEPS
-ThreatModel.epsilon = %EPSILON
-"""
+RUN = stored.text(globals(), "run")
 
 
 def load(tmp_path, text, *params, partial=False):
@@ -103,17 +91,7 @@ def complaint(tmp_path, text, *params, **keywords) -> str:
     return message
 
 
-@pytest.mark.parametrize(
-    ("stems", "text", "params", "name"),
-    [
-        (["base", "part"], "", [], "base_part"),
-        (["base"], "", [], "base"),
-        (["base", "part"], "", ["NAME='mine'"], None),
-        (["base", "part"], "NAME = 'own'", [], None),
-        (["base", "part"], "NAME = 'own'", ["NAME='mine'"], None),
-        (["a base", "part"], "", [], None),
-    ],
-)
+@pytest.mark.parametrize("stems, text, params, name", stored.rows(globals(), "a_run_is_named_after_its_files_unless"))
 def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, text, params, name):
     paths = [tmp_path / f"{stem}.gin" for stem in stems]
     for path in paths:
@@ -122,10 +100,7 @@ def test_a_run_is_named_after_its_files_unless_one_sets_a_name(tmp_path, stems, 
     assert (default and default.value) == name
 
 
-@pytest.mark.parametrize(
-    ("params", "value"),
-    [([], None), (["SEED=0"], 0), (["SEED=3"], 3), (["evaluate.seed=0"], 0), (["evaluate.seed=%SEED"], 0)],
-)
+@pytest.mark.parametrize("params, value", stored.rows(globals(), "the_default_of_SEED_leaves_the_seed_of_an"))
 def test_the_default_of_SEED_leaves_the_seed_of_an_evaluation_to_the_report(params, value):
     run.configure(["gin/eval/quick.gin"], params, command="evaluate")
     assert gin.get_bindings("tfrobust.runs.experiment.evaluate")["seed"] == value

@@ -6,6 +6,7 @@ import sys
 import tomllib
 
 import pytest
+import stored
 
 from tfrobust.commands.configuration import parameters, registry
 from tfrobust.errors import InputError
@@ -86,18 +87,7 @@ def test_a_module_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, tex
 
 
 # Names of arguments that are paths, or data that are found by a path; a new one is added here and annotated.
-PATHS = {
-    "path",
-    "folder",
-    "lists",
-    "data_dir",
-    "treebank",
-    "dataset",
-    "classes",
-    "frost_pictures",
-    "baseline",
-    "preset",
-}
+PATHS = set(stored.table(globals(), "paths"))
 
 
 def test_every_argument_that_names_a_file_is_marked():

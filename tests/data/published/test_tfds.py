@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 
 from oracles import published
 from tfrobust.data.published import tfds
@@ -37,11 +38,11 @@ def test_the_same_images_in_the_same_order_in_each(folder):
     # TFDS shuffles as it writes: which row came to which place, the pixels tell.
     order = [int(np.argmin(np.abs(part("fog", 1) - image).sum(axis=(1, 2, 3)))) for image in first]
     assert sorted(order) == list(range(COUNT)) and opened.labels.tolist() == LABELS[order].tolist()
-    for name, stored in (("fog", "fog"), ("glass_blur", "frosted_glass_blur")):
+    for name, kind in (("fog", "fog"), ("glass_blur", "frosted_glass_blur")):
         for severity in (1, 2):
             batches = list(opened.read((name, severity), np.array([0, 2, 3, 6]), 3))
             assert [len(batch) for batch in batches] == [3, 1] and batches[0].dtype == np.float32
-            expected = part(stored, severity)[[order[position] for position in (0, 2, 3, 6)]]
+            expected = part(kind, severity)[[order[position] for position in (0, 2, 3, 6)]]
             assert np.array_equal(np.round(np.concatenate(batches) * 255), expected)
 
 
@@ -63,14 +64,7 @@ def test_missing_configurations_are_named_at_once(folder):
         few(folder / "none").open(("fog",), (1,), TARGET)
 
 
-@pytest.mark.parametrize(
-    ("images", "labels", "split", "message"),
-    [
-        (IMAGES, (LABELS + 1) % 4, "test", "fog_2/1.0.0 has other images, or another order, than the first"),
-        (IMAGES[:5], LABELS[:5], "test", "fog_2 has 5 images, .*fog_1/1.0.0 7"),
-        (IMAGES, LABELS, "train", "has neither a test nor a validation split, only train"),
-    ],
-)
+@pytest.mark.parametrize("images, labels, split, message", stored.rows(globals(), "configurations_that_do_not_fit"))
 def test_configurations_that_do_not_fit_together(tmp_path, images, labels, split, message):
     published.tfds_corrupted(tmp_path, "other_corrupted", {"fog_1": IMAGES}, LABELS)
     folder = published.tfds_corrupted(tmp_path, "other_corrupted", {"fog_2": images}, labels, split)

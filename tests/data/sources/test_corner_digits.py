@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from tfrobust.data.sources.corner_digits import CornerDigits
-from tfrobust.data.sources.digits import Digits
+from tfrobust.keras.data import CornerDigits, Digits
 
 SMALL = {"per_class": 30, "rare_share": 0.1, "balanced": 8}
 

@@ -7,6 +7,7 @@ import struct
 import keras
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.commands import evaluate
 from tfrobust.common import configured
@@ -34,16 +35,7 @@ def write(folder, name="{split}-{kind}-{rank}-ubyte.gz", test="t10k", shape=(5, 
     return pixels["train"]
 
 
-@pytest.mark.parametrize(
-    ("naming", "arguments"),
-    [
-        ({}, {}),
-        ({"name": "{split}-{kind}-{rank}-ubyte"}, {}),
-        ({"name": "{split}-{kind}.{rank}-ubyte.gz", "test": "test"}, {}),
-        ({"name": "emnist-letters-{split}-{kind}-{rank}-ubyte.gz"}, {"prefix": "emnist-letters-"}),
-        ({"shape": (5, 4, 3)}, {"class_names": ("even", "odd")}),
-    ],
-)
+@pytest.mark.parametrize("naming, arguments", stored.rows(globals(), "a_folder_of_four_files"))
 def test_a_folder_of_four_files(tmp_path, naming, arguments):
     images = write(tmp_path / "things", **naming)
     data = Idx(path=str(tmp_path / "things"), **arguments).load()

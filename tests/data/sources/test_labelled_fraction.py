@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from tfrobust.data.sources.digits import Digits
-from tfrobust.data.sources.labelled_fraction import LabelledFraction
+from tfrobust.keras.data import Digits, LabelledFraction
 
 DIGITS = Digits(validation_size=100)
 

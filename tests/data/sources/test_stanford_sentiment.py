@@ -10,14 +10,7 @@ from tfrobust.data.wordpiece import WordPiece
 pytest.importorskip("tokenizers")
 
 # Words as SOStr.txt parts them, parent pointers, split, score of the whole.
-SENTENCES = [
-    (["A", "well-made", "film"], "5|4|4|5|0", 1, 0.9),
-    (["Dull"], "0", 1, 0.4),
-    (["co-writer\\/director", "-LRB-", "clichés", ")"], "5|5|6|7|6|7|0", 2, 0.25),
-    (["2\xa01\\/2", "stars"], "3|3|0", 2, 0.625),
-    (["so", "so"], "3|3|0", 3, 0.6),  # neutral
-    (["Lovely"], "0", 3, 0.61),
-]
+SENTENCES = stored.table(globals(), "sentences")
 PHRASES = {
     "A": 0.5, "well-made": 0.80556, "film": 0.5, "well-made film": 0.86, "co-writer\\/director": 0.5, "-LRB-": 0.5,
     "clichés": 0.2, ")": 0.5, "co-writer\\/director -LRB-": 0.45, "clichés )": 0.55,

@@ -1,8 +1,7 @@
 import numpy as np
 
-from tfrobust.data.sources.digits import Digits
-from tfrobust.data.sources.subset import ClassSubset
 from tfrobust.data.spec import Dataset, FileExamples
+from tfrobust.keras.data import ClassSubset, Digits
 
 DIGITS = Digits(validation_size=100)
 

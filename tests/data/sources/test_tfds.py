@@ -5,6 +5,7 @@ import socket
 import numpy as np
 import PIL.Image
 import pytest
+import stored
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -165,18 +166,7 @@ def _stored(directory, shape, dtype, images):
     return str(directory / "kinds")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "channels", "largest", "shape"),
-    [
-        (np.uint16, 1, 65535, None),
-        (np.uint16, 1, 65535, (8, 8, 3)),
-        (np.uint16, 3, 65535, (8, 8, 1)),
-        (np.uint8, 4, 255, (8, 8, 3)),
-        (np.float32, 1, 1, (8, 8, 1)),
-        (np.float32, 1, 255, (8, 8, 1)),
-        (np.uint8, 3, 255, (8, 8, 4)),
-    ],
-)
+@pytest.mark.parametrize("dtype, channels, largest, shape", stored.rows(globals(), "every_type_of_pixels_is_scaled_or"))
 def test_every_type_of_pixels_is_scaled_or_refused(tmp_path, dtype, channels, largest, shape):
     images = (largest * np.random.default_rng(0).uniform(0, 0.9, (4, 6, 6, channels))).astype(dtype)
     load = TensorFlowDatasets(dataset=_stored(tmp_path, (6, 6, channels), dtype, images), image_shape=shape).load

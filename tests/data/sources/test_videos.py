@@ -10,8 +10,7 @@ import stored
 from videos import gray, write_video
 
 from tfrobust.common import configured
-from tfrobust.data.sources.hmdb51 import Hmdb51
-from tfrobust.data.sources.ucf101 import Ucf101
+from tfrobust.keras.data import Hmdb51, Ucf101
 
 SMALL = {"frames": 2, "stride": 2, "size": (8, 12)}
 CLASSES = ("Archery", "HandstandPushups")
