@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Run lowered training steps by JAX's XLA client: compare their results with those of TensorFlow, and time them.
 
-    python run.py FOLDER RESULTS [--rounds=30] [--programs=NAME,NAME] [--seconds=240]
+    python run.py FOLDER RESULTS [--rounds=30] [--programs=NAME,NAME]
+    python run.py FOLDER RESULTS --card
 
-Needs JAX and NumPy, not TensorFlow. All programs are compiled first, several at a time, and measured afterwards, one at
-a time. The parameters stay on the device: what a step writes is the parameter of the next one. Each program leaves
-RESULTS/NAME.json at once, so that a cut loses one; on a GPU also its optimized program and the time of its kernels.
+Needs JAX and NumPy, not TensorFlow. The parameters stay on the device: what a step writes is the parameter of the next
+one. Each program leaves RESULTS/NAME.json at once, so that a cut loses one; on a GPU also its optimized program and the
+time of its kernels.
 """
 
 import argparse
-import concurrent.futures
 import gzip
 import json
 import math
@@ -26,7 +26,10 @@ import arrays
 import jax
 import numpy as np
 from jax._src import xla_bridge
+from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
+from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import hlo
 
 ROUND_SECONDS = 0.1  # at least
 PROFILED_STEPS = 3
@@ -42,14 +45,13 @@ class Program:
 
     def __init__(self, folder: pathlib.Path, name: str):
         self.description = json.loads((folder / f"{name}.json").read_text())
-        computation = xla_client.XlaComputation(gzip.decompress((folder / f"{name}.hlo.gz").read_bytes()))
-        module = xla_client._xla.mlir.xla_computation_to_mlir_module(computation)
+        self.feedback = {int(output): parameter for output, parameter in self.description["feedback"].items()}
+        module = donating(gzip.decompress((folder / f"{name}.hlo.gz").read_bytes()), self.feedback)
         self.device = jax.devices()[0]
         started = time.perf_counter()
         devices, options = xla_client.DeviceList((self.device,)), xla_client.CompileOptions()
         self.compiled = xla_bridge.get_backend().compile_and_load(module, devices, options)
         self.compile_seconds = time.perf_counter() - started
-        self.feedback = {int(output): parameter for output, parameter in self.description["feedback"].items()}
         self.parameters = []
 
     def start(self) -> None:
@@ -94,6 +96,30 @@ class Program:
         stats = self.compiled.get_compiled_memory_stats()
         needed = stats.argument_size_in_bytes + stats.output_size_in_bytes + stats.temp_size_in_bytes
         return needed - stats.alias_size_in_bytes or None
+
+
+def donating(content: bytes, feedback: dict[int, int]) -> bytes:
+    """Convert a program to StableHLO, in which each parameter that a result replaces gives its memory to that result.
+
+    Args:
+        content: the serialized HLO module.
+        feedback: number of a result -> number of the parameter that it replaces.
+
+    Returns:
+        The program as bytecode.
+    """
+    with mlir.make_ir_context():
+        module = ir.Module.parse(xla_client._xla.mlir.hlo_to_stablehlo(content))
+        main = next(operation for operation in module.body.operations if ir.StringAttr(operation.name).value == "main")
+        attributes = [dict(ir.DictAttr(entry)) for entry in main.arg_attrs]
+        for result, parameter in feedback.items():
+            kind = ir.IntegerType.get_signless(32)
+            attributes[parameter]["tf.aliasing_output"] = ir.IntegerAttr.get(kind, result)
+        main.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in attributes])
+        converted = mlir.module_to_bytecode(module)
+    # A client of a GPU does this too, and fails at operations that are not StableHLO; the client of the CPU does not.
+    xla_client._xla.mlir.serialize_portable_artifact(converted, hlo.get_minimum_version())
+    return converted
 
 
 def seconds(step, rounds: int) -> dict:
@@ -201,7 +227,6 @@ def measure(program: Program, name: str, rounds: int, results: pathlib.Path) -> 
         except Exception as error:  # the times above remain
             document["profile"] = {"error": f"{type(error).__name__}: {error}"[:500]}
         write(results, name, document)
-    program.parameters = []
     return document
 
 
@@ -220,30 +245,22 @@ def driver() -> str | None:
 
 
 def main() -> None:
-    """Compile the programs of a folder, and measure them in their order."""
+    """Measure the programs of a folder in their order."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("folder", type=pathlib.Path)
     flags.add_argument("results", type=pathlib.Path)
     flags.add_argument("--rounds", type=int, default=30)
     flags.add_argument("--programs", default="", help="names, by comma; default: those of order.txt")
-    flags.add_argument("--seconds", type=float, default=math.inf, help="no program begins after so many")
-    flags.add_argument("--threads", type=int, default=1, help="programs that are compiled at a time")
-    flags.add_argument("--card", action="store_true", help="measure also the rates of the card")
+    flags.add_argument("--card", action="store_true", help="measure the rates of the card alone")
     chosen = flags.parse_args()
-    started = time.monotonic()
     names = chosen.programs.split(",") if chosen.programs else (chosen.folder / "order.txt").read_text().split()
     chosen.results.mkdir(parents=True, exist_ok=True)
-    with concurrent.futures.ThreadPoolExecutor(chosen.threads) as pool:
-        compiling = [pool.submit(Program, chosen.folder, name) for name in names]
-    print(f"compiled after {time.monotonic() - started:.0f} s", flush=True)
     if chosen.card:
         card(chosen.results)
-    for name, future in zip(names, compiling, strict=True):
-        if time.monotonic() - started > chosen.seconds:
-            print(f"no time for {name} and the rest", flush=True)
-            return
+        return
+    for name in names:
         try:
-            document = measure(future.result(), name, chosen.rounds, chosen.results)
+            document = measure(Program(chosen.folder, name), name, chosen.rounds, chosen.results)
         except Exception as error:  # the others still run
             document = {"program": name, "error": f"{type(error).__name__}: {error}"[:500]}
             if not (chosen.results / f"{name}.json").exists():

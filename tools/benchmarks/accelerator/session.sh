@@ -12,17 +12,23 @@ mkdir -p "$out"
 pack() { tar -czf "$out/results.tgz" -C "$results" . ; }
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv >"$results/machine.txt" 2>&1 || true
 peers="$(grep -E '^(adversarial_training|trades|bare_[a-z]+)-(resnet18|wide_resnet28x10)-128-' "$folder/order.txt")"
-python3 "$here/run.py" "$folder" "$results" --threads=8 --card --seconds=$((budget * 45 / 100))
-pack
+python3 "$here/run.py" "$folder" "$results" --card
+while read -r name; do
+    [ "$SECONDS" -lt "$budget" ] || { echo "no time for $name and the rest"; break; }
+    timeout 100 python3 "$here/run.py" "$folder" "$results" --programs="$name"
+    pack
+done <"$folder/order.txt"
 # Compiled in processes side by side before anything is timed: their cache serves the process that times.
-for group in $(cut -d- -f2- <<<"$peers" | sort -u); do
-    names="$(grep -F -- "-$group" <<<"$peers" | paste -sd,)"
-    timeout 150 python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$names" --kinds=compiled \
-        --rounds=0 >"$results/compile-$group.log" 2>&1 &
-done
+groups="$(cut -d- -f2- <<<"$peers" | sort -u)"
+torch() {
+    names="$(grep -F -- "-$1" <<<"$peers" | paste -sd,)"
+    timeout 150 python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$names" "${@:2}"
+}
+for group in $groups; do torch "$group" --kinds=compiled --rounds=0 >"$results/compile-$group.log" 2>&1 & done
 wait
 echo "PyTorch's steps are compiled after $SECONDS s"
-timeout $((budget - SECONDS > 30 ? budget - SECONDS : 30)) \
-    python3 "$here/torch_step.py" "$results" --folder="$folder" --programs="$(paste -sd, <<<"$peers")" \
-    2>"$results/torch.log"
-pack
+for group in $groups; do
+    [ "$SECONDS" -lt "$budget" ] || { echo "no time for $group and the rest in PyTorch"; break; }
+    torch "$group" 2>"$results/torch-$group.log"
+    pack
+done

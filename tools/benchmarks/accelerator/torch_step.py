@@ -98,6 +98,8 @@ def shared_network(name: str, precision: str, compiled: bool) -> tuple[Network, 
     """Return a network on the device, and what calls it: itself or compiled, once for all steps of the precision."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = Network(name).to(device, memory_format=torch.channels_last)
+    # By default a function is not compiled a ninth time, and runs eagerly.
+    torch._dynamo.config.recompile_limit = 100
     return network, torch.compile(network) if compiled else network
 
 
