@@ -76,6 +76,15 @@ def test_a_number_that_was_not_possible_is_named_with_its_reason(render):
     assert re.search(line, shown, re.IGNORECASE)
 
 
+def test_the_console_has_the_passes_that_were_counted():
+    counted = attack("fast", 0.5, 0.9, forward_passes=689.3, backward_passes=355.0)
+    lines = console_table(make_report(measurements=[*counted, *attack("pgd", 0.6, 0.9)])).splitlines()
+    heading, fast, pgd = (line.split("  ") for line in lines[1:4])
+    assert "forward + backward passes" in [cell.strip() for cell in heading]
+    assert "689 + 355" in [cell.strip() for cell in fast] and not [cell for cell in pgd if " + " in cell]
+    assert " + " not in console_table(make_report(measurements=attack("pgd", 0.6, 0.9)))
+
+
 @pytest.fixture(scope="module")
 def rendered():
     return render_html(make_report())

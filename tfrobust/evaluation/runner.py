@@ -285,6 +285,7 @@ def _common_key(setting: Setting) -> dict:
         "seed": setting.seed,
         "batch_size": setting.batch_size,
         "selected_on": setting.selected_on,
+        **setting.vote_settings,
     }
 
 

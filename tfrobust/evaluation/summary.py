@@ -117,6 +117,7 @@ def evaluate(
     selected_on: str = "",
     seed: int = 0,
     batch_size: int = 128,
+    votes: tuple[int, int] = (10, 5),
     progress: Callable | bool | None = None,
 ) -> Evaluation:
     """Measure clean accuracy, accuracy under FGSM and PGD, and calibration, and run the doctor's checks.
@@ -158,6 +159,9 @@ def evaluate(
             "validation" or "test"; "" if unknown, which it warns of.
         seed: seed of every random draw.
         batch_size: largest number of images in one graph call.
+        votes: (draws, needed) for a stochastic model: an image counts as misclassified, clean or under attack, if at
+            least `needed` of `draws` predictions are wrong. Models with equal outputs for equal images are predicted
+            once.
         progress: True for a line per attack and, on a terminal or in a notebook, a bar; False for nothing; None for the
             bar alone, in notebooks only. Or a function, called as (task, done, total) with a text or an attack
             (`searching.AttackTask`).
@@ -194,6 +198,7 @@ def evaluate(
         labels=labels,
         seed=seed,
         batch_size=batch_size,
+        votes=votes,
         progress=shown,
         selected_on=require_choice(selected_on, "selected_on", _SELECTED_ON),
         training_attack=training and training | {"steps": training["attack_steps"]},

@@ -218,12 +218,13 @@ class EvaluationRun:
         return cls(file=file, evaluation=evaluation, earlier=earlier, earlier_training=earlier_training, **opened)
 
     @contextlib.contextmanager
-    def setting(self, *, seed: int | None, chunk_size: int, verbose: int) -> Iterator[Setting]:
+    def setting(self, *, seed: int | None, chunk_size: int, votes: tuple[int, int], verbose: int) -> Iterator[Setting]:
         """Yield the setting of the evaluation, within the limits of the model's memory and time.
 
         Args:
             seed: of the attacks; None takes that of the earlier report, or else 0.
             chunk_size: images per chunk of an attack.
+            votes: as for `Setting`.
             verbose: as for `ConsoleProgress`.
         """
         images, labels = self.dataset.test.arrays()
@@ -241,6 +242,7 @@ class EvaluationRun:
                 seed=int(self.earlier_training.get("seed", 0)) if seed is None else seed,
                 batch_size=use.batch_size,
                 chunk_size=chunk_size,
+                votes=votes,
                 limit=self.evaluation.attacked_examples,
                 progress=progress,
                 **artifacts.training_facts(self.earlier_training, dataset, self.evaluation.evaluators),
@@ -272,17 +274,17 @@ class EvaluationRun:
         outcome = run_evaluation(self.evaluation.evaluators, setting, cache_directory=cache)
         return outcome, time.monotonic() - began
 
-    def report(self, outcome: Outcome, seed: int, seconds: float, configuration: str) -> Report:
+    def report(self, outcome: Outcome, setting: Setting, seconds: float, configuration: str) -> Report:
         """Return the report of an outcome.
 
         Args:
             outcome: from `evaluate`.
-            seed: that of the setting.
+            setting: from `setting`.
             seconds: duration of the evaluation.
             configuration: the operative configuration as text.
         """
         evaluation, taken = self.evaluation, self.file.facts
-        identifying = taken | {"seed": seed} | evaluation.identity
+        identifying = taken | {"seed": setting.seed} | evaluation.identity | setting.vote_settings
         weights = self.predictor.weights_sha256
         return assembly.make_report(
             **artifacts.assembly_arguments(outcome),
@@ -290,7 +292,7 @@ class EvaluationRun:
             data=artifacts.data_facts(self.dataset, self.source),
             run_sha256=artifacts.run_sha256(weights, self.dataset, evaluation.evaluators, identifying),
             configuration=configuration,
-            training={**self.earlier_training, **taken, "evaluation_seed": seed},
+            training={**self.earlier_training, **taken, "evaluation_seed": setting.seed},
             history={},
             cost={"evaluation_seconds": seconds},
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from tfrobust import saving
+from tfrobust.attacks.shared.engine import Votes
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
@@ -182,6 +183,7 @@ def evaluate(
     reference: LocalPath | None = None,
     batch_size: int = 128,
     chunk_size: int = 1000,
+    votes: tuple[int, int] = (10, 5),
     output: str | None = None,
     shard: tuple[int, int] | None = None,
     verbose: int = 1,
@@ -214,6 +216,7 @@ def evaluate(
         reference: export, workdir or report of another model on the same examples, as for `train`.
         batch_size: images per call.
         chunk_size: images per chunk of an attack, the unit of shards; within a chunk, results are stored every minute.
+        votes: (draws, needed) for a stochastic model, as for `tfrobust.evaluation.engine.base.Setting`.
         output: a folder that receives `robustness_report.json`, `.html` and `.md`, and in `cache` the finished parts,
             from which the same command resumes; None writes nothing.
         shard: (i, n): compute only the i-th of n shares of all attacks, which a run without `shard` finds in the same
@@ -242,6 +245,7 @@ def evaluate(
     )
     evaluation = EvaluationSettings(evaluators=evaluators, attacked_examples=attacked_examples, reference=reference)
     refuse_clashes(evaluators)
+    Votes.of(votes)
     if output and not dry_run:
         files.check_writable(output, "--output")
     if attach and shard:
@@ -249,7 +253,7 @@ def evaluate(
     attachment = Attachment.to(model, output) if attach else None
     saving.import_all()  # registers the classes that a .keras file may name
     run = EvaluationRun.build(file, evaluation, data, batch_size)
-    with run.setting(seed=seed, chunk_size=chunk_size, verbose=verbose) as setting:
+    with run.setting(seed=seed, chunk_size=chunk_size, votes=votes, verbose=verbose) as setting:
         if attachment:
             attachment.check(run.earlier, run.dataset, run.evaluation.evaluators, setting)
         run.check_range(setting)
@@ -259,7 +263,7 @@ def evaluate(
         if shard is not None:
             return run.evaluate_shard(setting, shard, cache)
         outcome, seconds = run.evaluate(setting, cache)
-    report = run.report(outcome, setting.seed, seconds, configuration())
+    report = run.report(outcome, setting, seconds, configuration())
     run.write(report, output)
     if attachment:
         attachment.publish(report)

@@ -1,26 +1,33 @@
 #!/usr/bin/env python3
 """Make the table of the fast ensemble beside AutoAttack: accuracies on the same images, and passes per image.
 
-Reads reports of gin/eval/fast.gin and of AutoAttack, one pair per model, and adds their rows to a JSON file:
+Each row of the plan is a model. A row is trained or read, attacked by gin/eval/fast.gin and gin/eval/autoattack.gin,
+and stored at once; running again continues with the rows that are missing:
 
-    python -m tfrobust.evaluate --model=MODEL --gin_file=gin/eval/fast.gin --output=runs/fast/NAME \
-        --gin_param="fast/FastAccuracy.first=1000"
-    python -m tfrobust.evaluate --model=MODEL --gin_file=gin/eval/autoattack.gin --output=runs/autoattack/NAME \
-        --gin_param="autoattack/AttackAccuracy.first=1000"
-    python tools/benchmarks/fast_table.py --pair NAME runs/fast/NAME runs/autoattack/NAME
+    python tools/benchmarks/fast_table.py --run                       # all rows of plans/fast.toml
+    python tools/benchmarks/fast_table.py --run --rows=trades,ibp     # these only
+    python tools/benchmarks/fast_table.py                             # the table of what is stored, in Markdown
 
-In place of AutoAttack's report it takes a result of `results_table.py`. Where passes were not counted, they are bounded
-from below: an image that remains after a member took all passes of that member. The output is Markdown.
+Two reports of one model, or a report and a result of `results_table.py`, are compared without a plan:
+
+    python tools/benchmarks/fast_table.py --pair NAME runs/evaluate/MODEL/fast runs/evaluate/MODEL/autoattack
+
+Where AutoAttack's passes were not counted, they are bounded from below: an image that remains after a member took all
+passes of that member.
 """
 
 import argparse
 import base64
+import dataclasses
 import json
 import pathlib
 import sys
+import time
 
+import _fast_rows
 import numpy as np
 from _result_tables import row
+from digits_table import forget
 
 from tfrobust.attacks.ensemble import AutoAttack
 from tfrobust.attacks.shared.threat import ThreatModel
@@ -30,6 +37,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.report.catalog.under_attack import PASSES
 
+PLAN = pathlib.Path(__file__).parent / "plans" / "fast.toml"
 RESULTS = pathlib.Path(__file__).parent / "results" / "fast.json"
 HEADER = ("Model", "images", "AutoAttack", "fast", "fast - AutoAttack", "AutoAttack's passes", "fast passes", "share")
 
@@ -41,6 +49,11 @@ def outcome(path: pathlib.Path, attack: str) -> dict:
         InputError: the file has no such attack, or not the outcome of each image.
     """
     content = json.loads(files.read_bounded(path / "robustness_report.json" if path.is_dir() else path))
+    return outcome_in(content, attack, str(path))
+
+
+def outcome_in(content: dict, attack: str, source: str) -> dict:
+    """Return what `outcome` does, from the content of a file, or of an `Outcome` as a dictionary; `source` names it."""
     measured = content["measurements"]
     measured = measured if isinstance(measured, dict) else {item["id"]: item for item in measured}
     name = next((name for name in measured if name.startswith(f"attack.{attack}_") and name.count(".") <= 3), None)
@@ -53,7 +66,7 @@ def outcome(path: pathlib.Path, attack: str) -> dict:
             key.removeprefix("outcomes."): c["right"][0] for key, c in series.items() if key.startswith("outcomes.")
         }
     if name not in rows:
-        raise InputError(f"{path} has no outcomes of {attack}.")
+        raise InputError(f"{source} has no outcomes of {attack}.")
     correct = np.array([digit == "1" for digit in rows[name]])
     return {"settings": measured[name]["settings"], "measured": measured, "id": name, "correct": correct}
 
@@ -134,20 +147,62 @@ def _sum(counts: list[float]) -> str:
 def parser() -> argparse.ArgumentParser:
     """Return the flags."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--run", action="store_true", help="measure the rows of the plan that are not stored")
+    flags.add_argument("--rows", default="", help="names of rows, by comma; default: all of the plan")
+    flags.add_argument("--plan", type=pathlib.Path, default=PLAN)
     flags.add_argument("--pair", nargs=3, action="append", default=[], metavar=("NAME", "FAST", "AUTOATTACK"))
     flags.add_argument("--results", type=pathlib.Path, default=RESULTS)
     return flags
 
 
+def stored(flags: argparse.Namespace) -> list[dict]:
+    """Return the rows that are stored."""
+    return json.loads(flags.results.read_text()) if flags.results.exists() else []
+
+
+def store(flags: argparse.Namespace, new: dict) -> None:
+    """Store a row, in place of one with its name."""
+    rows = [*(item for item in stored(flags) if item["model"] != new["model"]), new]
+    files.write_atomically(flags.results, json.dumps(rows, indent=1) + "\n")
+
+
+def missing(flags: argparse.Namespace) -> list[_fast_rows.Row]:
+    """Return the rows of the plan that --rows names and that are not stored.
+
+    Raises:
+        InputError: --rows names a row that the plan does not have.
+    """
+    plan, done = _fast_rows.read(flags.plan), {item["model"] for item in stored(flags)}
+    names = [name for name in flags.rows.split(",") if name] or [planned.name for planned in plan]
+    unknown = sorted(set(names) - {planned.name for planned in plan})
+    if unknown:
+        raise InputError(f"--rows names {unknown[0]!r}, which is no row of {flags.plan}.")
+    return [planned for planned in plan if planned.name in names and planned.name not in done]
+
+
+def measure(flags: argparse.Namespace) -> None:
+    """Measure the missing rows, one after the other; each is stored when it is complete."""
+    for planned in missing(flags):
+        began = time.process_time()
+        outcomes = _fast_rows.measurements(planned)
+        pair = {attack: outcome_in(dataclasses.asdict(item), attack, planned.name) for attack, item in outcomes.items()}
+        if planned.reference:
+            pair["autoattack"] = outcome(_fast_rows.ROOT / planned.reference, "autoattack")
+        new = compared(planned.name, pair["fast"], pair["autoattack"])
+        store(flags, new)
+        taken = f"{time.process_time() - began:.0f} s of processor time"
+        print(f"{planned.name}: fast {new['fast']:.4f}, AutoAttack {new['autoattack']:.4f}, {taken}", flush=True)
+        forget()
+
+
 def run(flags: argparse.Namespace) -> None:
-    """Add the rows of the pairs and print the table."""
-    rows = json.loads(flags.results.read_text()) if flags.results.exists() else []
+    """Measure the missing rows or add those of the pairs, and print the table."""
     for name, fast, reference in flags.pair:
-        new = compared(name, outcome(pathlib.Path(fast), "fast"), outcome(pathlib.Path(reference), "autoattack"))
-        rows = [*(item for item in rows if item["model"] != name), new]
-    if flags.pair:
-        files.write_atomically(flags.results, json.dumps(rows, indent=1) + "\n")
-    print(table(rows))
+        pair = outcome(pathlib.Path(fast), "fast"), outcome(pathlib.Path(reference), "autoattack")
+        store(flags, compared(name, *pair))
+    if flags.run:
+        measure(flags)
+    print(table(stored(flags)))
 
 
 if __name__ == "__main__":

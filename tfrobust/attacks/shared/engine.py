@@ -89,13 +89,15 @@ class Votes(NamedTuple):
     draws: int = 1
     needed: int = 1
 
-    def checked(self) -> Votes:
-        """Return the votes, or raise ValueError unless 1 <= needed <= draws."""
-        if not 1 <= self.needed <= self.draws:
+    @classmethod
+    def of(cls, votes) -> Votes:
+        """Return (draws, needed) as votes, or raise ValueError unless they are integers with 1 <= needed <= draws."""
+        is_pair = isinstance(votes, (tuple, list)) and [type(number) for number in votes] == [int, int]
+        if not is_pair or not 1 <= votes[1] <= votes[0]:
             raise InputError(
-                f"votes are {self.needed} of {self.draws} draws; needed is from 1 to draws, such as (10, 5)."
+                f"votes is {str(votes)[:60]}; it is (draws, needed), integers with 1 <= needed <= draws, as in (10, 5)."
             )
-        return self
+        return cls(*votes)
 
 
 _ONE_VOTE = Votes()
@@ -126,7 +128,7 @@ class Engine:
         grid: float = 0.0,
         votes: tuple[int, int] = (1, 1),
     ):
-        self.attack, self.known_logits, self.grid, self.votes = attack, known_logits, grid, Votes(*votes).checked()
+        self.attack, self.known_logits, self.grid, self.votes = attack, known_logits, grid, Votes.of(votes)
         self.counter = PassCounter()
         self._predict = self.counter.counted(as_predict(predict))
         self._surrogate = self._predict if surrogate is None else self.counter.counted(as_predict(surrogate))

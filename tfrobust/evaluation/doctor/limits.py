@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import ClassVar
 
+from tfrobust.evaluation.engine.base import ROUNDING
 from tfrobust.structs import Finding
 
 VERDICTS = ("pass", "warn", "fail")  # from mild to severe
@@ -62,7 +63,7 @@ class AtLeast(Limits):
 LIMITS = {
     # The model: the largest difference of outputs relative to the largest output (or to 1), the share of gradients that
     # are 0, vanishing, exploding or stochastic, and the share of steps up the gradient that beat a random step.
-    "deterministic": AtMost(1e-5, 1e-5),
+    "deterministic": AtMost(ROUNDING, ROUNDING),
     "batch_independent": AtMost(1e-3, 1e-3),
     "gradients": AtMost(0.05, 0.5),
     "gradients, not finite": AtMost(0.0, 0.0),

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.attack import Attack
+from tfrobust.attacks.shared.engine import Votes
 from tfrobust.common import arrays
 from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import OF_PIXELS, kind_of
@@ -25,6 +26,8 @@ from tfrobust.evaluation.engine.predictor import Predictor, in_batches
 from tfrobust.ops import randomness
 from tfrobust.structs import Finding, Measurement, Series
 
+# Largest difference by rounding alone between two outputs of one example, as a share of the largest logit, or of 1.
+ROUNDING = 1e-5
 _VALIDATION = ("validation_images", "validation_labels")
 
 
@@ -99,6 +102,8 @@ class Setting:
         strengths: for text, float32 [n, length], |sentiment - 0.5| of every token, NaN if unknown; or None.
         vocabulary: for text, the word of each id.
         limit: largest number of examples of every attack, in addition to the evaluator's own; None: no limit.
+        votes: (draws, needed) for a stochastic model: an example counts as misclassified, clean or under attack, if at
+            least `needed` of `draws` predictions are wrong. A model whose outputs do not change is predicted once.
         groups: str [n], the name of each example's group, such as a hospital: evaluators then measure the accuracy of
             each group; or, for clips, integer [n], the video of each clip; or None.
 
@@ -130,10 +135,12 @@ class Setting:
     vocabulary: tuple[str, ...] = ()
     groups: np.ndarray | None = None
     limit: int | None = None
+    votes: tuple[int, int] = (10, 5)
     # Not an argument, so that `dataclasses.replace` with another predictor or seed starts with an empty cache.
     _cache: dict = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
+        Votes.of(self.votes)
         images, labels = self._checked_pair(self.images, self.labels)
         if self.has_validation:
             for name, value in zip(_VALIDATION, self._checked_pair(*map(vars(self).get, _VALIDATION)), strict=True):
@@ -186,8 +193,31 @@ class Setting:
 
     @functools.cached_property
     def clean_correct(self) -> np.ndarray:
-        """Correctly classified clean images, bool [n]; logits that are not all finite count as wrong, as in attacks."""
-        return are_correct(self.clean_logits, self.labels)
+        """Correctly classified clean images, bool [n], by votes; logits that are not all finite count as wrong."""
+        wrong = (~are_correct(self.clean_logits, self.labels)).astype(int)
+        for number in range(1, self.judged_by.draws):
+            logits = self.predict(self.images, f"clean predictions, draw {number + 1}")
+            wrong += ~are_correct(logits, self.labels)
+        return wrong < self.judged_by.needed
+
+    @functools.cached_property
+    def repeated_logits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Logits of the first batch of clean images, float32 [b, k], predicted twice."""
+        batch = tf.constant(self.images[: self.batch_size])
+        first, second = (np.asarray(self.predictor.compiled_logits(batch)) for _ in range(2))
+        return first, second
+
+    @functools.cached_property
+    def judged_by(self) -> Votes:
+        """The votes, if the model is stochastic: if equal examples get different outputs; else one prediction."""
+        first, second = self.repeated_logits
+        is_stochastic = np.abs(first - second).max() > ROUNDING * max(1.0, np.abs(first).max())
+        return Votes.of(self.votes) if is_stochastic else Votes()
+
+    @property
+    def vote_settings(self) -> dict:
+        """The votes as a setting of measurements and a part of keys; {} where each example is predicted once."""
+        return {"votes": list(self.judged_by)} if self.judged_by.draws > 1 else {}
 
     @functools.cached_property
     def validation_logits(self) -> np.ndarray:

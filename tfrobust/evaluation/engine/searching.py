@@ -243,6 +243,7 @@ def _options(setting: Setting) -> dict:
         "known_logits": True,
         "surrogate": surrogate and surrogate.logits,
         "grid": setting.predictor.grid,
+        "votes": tuple(setting.judged_by),
     }
 
 

@@ -136,11 +136,12 @@ class CleanAccuracy(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure the clean accuracy."""
         classes = by_class("accuracy", setting.clean_correct, setting.labels, setting.examples)
-        class_accuracies = class_measurements(classes, {}) if self.per_class else []
+        class_accuracies = class_measurements(classes, setting.vote_settings) if self.per_class else []
         groups = by_group("accuracy", setting.clean_correct, setting.group_names, setting.examples)
         identity = CLEAN.id("clean")
         series = [classes, *groups, outcomes(identity, setting.clean_correct)]
-        return Outcome([accuracy(identity, setting.clean_correct, {}, setting.examples), *class_accuracies], series)
+        clean = accuracy(identity, setting.clean_correct, setting.vote_settings, setting.examples)
+        return Outcome([clean, *class_accuracies], series)
 
     def ids(self) -> tuple[str, ...]:
         """Return ("accuracy.clean",)."""

@@ -174,7 +174,7 @@ class AttackAccuracy(Evaluator):
         result = self._search(setting, positions[~spared])
         result = result if not spared.any() else _with_spared(result, spared, len(attack.members))
         robust = ~succeeded(attack, result)
-        settings = attack_settings(attack, setting, result.complete, self.label)
+        settings = attack_settings(attack, setting, result.complete, self.label) | setting.vote_settings
         settings |= pass_settings(result.passes)
         if self.spare_certified is not None:
             settings["spared"] = int(spared.sum())
@@ -190,7 +190,7 @@ class AttackAccuracy(Evaluator):
         for number, member in enumerate(attack.members):
             correct = ~(result.success & (result.member <= number))
             after = attack_settings(member, setting, result.complete) | self._in_ensemble(member)
-            after |= {"cumulative": True} | _efforts(attack, number + 1)
+            after |= setting.vote_settings | {"cumulative": True} | _efforts(attack, number + 1)
             after |= pass_settings(None if result.passes is None else result.passes[:, : number + 1])
             measurements.append(accuracy.accuracy(MEMBER.id("accuracy", after), correct, after, setting.examples))
         if attack.minimal:
@@ -361,7 +361,8 @@ class AccuracyCurve(Evaluator):
             point = (epsilon, float(robust.mean()), low, high, len(robust))
             for name, value in zip(columns, point, strict=True):
                 columns[name].append(value)
-        settings = attack_settings(self.attack, setting, label=self.label) | {"interval": setting.interval("Wilson")}
+        settings = attack_settings(self.attack, setting, label=self.label) | setting.vote_settings
+        settings["interval"] = setting.interval("Wilson")
         # Epsilon, and with it the step size, differs from point to point.
         settings = {name: value for name, value in settings.items() if name not in ("epsilon", "step_size")}
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])

@@ -66,7 +66,7 @@ class ExpectedRobustness(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Attack at every radius and average."""
         positions = setting.subset(self.limit)
-        settings = attack_settings(self.attack, setting, label=self.label)
+        settings = attack_settings(self.attack, setting, label=self.label) | setting.vote_settings
         settings.pop("step_size", None)  # differs from radius to radius
         if self.attack.minimal:
             shares, settings["radii"] = self._by_distance(setting, positions), "all"

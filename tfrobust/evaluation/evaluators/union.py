@@ -66,6 +66,7 @@ class Union(Evaluator):
             ],
             "seed": setting.seed,
             "batch_norm": "inference",
+            **setting.vote_settings,
         }
         if len(correct) < len(setting.images) and self.first is not None:
             settings["sample"] = f"first {self.first}"

@@ -34,7 +34,7 @@ class VideoAccuracy(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure both accuracies."""
         videos = as_videos(setting)
-        settings = {"clips_per_video": _clips(setting), "prediction": "mean softmax over clips"}
+        settings = {"clips_per_video": _clips(setting), "prediction": "mean softmax over clips"} | setting.vote_settings
         shares = setting.clean_correct.reshape(len(videos.labels), -1).mean(axis=1)
         low, high = statistics.mean_interval(shares)
         of_clips = Measurement(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import textwrap
 
 from tfrobust.report import catalog, formats, intervals, reading, sections
+from tfrobust.report.attack_table import attack_rows
 from tfrobust.report.blocks import Grid, plain, shown
 from tfrobust.report.renderers.markdown import printable
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
-# A terminal may lack these symbols of the page.
+_PASSES = "forward + backward passes"
 _NARROWEST = 10  # characters of a wrapped heading
+# A terminal may lack these symbols of the page.
 _SYMBOLS = {ord("\u221e"): "inf", ord("\u03b5"): "eps", ord("\u03c3"): "sigma"}
 
 
@@ -23,8 +25,8 @@ def console_table(report: Report, *, short: bool = False) -> str:
         short: True for only the numbers that models are compared by, and the verdict.
 
     Returns:
-        Aligned lines without a trailing line break; relative drops are on the line of their accuracies. Below the
-        numbers, a line for each that was requested and not possible, with its reason.
+        Aligned lines without a trailing line break; relative drops, and the mean passes per image if they were counted,
+        are on the line of their accuracies. Below the numbers, a line for each that was requested and not possible, with its reason.
     """
     blocks = [] if short else [block for section in sections.build(report) for block in section.content]
     grids = [block for block in blocks if isinstance(block, Grid) and block.measurements]
@@ -49,13 +51,15 @@ def _numbers(report: Report, listed: list[Measurement]) -> list[str]:
     """Return the lines of the list of measurements, and one on the kinds of their intervals."""
     drops = {m.id: report.get(_drop_of(m)) for m in listed if _drop_of(m)}
     listed = [m for m in listed if m not in drops.values()]
-    names = ["", "result", "95 % interval", *(["drop"] if any(drops.values()) else []), "n"]
-    rows = [names]
+    passes = {row.accuracy.id: row.passes for row in attack_rows(listed, members=True) if row.passes}
+    optional = {"drop": {name: formats.number(drop) for name, drop in drops.items() if drop}, _PASSES: passes}
+    optional = {heading: cells for heading, cells in optional.items() if cells}
+    rows = [["", "result", "95 % interval", *optional, "n"]]
     for m in listed:
-        drop = [formats.number(drops[m.id]) if drops.get(m.id) else ""] if "drop" in names else []
-        rows.append([*reading.named_number(m), formats.interval(m), *drop, "" if m.n is None else str(m.n)])
+        cells = [cells.get(m.id, "") for cells in optional.values()]
+        rows.append([*reading.named_number(m), formats.interval(m), *cells, "" if m.n is None else str(m.n)])
     kinds = intervals.of_each(listed)
-    return [*align(rows, tuple(range(1, len(names)))), *([f"95 % intervals {kinds}"] if kinds else [])]
+    return [*align(rows, tuple(range(1, len(rows[0])))), *([f"95 % intervals {kinds}"] if kinds else [])]
 
 
 def _drop_of(measurement: Measurement) -> str:

@@ -1,0 +1,69 @@
+"""Stochastic models: votes in clean accuracy, attacks, settings and keys; deterministic models are predicted once."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrobust.attacks.gradient import FGSM
+from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
+from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.summary import evaluate
+
+COUNT = 600
+IMAGES = np.random.default_rng(0).uniform(0.3, 0.7, [COUNT, 2, 2, 1]).astype(np.float32)
+LABELS = np.zeros(COUNT, np.int32)
+EVALUATORS = (CleanAccuracy(), AttackAccuracy(attack=FGSM(ThreatModel(epsilon=0.1))))
+
+
+def wrong_by_chance(images):
+    """Misclassified with probability 0.3, whatever the image; the gradient is 0, so that attacks stay at the image."""
+    wrong = tf.cast(tf.random.uniform([tf.shape(images)[0]]) < 0.3, tf.float32)
+    return tf.stack([tf.fill(tf.shape(wrong), 0.5), wrong], axis=-1) * 9 + 0.0 * tf.reduce_sum(images)
+
+
+def fixed(images):
+    return tf.stack([images[:, 0, 0, 0], images[:, 1, 1, 0]], axis=-1) * 9
+
+
+def setting(predict, **options):
+    return Setting(predictor=from_function(predict, image_shape=(2, 2, 1)), images=IMAGES, labels=LABELS, **options)
+
+
+@pytest.mark.parametrize(
+    "votes,share",  # of binomial draws: P(B(10, 0.3) <= needed - 1)
+    [((1, 1), 0.7), ((10, 1), 0.0282), ((10, 3), 0.3828), ((10, 5), 0.8497), ((10, 10), 1.0)],
+)
+def test_accuracies_are_those_of_the_binomial_distribution(votes, share):
+    tf.random.set_seed(1)
+    clean, attacked, *_ = run_evaluation(EVALUATORS, setting(wrong_by_chance, votes=votes)).measurements
+    for measured in (clean, attacked):
+        assert abs(measured.value - share) <= 4 * np.sqrt(share * (1 - share) / COUNT) + 1e-3
+        assert measured.settings.get("votes") == (None if votes == (1, 1) else list(votes))
+    assert attacked.settings["forward_passes"] == pytest.approx(votes[0] + clean.value, abs=0.1)
+
+
+@pytest.mark.parametrize("predict,runs", [(fixed, 1), (wrong_by_chance, 2)])
+def test_votes_belong_to_the_keys_of_stochastic_models_alone(predict, runs, tmp_path):
+    outcomes = []
+    for votes in ((10, 5), (7, 2)):
+        new = setting(predict, votes=votes)
+        object.__setattr__(new, "predictor", dataclasses.replace(new.predictor, weights_sha256="a"))
+        outcomes.append(run_evaluation(EVALUATORS, new, cache_directory=tmp_path))
+    first, second = (outcome.measurements[1].settings for outcome in outcomes)
+    assert (first == second) == ("votes" not in first) == (runs == 1)
+    assert len(list(tmp_path.glob("*.json"))) == len(EVALUATORS) * runs
+
+
+def test_a_deterministic_model_is_predicted_once():
+    default, once = (
+        evaluate(fixed, IMAGES, LABELS, epsilon=0.1, evaluators=EVALUATORS, votes=v) for v in ((10, 5), (1, 1))
+    )
+    assert default.measurements[:-1] == once.measurements[:-1] and 0 < once["fgsm"].value < once["clean"].value
+    votes = evaluate(wrong_by_chance, IMAGES, LABELS, epsilon=0.1, evaluators=EVALUATORS, votes=(3, 2))["clean"]
+    assert votes.settings["votes"] == [3, 2]
