@@ -1,6 +1,8 @@
 """The fast ensemble: when Square joins it; passes in settings; and images that a certificate spares."""
 
 import dataclasses
+import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -8,10 +10,11 @@ import stored
 import tensorflow as tf
 
 from oracles import flawed_models
+from tfrobust.commands import evaluate, train
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
-from tfrobust.keras.attacks import MALT, PGD, PMA, Ensemble, Square, ThreatModel
+from tfrobust.keras.attacks import MALT, PGD, PMA, AutoAttack, Ensemble, Square, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy, FastAccuracy
 from tfrobust.structs import Measurement, Series
 
@@ -23,8 +26,7 @@ FAST = FastAccuracy(
 
 @pytest.mark.parametrize("predict,verdict,reason", stored.rows(globals(), "square_takes_all_where_the_checks_see"))
 def test_square_takes_all_where_the_checks_see_masked_gradients(predict, verdict, reason):
-    setting = flawed_models.setting(predict)
-    outcome = FAST.run(setting)
+    outcome = FAST.run(flawed_models.setting(predict, votes=(1, 1)))
     (finding,) = outcome.findings
     assert (finding.check, finding.verdict) == ("masked_gradients", verdict) and reason in finding.evidence
     assert [m.id for m in outcome.measurements] == list(FAST.ids())
@@ -129,3 +131,50 @@ def test_no_planted_mask_is_passed_over(flaw):
         return
     outcome = dataclasses.replace(FAST, limit=64).run(setting)
     assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("masked_gradients", "warn")]
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("saturated logits", "quantised input", "pixels through a step", "gradient of noise", "shattered gradient"),
+        *("gradient of another network", "input moved at random", "dropout by place in the batch"),
+    ],
+)
+def test_it_exceeds_autoattack_by_two_points_only_where_a_finding_says_so(name):
+    (flaw,) = [flaw for flaw in MASKED if flaw.name == name]
+    threat = ThreatModel(epsilon=0.04)
+    members = Ensemble((PMA(threat), MALT(threat, targets=3), Square(threat)))
+    fast, reference = (
+        evaluator.run(dataclasses.replace(flaw.make(), limit=100))
+        for evaluator in (FastAccuracy(attack=members, label="fast"), AttackAccuracy(attack=AutoAttack(threat)))
+    )
+    excess = fast.measurements[0].value - reference.measurements[0].value
+    print(name, fast.measurements[0].value, reference.measurements[0].value)
+    assert fast.findings[0].verdict == "warn" and excess <= 0.05
+
+
+@pytest.mark.rest
+def test_a_training_on_bounds_spares_its_certified_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = [f"fast/{name}.steps={steps}" for name, steps in (("PMA", 10), ("MALT", 5), ("Square", 20))]
+    flags = [f"--gin_param={param}" for param in ("EPSILON=0.02", *short)]
+    params = ["EPOCHS=8", "SmoothedRamp.length=4", "train.validation=None", "NAME='bounded'"]
+    params += ["EVALUATORS=[@CertifiedAccuracy(), @fast/FastAccuracy()]"]
+    files = ["--gin_file=gin/ibp.gin", "--gin_file=gin/eval/fast.gin"]
+    assert train.main([*files, *flags, *(f"--gin_param={param}" for param in params)]) == 0
+    # An export has no layers to bound.
+    flags += ["--model=exported/bounded", "--output=whole", "--gin_param=EVALUATORS=[@fast/FastAccuracy()]"]
+    assert evaluate.main([files[1], *flags]) == 0
+    sparing, whole = (
+        {
+            item["id"]: item
+            for item in json.loads(pathlib.Path(folder, "robustness_report.json").read_text())["measurements"]
+        }
+        for folder in ("exported/bounded/1/assets.extra", "whole")
+    )
+    certified, fast = sparing["certified.linf_0.02.accuracy"]["value"], "attack.fast_linf_0.02.accuracy"
+    settings, others = (report[fast]["settings"] for report in (sparing, whole))
+    assert settings["spared"] == round(360 * certified) - 100 > 50 and others["spared"] == 0
+    assert sparing[fast]["value"] == whole[fast]["value"] >= certified
+    assert settings["forward_passes"] < 0.9 * others["forward_passes"]

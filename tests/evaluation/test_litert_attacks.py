@@ -13,7 +13,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import loading, predictor
 from tfrobust.evaluation.engine.litert_operators import OPERATORS
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.keras.attacks import PGD, Ensemble, Square, Transfer
+from tfrobust.keras.attacks import FMN, PGD, Ensemble, Square, Transfer
 from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy, Doctor
 
 ATTACK = flawed_models.ATTACK
@@ -37,6 +37,18 @@ def setting(tmp_path):
         return flawed_models.setting(predictor=model)
 
     return make
+
+
+def _measured_by_the_command(tmp_path, gin_file, params, *flags):
+    """The measurements by id of the command on `int8.tflite` and the first 40 digits."""
+    _, _, images, labels = flawed_models.digits()
+    np.savez(tmp_path / "data.npz", images=images[:40], labels=labels[:40])
+    (tmp_path / "int8.tflite").write_bytes(_content(flawed_models.sound, "int8"))
+    flags += (f"--model={tmp_path / 'int8.tflite'}", f"--data={tmp_path / 'data.npz'}", f"--output={tmp_path / 'out'}")
+    flags += (f"--gin_file={gin_file}", *(f"--gin_param={param}" for param in ("EPSILON=0.1", *params)))
+    assert evaluate.main(list(flags)) == 0
+    report = json.loads((tmp_path / "out" / "robustness_report.json").read_text())
+    return {row["id"]: row for row in report["measurements"]}
 
 
 def _values(outcome):
@@ -134,17 +146,11 @@ def test_an_unfit_surrogate_is_refused(setting):
 
 
 def test_the_command_evaluates_a_file_with_its_surrogate(tmp_path, capfd):
-    _, _, images, labels = flawed_models.digits()
-    np.savez(tmp_path / "data.npz", images=images[:40], labels=labels[:40])
-    for name, function in (("int8", flawed_models.sound), ("float32", flawed_models.sound)):
-        (tmp_path / f"{name}.tflite").write_bytes(_content(function, name))
-    flags = [f"--model={tmp_path / 'int8.tflite'}", f"--data={tmp_path / 'data.npz'}", f"--output={tmp_path / 'out'}"]
-    flags += ["--gin_file=gin/eval/litert.gin", "--gin_param=EPSILON=0.1", "--gin_param=plateaus/Square.steps=20"]
-    flags += ["--gin_param=EVALUATORS=[@CleanAccuracy(), @union/AttackAccuracy()]"]
-    assert evaluate.main([*flags, f"--surrogate={tmp_path / 'float32.tflite'}"]) == 0
+    (tmp_path / "float32.tflite").write_bytes(_content(flawed_models.sound, "float32"))
+    params = ("plateaus/Square.steps=20", "EVALUATORS=[@CleanAccuracy(), @union/AttackAccuracy()]")
+    surrogate = f"--surrogate={tmp_path / 'float32.tflite'}"
+    measurements = _measured_by_the_command(tmp_path, "gin/eval/litert.gin", params, surrogate)
     assert "union" in capfd.readouterr().out
-    report = json.loads((tmp_path / "out" / "robustness_report.json").read_text())
-    measurements = {row["id"]: row for row in report["measurements"]}
     members = ["transfer_pgd", "transfer_apgd_ce", "transfer_multi_targeted_pgd", "apgd_ce", "apgd_t", "square"]
     accuracies = [measurements[f"attack.union_linf_0.1.{member}.accuracy"]["value"] for member in members]
     assert sorted(accuracies, reverse=True) == accuracies
@@ -153,3 +159,15 @@ def test_the_command_evaluates_a_file_with_its_surrogate(tmp_path, capfd):
     carried = measurements["attack.union_linf_0.1.transfer_pgd.accuracy"]["settings"]
     assert (carried["attack"], carried["surrogate"], carried["steps"]) == ("transfer_pgd", "float32.tflite", 100)
     assert "transfer_pgd (100 steps, 1 restart)" in carried["member_efforts"]
+
+
+def test_labels_of_a_file_suffice_for_hop_skip_jump(tmp_path):
+    params = [f"hop_skip_jump/HopSkipJump.{setting}" for setting in ("steps=10", "first_samples=50")]
+    measurements = _measured_by_the_command(tmp_path, "gin/eval/hop_skip_jump.gin", params)
+    attacked = measurements["attack.hop_skip_jump_linf_0.1.accuracy"]
+    distance = measurements["attack.hop_skip_jump_linf_0.1.median_distance"]["value"]
+    live = flawed_models.setting(images=flawed_models.digits()[2][:40], labels=flawed_models.digits()[3][:40])
+    nearest = _values(AttackAccuracy(attack=FMN(ATTACK.threat)).run(live))["attack.fmn_linf_0.1.median_distance"]
+    assert 0.9 * nearest < distance < 2 * nearest
+    assert attacked["settings"]["backward_passes"] == 0 < attacked["value"] < measurements["accuracy.clean"]["value"]
+    assert attacked["settings"]["forward_passes"] > 10 * 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -142,15 +143,14 @@ class FastAccuracy(AttackAccuracy):
             return remaining
         predict, norm = setting.predictor.logits, self.attack.threat.norm
 
-        @tf.function(autograph=False, reduce_retracing=True)
         def nearest_class(images, labels):
             return tf.reduce_min(linear_distances(predict, images, labels, norm, _CANDIDATES)[1], axis=1)
 
+        # TensorFlow counts traces by code object, and would warn of those of several models; a partial has none.
+        compiled = tf.function(functools.partial(nearest_class), autograph=False, reduce_retracing=True)
         chunk = setting.batch_size
         parts = [remaining[start : start + chunk] for start in range(0, len(remaining), chunk)]
-        distances = np.concatenate(
-            [nearest_class(setting.images[rows], setting.labels[rows]).numpy() for rows in parts]
-        )
+        distances = np.concatenate([compiled(setting.images[rows], setting.labels[rows]).numpy() for rows in parts])
         count = int(np.ceil(self.nearest * len(remaining)))
         return np.sort(remaining[np.argsort(distances, kind="stable")[:count]])
 

@@ -26,7 +26,8 @@ def console_table(report: Report, *, short: bool = False) -> str:
 
     Returns:
         Aligned lines without a trailing line break; relative drops, and the mean passes per image if they were counted,
-        are on the line of their accuracies. Below the numbers, a line for each that was requested and not possible, with its reason.
+        are on the line of their accuracies. Below the numbers, a line for each that was requested and not possible,
+        with its reason.
     """
     blocks = [] if short else [block for section in sections.build(report) for block in section.content]
     grids = [block for block in blocks if isinstance(block, Grid) and block.measurements]
