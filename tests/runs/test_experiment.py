@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
 
 
 def test_the_sentence_from_a_foreign_folder(tmp_path):
-    """One real shell line with the real evaluation; then `evaluate` with another file reproduces its PGD."""
+    """One real shell line with the real evaluation; then `evaluate` reproduces its PGD and its bounds."""
     values = ["EPOCHS=1", "Digits.test_size=60", "ENCODER=@CNN", "CNN.stages=((8,),)", "CNN.dense=(8,)"]
     command = [sys.executable, "-m", "tfrobust.train", "--gin_file=gin/ascl_leaked.gin"]
     command += [f"--gin_param={value}" for value in values]
@@ -44,11 +44,12 @@ def test_the_sentence_from_a_foreign_folder(tmp_path):
     assert report_of(workdir) == report
     measured = {"accuracy.clean", "attack.pgd_linf_0.2.accuracy", "attack.apgd_linf_0.2.accuracy", "calibration.ece"}
     assert measured <= set(numbers(report))
-    flags = [f"--model={version}", "--gin_file=gin/eval/pgd.gin", "--output=judged"]
+    flags = [f"--model={version}", "--gin_file=gin/eval/standard.gin", "--output=judged"]
+    flags += ["--gin_param=EVALUATORS=[@CleanAccuracy(), @pgd/AttackAccuracy(), @CertifiedAccuracy()]"]
     judged = processes.run("tfrobust.evaluate:main", [flags], cwd=tmp_path)
     assert judged.code == 0, judged.err
     again = numbers(report_of(tmp_path / "judged"))
-    assert "attack.pgd_linf_0.2.accuracy" in again
+    assert {"attack.pgd_linf_0.2.accuracy", "certified.linf_0.2.accuracy"} <= set(again)
     assert again == {name: numbers(report)[name] for name in again}
 
 

@@ -18,6 +18,7 @@ from tfrobust.evaluation.engine import layout, loading
 from tfrobust.evaluation.engine import predictor as predictors
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.engine.chunks import Shard
+from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
 from tfrobust.evaluation.progress import ConsoleProgress
 from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.models.weights import checkpoints, weight_files
@@ -25,7 +26,7 @@ from tfrobust.report import assembly, writer
 from tfrobust.report.renderers import console as render
 from tfrobust.report.schema import Report
 from tfrobust.runs import artifact as artifacts
-from tfrobust.runs import estimate
+from tfrobust.runs import estimate, exported_layers
 from tfrobust.runs.budget import Budget
 from tfrobust.runs.settings import EvaluationSettings
 from tfrobust.runs.training_run import loaded
@@ -211,6 +212,8 @@ class EvaluationRun:
         with artifacts.named_by(naming, file.path):
             predictor, source, dataset = file.with_data(data, artifacts.fitting(earlier), use)
         evaluation = evaluation.on(dataset)
+        if any(isinstance(evaluator, CertifiedAccuracy) for evaluator in evaluation.evaluators):
+            predictor = exported_layers.with_layers(predictor, earlier)
         predictor = predictor.on_unit_pixels(*file.bounds)
         artifacts.check_vocabulary(file.path, dataset)
         artifacts.check_classes(earlier, dataset)

@@ -190,7 +190,8 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None, c
     promised = signature.structured_outputs[output]
     is_complete = promised.shape[-1:].is_fully_defined()
     classes = count_classes(promised, name) if is_complete else probe(logits, spec.shape[1:], name)
-    variables = _saved_variables(loaded, directory)
+    saved = functools.partial(_saved_variables, loaded, directory)
+    variables = saved()
     return Predictor(
         logits=logits,
         embedding=functools.partial(output_of, which="embedding")
@@ -202,6 +203,7 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None, c
         parameters=_parameters(variables),
         weights_sha256=fingerprint.weights_sha256(variables),
         vocabulary_size=_vocabulary_size(directory),
+        variables=saved,
     )
 
 

@@ -47,6 +47,7 @@ class Predictor:
         vocabulary_size: number of token ids that it accepts; None if unknown.
         network: operations of the model, through which bounds are propagated; None if they are unknown.
         no_network: the reason, if there is none.
+        variables: returns the values of a SavedModel's variables; None for other models.
     """
 
     logits: Callable
@@ -66,7 +67,8 @@ class Predictor:
     normalization: Callable | None = None
     vocabulary_size: int | None = None
     network: Network | None = None
-    no_network: str = "its layers are not known; bounds need the Keras model"
+    no_network: str = "its layers are not known; bounds need the model's .keras file"
+    variables: Callable[[], list[np.ndarray]] | None = None
     # Why there is no input gradient, or ""; None until it was tested, which `as_logits` does once.
     _fault: str | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
@@ -95,7 +97,8 @@ class Predictor:
     @property
     def is_file(self) -> bool:
         """True for a SavedModel or a LiteRT file, which no layer can be put before."""
-        return self.weights_sha256 is not None and self.no_network == type(self).no_network
+        no_layers = self.no_network == type(self).no_network
+        return self.variables is not None or (self.weights_sha256 is not None and no_layers)
 
     def with_surrogate(self, surrogate: Predictor) -> Predictor:
         """Return this predictor with another surrogate; raise ValueError if that has other classes or inputs."""
