@@ -8,7 +8,7 @@ import stored
 import tensorflow as tf
 
 from oracles import projections
-from tfrobust.attacks import apgd, fab, fmn, gradient, noise, prox_log_barrier, square
+from tfrobust.attacks import apgd, fab, fmn, gradient, noise, prox_log_barrier, square  # noqa: F401
 from tfrobust.attacks.shared import modes, runner
 from tfrobust.attacks.shared.engine import verify
 from tfrobust.attacks.shared.goal import Goal
@@ -65,23 +65,7 @@ def test_a_clip_is_attacked_as_an_image_of_all_its_channels(make, kind):
     np.testing.assert_allclose(as_image(clip.adversarial), image.adversarial, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda threat: gradient.PGD(threat, steps=5),
-        rest(gradient.FGSM),
-        rest(lambda threat: apgd.APGDCrossEntropy(threat, steps=8)),
-        rest(lambda threat: apgd.APGDTargeted(threat, steps=8)),
-        rest(lambda threat: fab.FAB(threat, steps=8, restarts=2)),
-        rest(lambda threat: square.Square(threat, steps=30)),
-        rest(lambda threat: square.Square(threat, steps=30, window_frames="range")),
-        rest(lambda threat: fmn.FMN(threat, steps=10)),
-        rest(lambda threat: prox_log_barrier.ProxLogBarrier(threat, outer_steps=2, inner_steps=5)),
-        rest(noise.UniformNoise),
-        rest(lambda threat: gradient.PGD(ThreatModel(epsilon=threat.epsilon, max_frames=1), steps=5)),
-        rest(lambda threat: gradient.PGD(ThreatModel(epsilon=threat.epsilon, per_frame=True), steps=5)),
-    ],
-)
+@pytest.mark.parametrize("make", stored.rows(globals(), "a_clip_of_one_frame_is_attacked_as_its_image"))
 def test_a_clip_of_one_frame_is_attacked_as_its_image(make):
     weights = tf.constant(WEIGHTS[0], tf.float32)
 

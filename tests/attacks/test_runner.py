@@ -2,10 +2,11 @@ import types
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance.attacks import Linear, examples, smooth_model
-from tfrobust.attacks import fab, gradient, square
+from tfrobust.attacks import fab, gradient, square  # noqa: F401
 from tfrobust.attacks.shared import engine, runner
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.threat import ThreatModel
@@ -60,15 +61,7 @@ def test_no_point_is_verified_again_until_it_fails(point, wrong_from):
     assert not np.any(runner.run_attack(Liar(point), predict, examples(4), np.zeros(4, int)).success)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda threat: gradient.PGD(threat, steps=8),
-        lambda threat: fab.FAB(threat, steps=8),
-        lambda threat: square.Square(threat, steps=8),
-    ],
-    ids=["pgd", "fab", "square"],
-)
+@pytest.mark.parametrize("make", stored.rows(globals(), "no_success_on_a_deterministic_model_is_refused"))
 def test_no_success_on_a_deterministic_model_is_refused(make, monkeypatch):
     attack, model, images = make(ThreatModel(epsilon=0.03)), Linear(), examples(24)
     labels = model.labels(images)

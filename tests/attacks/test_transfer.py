@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
-from tfrobust.attacks import apgd, gradient, square
+from tfrobust.attacks import apgd, gradient, square  # noqa: F401
 from tfrobust.attacks.shared.engine import onto_grid
 from tfrobust.keras.attacks import Ensemble, ThreatModel, Transfer, run_attack
 
@@ -28,15 +29,7 @@ LABELS = np.argmax(_linear(IMAGES), axis=1)
 WITHIN_REACH = np.abs(_linear(IMAGES).numpy()[:, 1]) < 16 * 0.1
 
 
-@pytest.mark.parametrize(
-    "search",
-    [
-        gradient.PGD(THREAT, steps=20),
-        apgd.APGDCrossEntropy(THREAT, steps=30),
-        gradient.MultiTargetedPGD(THREAT, steps=20),
-    ],
-    ids=lambda search: search.name,
-)
+@pytest.mark.parametrize("search", stored.rows(globals(), "the_surrogates_gradients"), ids=lambda search: search.name)
 def test_the_surrogates_gradients_reach_a_model_without_any(search):
     assert 0.2 < WITHIN_REACH.mean() < 1
     alone = run_attack(search, _stepped, IMAGES, LABELS)

@@ -1,10 +1,10 @@
 """Flags, exit codes, and what becomes of errors."""
 
 import argparse
-import errno
+import errno  # noqa: F401
 import os
 import pathlib
-import shutil
+import shutil  # noqa: F401
 import signal
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from tfrobust.commands.configuration import binding
 from tfrobust.commands.configuration.registry import Registry
 from tfrobust.commands.flags import Parser, count
 from tfrobust.commands.run import quiet_stderr
-from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested
+from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested  # noqa: F401
 from tfrobust.serving.export.publish import VersionExists
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -42,23 +42,7 @@ def lines(capfd) -> list[str]:
     return capfd.readouterr().err.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("raised", "code", "start"),
-    [
-        (None, 0, None),
-        (InputError("epsilon is 0"), 2, "error: epsilon is 0"),
-        (FileNotFoundError(2, "No such file or directory", "x.npz"), 2, "error: x.npz: No such file"),
-        (FileNotFoundError("get it from there"), 2, "error: get it from there"),
-        (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied"),
-        (RefusedByGate("accuracy.clean is 0.4"), 3, "refused: accuracy.clean is 0.4"),
-        (Failure("the server is gone"), 1, "error: the server is gone"),
-        (StopRequested("stopped after step 3"), 75, "stopped after step 3"),
-        (KeyboardInterrupt(), 75, "stopped on request; run the same command again"),
-        (ValueError("a bug"), 1, "Traceback"),
-        (RuntimeError("a bug"), 1, "Traceback"),
-        (MemoryError(), 1, "Traceback"),
-    ],
-)
+@pytest.mark.parametrize("raised, code, start", stored.rows(globals(), "exit_codes"))
 def test_exit_codes(capfd, raised, code, start):
     assert run(raised) == code
     messages = lines(capfd)
@@ -219,18 +203,7 @@ def test_knobs_and_files_given_as_flags_are_named(arguments, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (shutil.Error([("a", "/b/c", "[Errno 28] No space left on device")]), "/b/c: No space left on device;"),
-        (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device;"),
-        (OSError(errno.ENOSPC, "No space left on device", "/b/c"), "/b/c: No space left on device;"),
-        (
-            RuntimeError("{{function_node __wrapped__SaveV2}} /b/c.tempstate; No space left on device [Op:SaveV2]"),
-            "error: /b/c.tempstate: No space left on device; free some space",
-        ),
-    ],
-)
+@pytest.mark.parametrize("error, line", stored.rows(globals(), "a_full_disk_is_named_with_its_file_whoever_raises"))
 def test_a_full_disk_is_named_with_its_file_whoever_raises_it(capfd, error, line):
     def full():
         raise error

@@ -1,24 +1,15 @@
 """Which arguments name files and downloads, and how downloads are forbidden."""
 
-import typing
+import typing  # noqa: F401
 
 import pytest
+import stored
 
 from tfrobust.common import outside
 from tfrobust.errors import InputError
 
 
-@pytest.mark.parametrize(
-    ("hint", "marked"),
-    [
-        (outside.LocalPath, True),
-        (outside.LocalPath | None, True),
-        (tuple[outside.LocalPath, ...], True),
-        (outside.Download, True),
-        (str | None, False),
-        (typing.Annotated[str, "else"], False),
-    ],
-)
+@pytest.mark.parametrize("hint, marked", stored.rows(globals(), "the_mark_is_found_inside_of_an_annotation"))
 def test_the_mark_is_found_inside_of_an_annotation(hint, marked):
     assert outside.is_marked(hint) is marked
 

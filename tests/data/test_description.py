@@ -12,7 +12,7 @@ from tfrobust.common import configured
 from tfrobust.data import description
 from tfrobust.data.description import described_source
 from tfrobust.errors import InputError
-from tfrobust.keras.data import (
+from tfrobust.keras.data import (  # noqa: F401
     ClassSubset,
     CornerDigits,
     Digits,
@@ -29,21 +29,7 @@ from tfrobust.keras.data import (
 )
 from tfrobust.keras.models import Backbone
 
-SOURCES = [
-    Digits(validation_size=10, fold=1),
-    MovingDigits(),
-    CornerDigits(),
-    SentimentGrammar(),
-    LabelledFraction(source=Digits(), fraction=0.5),
-    ClassSubset(source=Digits(), classes=(1, 2)),
-    WithGenerated(source=Digits(), generated=Digits()),
-    Npz(path="nowhere.npz", class_names=("a", "b")),
-    ImageFolder(path="nowhere", image_shape=(8, 8, 3)),
-    TensorFlowDatasets(dataset="mnist"),
-    Sst2(),
-    Ucf101(path="nowhere", lists="nowhere"),
-    StanfordSentimentTreebank(path="nowhere"),
-]
+SOURCES = stored.table(globals(), "sources")
 NAMES = [type(source).__name__ for source in SOURCES]
 
 

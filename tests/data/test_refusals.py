@@ -6,12 +6,13 @@ import types
 import numpy as np
 import pytest
 import refusals
+import stored
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.common import configured
 from tfrobust.data.spec import ArrayExamples, Dataset
 from tfrobust.data.text import TokenExamples
-from tfrobust.keras.data import ClassSubset, CornerDigits, Digits, LabelledFraction, MovingDigits, Npz
+from tfrobust.keras.data import ClassSubset, CornerDigits, Digits, LabelledFraction, MovingDigits, Npz  # noqa: F401
 from tfrobust.keras.methods import Supervised
 from tfrobust.keras.models import LinearHead
 
@@ -62,17 +63,6 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path, call, message):
     refusals.check(__file__, call, message, npz=functools.partial(read_npz, tmp_path), **NAMES)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        Digits(fold=2, validation_size=0.1),
-        LabelledFraction(source=DIGITS, fraction=0.3),
-        ClassSubset(source=DIGITS, classes=(5, 6)),
-        CornerDigits(per_class=30, margin=1),
-        MovingDigits(frames=4, label="digit and motion"),
-        Npz(path="mine.npz", class_names=("a", "b")),
-    ],
-    ids=lambda source: type(source).__name__,
-)
+@pytest.mark.parametrize("source", stored.rows(globals(), "a_source_comes"), ids=lambda source: type(source).__name__)
 def test_a_source_comes_back_from_its_configuration(source):
     assert configured.deserialize(configured.serialize(source)) == source

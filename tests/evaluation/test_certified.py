@@ -6,13 +6,14 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
+import stored
 
 from tfrobust.certification import certify, costs
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.engine.loading import from_keras
-from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.engine.predictor import from_function  # noqa: F401
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy, accuracy, outcomes
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.evaluation.summary import evaluate
@@ -184,14 +185,7 @@ class Squaring(keras.Sequential):
         return super().call(inputs) ** 2 - 0.3
 
 
-@pytest.mark.parametrize(
-    ("predictor", "threat", "reason"),
-    [
-        (lambda: from_function(lambda x: x[:, :, 0, 0], image_shape=(2, 1, 1)), THREAT, "its layers are not known"),
-        (lambda: from_keras(linear()), ThreatModel(norm="l0", epsilon=1), "l0 counts"),
-        (lambda: from_keras(Squaring([keras.Input((2, 1, 1)), linear()])), THREAT, "does not compute what"),
-    ],
-)
+@pytest.mark.parametrize("predictor, threat, reason", stored.rows(globals(), "where_there_is_no_bound_the_report"))
 def test_where_there_is_no_bound_the_report_gives_the_reason(predictor, threat, reason):
     predictor = predictor()
     evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=threat))

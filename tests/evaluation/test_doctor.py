@@ -20,7 +20,7 @@ from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.chunks import SearchResult
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.keras.attacks import FGSM, PGD, Square, ThreatModel
+from tfrobust.keras.attacks import FGSM, PGD, Square, ThreatModel  # noqa: F401
 from tfrobust.structs import AttackResult
 
 ATTACK = PGD(threat=ThreatModel(epsilon=0.02), steps=10)
@@ -139,20 +139,7 @@ def _pgd(steps, epsilon=0.02, norm="linf"):
     return PGD(threat=ThreatModel(norm=norm, epsilon=epsilon), steps=steps)
 
 
-@pytest.mark.parametrize(
-    ("trained", "attacks", "verdict", "words"),
-    [
-        (None, (_pgd(100), FGSM(threat=ThreatModel(epsilon=0.02))), "pass", "100 steps"),
-        (None, (_pgd(3),), "warn", "3 steps"),
-        (None, (Square(threat=ThreatModel(epsilon=0.02)),), "warn", "0 steps"),
-        (("linf", 0.02, 10), (_pgd(10),), "pass", "up to 10 steps"),
-        (("linf", 0.02, 10), (_pgd(9), _pgd(40, norm="l2")), "fail", "up to 9 steps"),
-        (("linf", 0.02, 10), (_pgd(40, epsilon=0.015),), "warn", "at most 0.015"),
-        (("linf", 0.02, 10), (_pgd(40, epsilon=0.005),), "fail", "at most 0.005"),
-        (("linf", 0.02, 10), (_pgd(40, norm="l2"),), "warn", "no gradient attack in that norm"),
-        (("linf", 0.02, 1), (_pgd(3),), "warn", "up to 3 steps"),
-    ],
-)
+@pytest.mark.parametrize("trained, attacks, verdict, words", stored.rows(globals(), "strength"))
 def test_strength(trained, attacks, verdict, words):
     training_attack = trained and dict(zip(("norm", "epsilon", "steps"), trained, strict=True))
     setting = _few(training_attack=training_attack, evaluation_attacks=attacks)

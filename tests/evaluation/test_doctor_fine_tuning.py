@@ -9,9 +9,9 @@ import stored
 
 from tfrobust.evaluation.doctor.fine_tuning import FineTuning, check_fine_tuning
 from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.methods import TRADES, AdversarialTraining, Adversary, Supervised
+from tfrobust.keras.methods import TRADES, AdversarialTraining, Adversary, Supervised  # noqa: F401
 from tfrobust.keras.models import CNN, LinearHead
-from tfrobust.keras.schedules import LinearRamp
+from tfrobust.keras.schedules import LinearRamp  # noqa: F401
 from tfrobust.runs.fine_tuning import advice_lines, fine_tuning
 
 GOOD = {"origin": "plain", "elsewhere": True, "frozen": False, "ramped": True, "epochs": 40}
@@ -47,24 +47,7 @@ def stage(kind=TRADES, *, frozen=None, norm=True, ramp=None, epochs=3):
 PLAIN, ROBUST = {"pretrained": {"robust": False}}, {"pretrained": {"robust": True}}
 
 
-@pytest.mark.parametrize(
-    ("main", "first", "origin", "texts"),
-    [
-        (stage(), None, {}, []),  # random weights
-        (stage(Supervised, frozen=True), None, PLAIN, []),  # no training under attack
-        (stage(AdversarialTraining, frozen=True), None, PLAIN, [FROZEN]),
-        (stage(AdversarialTraining, frozen=True), None, ROBUST, []),
-        (stage(AdversarialTraining), None, {"pretrained": {}}, [FULL]),
-        (stage(AdversarialTraining, ramp=LinearRamp(1.0, length=9)), None, PLAIN, []),
-        (stage(AdversarialTraining, epochs=20), None, PLAIN, []),
-        (stage(epochs=20), None, PLAIN, [NORM]),
-        (stage(epochs=20, norm=False), None, PLAIN, []),
-        (stage(epochs=20), stage(Supervised), {}, []),  # a first stage of this run
-        (stage(frozen=True), stage(Supervised), {}, [FROZEN]),
-        (stage(frozen=True), stage(AdversarialTraining), {}, []),
-        (stage(frozen=False), stage(Supervised, frozen=True), PLAIN, [FULL, NORM]),  # a probe in front
-    ],
-)
+@pytest.mark.parametrize("main, first, origin, texts", stored.rows(globals(), "a_run_knows_what_the_advice_needs"))
 def test_a_run_knows_what_the_advice_needs(main, first, origin, texts):
     keras.backend.clear_session()
     lines = advice_lines(fine_tuning(main, first, origin))

@@ -3,23 +3,16 @@
 import pathlib
 
 import pytest
+import stored
 
 from tfrobust.evaluation.doctor import limits
-from tfrobust.evaluation.doctor.limits import AtLeast, AtMost, Below, graded
+from tfrobust.evaluation.doctor.limits import AtLeast, AtMost, Below, graded  # noqa: F401
 
 SHARE = AtMost(0.02, 0.05, few=AtMost(1, 2))
 SOURCES = pathlib.Path(limits.__file__).parent
 
 
-@pytest.mark.parametrize(
-    "bounds, verdicts",
-    [
-        (AtMost(0.1, 0.2), {0.1: "pass", 0.15: "warn", 0.2: "warn", 0.21: "fail", float("nan"): "fail"}),
-        (Below(0.5, 1.0), {0.49: "pass", 0.5: "warn", 1.0: "fail"}),
-        (AtLeast(0.9, 0.75), {0.9: "pass", 0.89: "warn", 0.75: "warn", 0.74: "fail", float("nan"): "fail"}),
-        (AtMost(0.05, 0.02).above(0.5), {0.05: "pass", 0.5: "warn", 0.53: "fail"}),
-    ],
-)
+@pytest.mark.parametrize("bounds, verdicts", stored.rows(globals(), "a_limit_belongs_to_one_side"))
 def test_a_limit_belongs_to_one_side(bounds, verdicts):
     assert {value: bounds.verdict(value) for value in verdicts} == verdicts
 

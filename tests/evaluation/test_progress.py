@@ -1,8 +1,9 @@
 """The lines of an evaluation."""
 
 import pytest
+import stored
 
-from tfrobust.attacks import apgd, ensemble, gradient
+from tfrobust.attacks import apgd, ensemble, gradient  # noqa: F401
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation import progress
 from tfrobust.evaluation.engine.searching import AttackTask
@@ -45,21 +46,7 @@ def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(lines_of)
     ]
 
 
-@pytest.mark.parametrize(
-    ("attack", "name"),
-    [
-        (PGD, "PGD-100"),
-        (gradient.FGSM(ThreatModel(epsilon=0.2)), "FGSM"),
-        (gradient.MultiTargetedPGD(ThreatModel(epsilon=0.2), steps=20), "multi-targeted PGD-20"),
-        (ensemble.AutoAttack(ThreatModel(epsilon=0.2)), "AutoAttack"),
-        (
-            ensemble.Ensemble(
-                (apgd.APGDCrossEntropy(ThreatModel(epsilon=0.2)), apgd.APGDTargeted(ThreatModel(epsilon=0.2)))
-            ),
-            "APGD-CE + APGD-T",
-        ),
-    ],
-)
+@pytest.mark.parametrize("attack, name", stored.rows(globals(), "names"))
 def test_names(attack, name):
     assert progress.attack_title(attack) == (name, "Linf 0.2")
     task = AttackTask(attack, 1000, 100, 10, 12)

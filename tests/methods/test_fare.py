@@ -5,11 +5,12 @@ import itertools
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import methods as battery
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
-from tfrobust.keras.methods import FARE, Adversary, FastAdversary
+from tfrobust.keras.methods import FARE, Adversary, FastAdversary  # noqa: F401
 from tfrobust.keras.models import LinearHead
 
 EPSILON = 0.1
@@ -99,13 +100,7 @@ def test_the_copy_has_the_weights_that_the_encoder_was_given():
     assert not method.original.trainable_variables
 
 
-@pytest.mark.parametrize(
-    ("adversary", "message"),
-    [
-        (Adversary(attack=ATTACK, objective="kl"), "has the objective 'kl'; it maximizes the distance"),
-        (Adversary(attack=FGSM(ThreatModel(epsilon=0.1))), "starts at the image, where the distance is 0"),
-    ],
-)
+@pytest.mark.parametrize("adversary, message", stored.rows(globals(), "another_objective_and_a_start_at_the_image_are"))
 def test_another_objective_and_a_start_at_the_image_are_refused(adversary, message):
     with pytest.raises(ValueError, match=message):
         FARE(battery.encoder(), LinearHead(3), adversary=adversary)

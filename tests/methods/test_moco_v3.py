@@ -4,11 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import momentum as oracle
-from tfrobust.keras.methods import FNC, IFND, AdaptiveFNC, MoCoV3
+from tfrobust.keras.methods import FNC, IFND, AdaptiveFNC, MoCoV3  # noqa: F401
 from tfrobust.keras.models import LinearHead, ProjectionHead
 
 
@@ -47,18 +48,7 @@ def compared(method, queries, keys, labels=None):
     return first + method.compare(queries[::-1], keys[0], context, batch)[0], observed
 
 
-@pytest.mark.parametrize(
-    ("rule", "removed"),
-    [
-        (AdaptiveFNC(threshold=0.2), lambda *vectors: oracle.similar_keys(*vectors, 0.2)),
-        (AdaptiveFNC(threshold=0.2, key_views="all"), lambda *vectors: oracle.similar_keys(*vectors, 0.2)),
-        (
-            FNC(threshold=-1.0, top_k=4, action="cancel"),
-            lambda *vectors: oracle.nearest_keys(*vectors, 4),
-        ),
-    ],
-    ids=["adaptive", "all_views", "fnc"],
-)
+@pytest.mark.parametrize("rule, removed", stored.rows(globals(), "removed_keys_leave_the_denominator_of_their"))
 @pytest.mark.parametrize("features", ["projection", "embedding"])
 def test_removed_keys_leave_the_denominator_of_their_direction(rule, removed, features):
     method = battery.build("moco_v3", compiled=False)

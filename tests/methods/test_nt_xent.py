@@ -3,11 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import methods as battery
 from conformance.contrast import COUNT, LABELS, contrast, projections
-from tfrobust.keras.methods import FNC, IFND, AdaptiveFNC, SimCLR
+from tfrobust.keras.methods import FNC, IFND, AdaptiveFNC, SimCLR  # noqa: F401
 from tfrobust.losses.contrastive import masked_contrastive
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
@@ -40,15 +41,7 @@ def test_false_negatives_leave_the_denominator_and_are_counted(features):
 EQUAL = np.ones((2, COUNT, 5), np.float32)
 
 
-@pytest.mark.parametrize(
-    ("rule", "remaining"),
-    [
-        (FNC(threshold=0.9, top_k=4), 0),  # equals count together
-        (FNC(threshold=2.0, top_k=100, combine="union", action="cancel"), 0),
-        (AdaptiveFNC(threshold=0.9), 0),
-        (AdaptiveFNC(threshold=1.0), 2 * (COUNT - 1)),
-    ],
-)
+@pytest.mark.parametrize("rule, remaining", stored.rows(globals(), "negatives_left_are_counted_without_labels_too"))
 @pytest.mark.parametrize("labelled", [True, False])
 def test_negatives_left_are_counted_without_labels_too(rule, remaining, labelled):
     _, observed = contrast(SimCLR, EQUAL, false_negatives=rule, labels=LABELS if labelled else None, probe=labelled)

@@ -3,12 +3,13 @@
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import tiny_network as tiny
 from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.methods import (
+from tfrobust.keras.methods import (  # noqa: F401
     BYOL,
     DINO,
     TRADES,
@@ -80,16 +81,7 @@ class UnitLoss(keras.layers.Layer):
         return images
 
 
-@pytest.mark.parametrize(
-    ("kind", "keywords", "passes"),
-    [
-        (Supervised, {}, 1),
-        (AdversarialTraining, {"attack": ATTACK}, 2),
-        (AdversarialTraining, {"attack": ATTACK, "forward": "joint"}, 1),
-        (SimCLR, {"forward": "joint"} | VIEWS, 1),
-        (SimCLR, {"forward": "separate"} | VIEWS, 2),
-    ],
-)
+@pytest.mark.parametrize("kind, keywords, passes", stored.rows(globals(), "losses_of_layers_count_for_every_pass"))
 def test_losses_of_layers_count_for_every_pass(kind, keywords, passes):
     layers = [keras.Input(battery.IMAGE_SHAPE), UnitLoss(), keras.layers.Flatten(), keras.layers.Dense(4)]
     method = kind(keras.Sequential(layers), LinearHead(3), **keywords)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from oracles import seeded_networks
 from tfrobust.errors import InputError
-from tfrobust.keras.models import CNN, LinearHead, MLPHead, ResNet, ResNet18, ResNet50, WideResNet
+from tfrobust.keras.models import CNN, LinearHead, MLPHead, ResNet, ResNet18, ResNet50, WideResNet  # noqa: F401
 from tfrobust.models.weights import checkpoints
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "checkpoints.npz"
@@ -198,15 +198,7 @@ def test_the_stem_is_named(tmp_path):
         checkpoints.load(ResNet18(width=1), written(tmp_path, tensors))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: CNN(((2,),)), "CNN is not supported"),
-        (lambda: ResNet50("pooled"), "ResNet50 is not supported"),
-        (lambda: keras.Sequential([keras.layers.Dense(2)]), "not into Sequential"),
-        (lambda: checkpoints._Classifier(ENCODER(), MLPHead(2)), "the head is MLPHead"),
-    ],
-)
+@pytest.mark.parametrize("make, message", stored.rows(globals(), "other_models_are_refused"))
 def test_other_models_are_refused(fitting, make, message, tmp_path):
     with pytest.raises(InputError, match=message):
         checkpoints.load(make(), written(tmp_path, fitting[1]))

@@ -4,11 +4,12 @@ import json
 
 import keras
 import pytest
+import stored
 from faults.whole_run import unverified
 
 from tfrobust.data.sources.moving_digits import MovingDigits
-from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
-from tfrobust.keras.evaluators import AdversarialExamples, AttackAccuracy, CleanAccuracy, Doctor
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel  # noqa: F401
+from tfrobust.keras.evaluators import AdversarialExamples, AttackAccuracy, CleanAccuracy, Doctor  # noqa: F401
 from tfrobust.keras.methods import AdversarialTraining, Adversary
 from tfrobust.report.gate import Gate
 from tfrobust.runs import experiment
@@ -16,13 +17,7 @@ from tfrobust.runs import experiment
 DATA = MovingDigits(frames=3, side=10)
 THREAT = ThreatModel(epsilon=0.05)
 ATTACK = PGD(THREAT, steps=2)
-EVALUATORS = (
-    CleanAccuracy(),
-    AttackAccuracy(attack=ATTACK),
-    AttackAccuracy(attack=FGSM(threat=THREAT), limit=4),
-    AdversarialExamples(attack=ATTACK, misclassified=1, correct=1, limit=20),
-    Doctor(attack=ATTACK, limit=20),
-)
+EVALUATORS = tuple(stored.table(globals(), "evaluators"))
 
 
 def encoder() -> keras.Model:

@@ -4,11 +4,12 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import stored
 
 from tfrobust.attacks import ensemble, gradient
 from tfrobust.attacks.shared import threat
 from tfrobust.commands import train
-from tfrobust.keras.evaluators import AccuracyCurve, AttackAccuracy, CleanAccuracy, Union
+from tfrobust.keras.evaluators import AccuracyCurve, AttackAccuracy, CleanAccuracy, Union  # noqa: F401
 from tfrobust.runs import estimate
 from tfrobust.runs.settings import EvaluationSettings
 
@@ -20,32 +21,7 @@ def attack_passes(examples, *evaluators, count=None, **settings):
     return estimate.attack_passes(EvaluationSettings(evaluators=evaluators, **settings), dataset, count)
 
 
-@pytest.mark.parametrize(
-    ("evaluators", "forward", "backward"),
-    [
-        ((), 0, 0),
-        ((CleanAccuracy(),), 0, 0),
-        # The clean image, and in each round the steps and the candidate.
-        ((AttackAccuracy(attack=PGD),), 360 * (1 + 2 * 8), 360 * 2 * 7),
-        (
-            (AttackAccuracy(attack=gradient.MultiTargetedPGD(threat.ThreatModel(epsilon=0.2), steps=20)),),
-            360 * (1 + 9 * 21),
-            360 * 9 * 20,
-        ),
-        ((AccuracyCurve(attack=PGD, epsilons=(0.0, 0.1, 0.2), limit=50),), 2 * 50 * (1 + 2 * 8), 2 * 50 * 2 * 7),
-        # APGD-CE, nine targets of APGD-T, nine of FAB (two passes a step), each 100 steps; 5,000 queries of Square.
-        (
-            (AttackAccuracy(attack=ensemble.AutoAttack(threat.ThreatModel(epsilon=0.2))),),
-            360 * ((1 + 101) + (1 + 9 * 102) + (1 + 9 * 202) + (1 + 5002)),
-            360 * (100 + 900 + 900),
-        ),
-        (
-            (AttackAccuracy(attack=PGD), AttackAccuracy(attack=gradient.FGSM(threat.ThreatModel(epsilon=0.2)))),
-            360 * (17 + 3),
-            360 * 15,
-        ),
-    ],
-)
+@pytest.mark.parametrize("evaluators, forward, backward", stored.rows(globals(), "passes_of_an_evaluation"))
 def test_passes_of_an_evaluation(evaluators, forward, backward):
     passes = attack_passes(360, *evaluators)
     assert (passes.forward, passes.backward) == (forward, backward)

@@ -1,18 +1,19 @@
 """Text the whole way: trained, staged, judged, reported, published, and judged again from the export alone."""
 
-import functools
+import functools  # noqa: F401
 import json
 
 import keras
 import pytest
+import stored
 from faults.whole_run import unverified
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.wordpiece import WordPiece
-from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.attacks import PGD, ThreatModel  # noqa: F401
 from tfrobust.keras.evaluators import Calibration, CleanAccuracy, Doctor
-from tfrobust.keras.methods import AdversarialTraining, Supervised
+from tfrobust.keras.methods import AdversarialTraining, Supervised  # noqa: F401
 from tfrobust.runs import artifact, experiment
 from tfrobust.serving.export import saved_model as export
 
@@ -92,18 +93,7 @@ def test_other_words_are_refused(trained):
         artifact.check_vocabulary(export_directory, dataset)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"method": functools.partial(AdversarialTraining, attack=PGD(ThreatModel(epsilon=0.1)))},
-            "AdversarialTraining trains on images",
-        ),
-        ({"augmentation": lambda images, keys: images}, "augmentation is for images"),
-        ({"validation": lambda **_: None}, "validation is for images"),
-        ({"encoder": lambda: BagOfWords(100)}, "BagOfWords.vocabulary_size is 100"),
-    ],
-)
+@pytest.mark.parametrize("change, message", stored.rows(globals(), "what_is_for_images_is_refused_before_training"))
 def test_what_is_for_images_is_refused_before_training(change, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         run(tmp_path, **change)

@@ -1,15 +1,15 @@
 """Values against annotations."""
 
-import collections.abc
+import collections.abc  # noqa: F401
 import dataclasses
-import typing
+import typing  # noqa: F401
 
 import keras
 import pytest
 import stored
 
 from tfrobust.commands.configuration.parameters import Parameter, fits, parameters
-from tfrobust.commands.configuration.statements import Macro, Reference
+from tfrobust.commands.configuration.statements import Macro, Reference  # noqa: F401
 from tfrobust.common.configured import Configured
 
 
@@ -45,38 +45,7 @@ def uncalled(name):
     return Reference("", name, False)
 
 
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        (3, int),
-        (3, float),
-        (0.5, float),
-        (True, bool),
-        ("x", str),
-        (None, float | None),
-        (2, typing.Optional[int]),  # noqa: UP045 - users write it so
-        ((1, 2), tuple[int, ...]),
-        ([1, 2], tuple[int, ...]),
-        ((1, 2.5), tuple[int, float]),
-        ((), tuple),
-        ({"ce": 1.0}, dict[str, float]),
-        ({"ce": 1.0}, dict | None),
-        ("l2", typing.Literal["linf", "l2"]),
-        ([1.0], collections.abc.Sequence[float]),
-        (called("Part"), Part),
-        (called("Special"), Part | None),
-        (called("make"), Part),
-        (uncalled("Special"), type[Part]),
-        (uncalled("make"), collections.abc.Callable[..., Part]),
-        (uncalled("Part"), type),
-        (uncalled("Model"), collections.abc.Callable[..., Model]),
-        (called("Model"), collections.abc.Callable[..., float]),
-        (called("SGD"), keras.optimizers.Optimizer),
-        ((called("Part"),), tuple[Part, ...]),
-        (Macro("X"), int),
-        ("anything", typing.Any),
-    ],
-)
+@pytest.mark.parametrize("value, hint", stored.rows(globals(), "fits"))
 def test_fits(value, hint):
     assert fit(value, hint)
 
