@@ -3,15 +3,14 @@
 The recording and what its entries mean: tests/golden/minimal_norm.md.
 """
 
-import pathlib
-
 import numpy as np
 import pytest
+import recordings
 import stored
 import tensorflow as tf
 
 from conformance.attacks import SHAPE, SIZE, smooth_model
-from oracles import minimal_norm, nearest
+from oracles import linear_model, minimal_norm, nearest
 from tfrobust.keras.attacks import DDN, FMN, HopSkipJump, ThreatModel, run_attack
 
 RADII = {"linf": 0.6, "l2": 0.6, "l1": 0.6, "l0": 1.2}
@@ -19,20 +18,6 @@ RADII = {"linf": 0.6, "l2": 0.6, "l1": 0.6, "l0": 1.2}
 
 def threat(kind, **settings):
     return ThreatModel(norm=kind, epsilon=1 if kind == "l0" else 0.2, **settings)
-
-
-def plane(seed=0, quantile=0.5, count=20):
-    """A linear model of unequal weights, and images of which a third of the values are 0."""
-    rng = np.random.default_rng(seed)
-    weights = rng.standard_normal(SIZE) * np.exp(0.5 * rng.standard_normal(SIZE))
-    pixels = np.where(rng.random([count, SIZE]) < 0.3, 0.0, rng.uniform(0, 1, [count, SIZE])).astype(np.float32)
-    bias = -np.quantile(pixels @ weights, quantile)
-
-    def predict(images):
-        score = tf.linalg.matvec(tf.reshape(images, [-1, SIZE]), tf.constant(weights, tf.float32)) + bias
-        return tf.stack([tf.zeros_like(score), score], axis=-1)
-
-    return predict, pixels.reshape(count, *SHAPE), (pixels @ weights + bias > 0).astype(np.int32), weights, bias
 
 
 def ball(radius, count=12):
@@ -48,7 +33,7 @@ def ball(radius, count=12):
 
 @pytest.mark.parametrize("attack,kind,median,worst", stored.rows(globals(), "the_least_distance_of_a_hyperplane_is"))
 def test_the_least_distance_of_a_hyperplane_is_found(attack, kind, median, worst):
-    predict, images, labels, weights, bias = plane()
+    predict, images, labels, weights, bias = linear_model.sparse()
     result = run_attack(attack(threat(kind)), predict, images, labels)
     least = np.array([nearest.linear_distance(weights, bias, x.ravel().astype(float), kind) for x in images])
     ratio = result.distance / least
@@ -57,7 +42,7 @@ def test_the_least_distance_of_a_hyperplane_is_found(attack, kind, median, worst
 
 
 def test_the_fewest_values_of_a_hyperplane_are_found_by_fmn():
-    predict, images, labels, weights, bias = plane(seed=3, quantile=0.02)
+    predict, images, labels, weights, bias = linear_model.sparse(seed=3, quantile=0.02)
     result = run_attack(FMN(threat("l0")), predict, images, labels)
     least = np.array([nearest.linear_distance(weights, bias, x.ravel().astype(float), "l0") for x in images])
     assert least.max() >= 3 and np.all(result.distance >= least) and np.all(result.distance <= least + 1)
@@ -106,8 +91,7 @@ def test_fmn_does_what_its_algorithm_says(kind):
 @pytest.fixture(scope="module")
 def recorded():
     """The entries of the recording, its images, its labels, and its network as a function."""
-    with np.load(pathlib.Path(__file__).parents[1] / "golden" / "minimal_norm.npz") as arrays:
-        record = dict(arrays)
+    record = recordings.arrays("minimal_norm")
 
     def predict(images):
         hidden = tf.reshape(images, [-1, record["images"].shape[1]])

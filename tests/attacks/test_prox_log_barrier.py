@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from conformance.attacks import SHAPE, SIZE, smooth_model
-from oracles import nearest
+from oracles import linear_model, nearest
 from tfrobust.attacks import fab, prox_log_barrier
 from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.goal import Goal
@@ -12,26 +12,9 @@ from tfrobust.keras.attacks import ProxLogBarrier, ThreatModel
 from tfrobust.ops import randomness
 
 
-def case(count=20, seed=0, quantile=0.5):
-    """A linear model of unequal weights, images of which a third of the values are 0, and their labels."""
-    rng = np.random.default_rng(seed)
-    weights = rng.standard_normal(SIZE) * np.exp(0.5 * rng.standard_normal(SIZE))
-    pixels = rng.uniform(0, 1, [count, SIZE])
-    pixels[rng.random(pixels.shape) < 0.3] = 0.0
-    pixels = pixels.astype(np.float32)
-    bias = -np.quantile(pixels @ weights, quantile)
-
-    def predict(images):
-        score = tf.linalg.matvec(tf.reshape(images, [-1, SIZE]), tf.constant(weights, tf.float32)) + bias
-        return tf.stack([tf.zeros_like(score), score], axis=-1)
-
-    labels = (pixels @ weights + bias > 0).astype(np.int32)
-    return predict, pixels.reshape(count, *SHAPE), labels, weights, bias
-
-
 @pytest.mark.parametrize("kind,median,worst", [("linf", 1.005, 1.02), ("l2", 1.005, 1.02), ("l1", 1.02, 1.15)])
 def test_the_least_distance_of_a_linear_model_is_found(kind, median, worst):
-    predict, images, labels, weights, bias = case()
+    predict, images, labels, weights, bias = linear_model.sparse()
     result = runner.run_attack(ProxLogBarrier(ThreatModel(norm=kind, epsilon=0.2)), predict, images, labels)
     least = np.array([nearest.linear_distance(weights, bias, x.ravel().astype(float), kind) for x in images])
     ratio = result.distance / least
@@ -41,7 +24,7 @@ def test_the_least_distance_of_a_linear_model_is_found(kind, median, worst):
 
 
 def test_the_fewest_values_of_a_linear_model_are_found():
-    predict, images, labels, weights, bias = case(seed=3, quantile=0.02)
+    predict, images, labels, weights, bias = linear_model.sparse(seed=3, quantile=0.02)
     result = runner.run_attack(ProxLogBarrier(ThreatModel(norm="l0", epsilon=1)), predict, images, labels)
     least = [nearest.linear_distance(weights, bias, x.ravel().astype(float), "l0") for x in images]
     assert max(least) >= 3  # more than the one or two values that any search would meet
@@ -51,7 +34,7 @@ def test_the_fewest_values_of_a_linear_model_are_found():
 
 
 def test_units_of_logits_and_of_pixels_do_not_matter():
-    predict, images, labels, *_ = case(6)
+    predict, images, labels, *_ = linear_model.sparse(count=6)
     plain, wide = (
         ProxLogBarrier(ThreatModel(norm="l2", bounds=(0.0, top), epsilon=0.2), outer_steps=5) for top in (1.0, 16.0)
     )
@@ -121,7 +104,7 @@ def test_targets_are_reached_and_nothing_else_counts(kind):
 
 
 def test_wrong_from_the_start_counts_with_distance_0_and_unreachable_as_not_found():
-    predict, images, labels, *_ = case(4)
+    predict, images, labels, *_ = linear_model.sparse(count=4)
     labels[0] = 1 - labels[0]
     attack = ProxLogBarrier(ThreatModel(epsilon=0.2), outer_steps=2, inner_steps=5)
     result = runner.run_attack(attack, predict, images, labels)
@@ -178,7 +161,7 @@ def test_the_barrier_step_is_the_minimiser_along_a_linear_margin():
 
 
 def test_examples_at_different_steps_do_not_disturb_each_other():
-    predict, images, labels, *_ = case(6)
+    predict, images, labels, *_ = linear_model.sparse(count=6)
     attack = ProxLogBarrier(ThreatModel(norm="l1", epsilon=0.2), outer_steps=4, inner_steps=10)
     goal, keys = Goal(tf.constant(labels)), randomness.example_keys(tf.constant([1, 2]), tf.range(6))
     rounds = tf.zeros([6], tf.int32)
@@ -199,7 +182,7 @@ def test_the_steps_of_a_search():
 
 
 def test_a_model_that_overflows_leaves_a_point():
-    predict, images, labels, *_ = case(8)
+    predict, images, labels, *_ = linear_model.sparse(count=8)
     images, labels = images[labels == 0], labels[labels == 0]
 
     def broken(x):  # NaN wherever it would be misclassified, with NaN gradients

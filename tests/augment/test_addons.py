@@ -4,16 +4,15 @@ Ours do what Pillow does to bytes. tensorflow-addons counts from the middle of t
 border, and does not round where it is given floats.
 """
 
-import pathlib
-
 import numpy as np
 import pytest
+import recordings
 import tensorflow as tf
 
 from tfrobust.augment import operations
 from tfrobust.corruptions import resampling
 
-GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "addons.npz")
+GOLDEN = recordings.arrays("addons")
 PIXELS = GOLDEN["input/images"]
 SLOPES = GOLDEN["input/slopes"].astype(np.float32)
 

@@ -1,7 +1,6 @@
-import pathlib
-
 import numpy as np
 import pytest
+import recordings
 import tensorflow as tf
 
 from tfrobust.losses import classification
@@ -33,9 +32,9 @@ def test_smoothed_labels_share_a_part_among_all_classes():
 
 
 def test_the_mean_is_the_released_clean_term():
-    with np.load(pathlib.Path(__file__).parents[1] / "golden" / "ascl_losses.npz") as golden:
-        values = classification.cross_entropy(golden["input/clean_logits"], golden["input/labels"])
-        np.testing.assert_allclose(np.mean(values), golden["robust/trades_natural"], rtol=2e-6)
+    golden = recordings.arrays("ascl_losses")
+    values = classification.cross_entropy(golden["input/clean_logits"], golden["input/labels"])
+    np.testing.assert_allclose(np.mean(values), golden["robust/trades_natural"], rtol=2e-6)
 
 
 def test_uniform_logits_give_log_k():

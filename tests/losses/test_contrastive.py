@@ -1,7 +1,6 @@
-import pathlib
-
 import numpy as np
 import pytest
+import recordings
 import stored
 import tensorflow as tf
 
@@ -10,15 +9,10 @@ from tfrobust.keras.losses import PairMasks, masked_contrastive
 from tfrobust.ops import similarity as similarities
 from tfrobust.pairs import masks, selection
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "ascl_losses.npz"
+GOLDEN = recordings.arrays("ascl_losses")
+CONFIGURATIONS = [name for name in GOLDEN if name.startswith("contrastive/") and not name.endswith("gradient")]
 RULES = stored.table(globals(), "rules")
 RELEASED = stored.table(globals(), "released")
-
-
-@pytest.fixture(scope="module")
-def golden():
-    with np.load(GOLDEN) as archive:
-        return dict(archive)
 
 
 def two_views(labels, predictions):
@@ -61,18 +55,12 @@ def test_any_masks_match_the_definition(kind):
     assert values[2] == 0
 
 
-def released_configurations():
-    with np.load(GOLDEN) as archive:
-        names = list(archive)
-    return [name for name in names if name.startswith("contrastive/") and not name.endswith("gradient")]
-
-
-@pytest.mark.parametrize("name", released_configurations())
-def test_released_code_is_reproduced(name, golden):
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_released_code_is_reproduced(name):
     _, distance, form, temperature, rule = name.split("/")
-    labels = golden["input/labels"]
-    z = np.concatenate([golden["input/clean_embedding"], golden["input/adversarial_embedding"]])
-    predictions = [golden[f"input/{view}_logits"].argmax(-1) for view in ("clean", "adversarial")]
+    labels = GOLDEN["input/labels"]
+    z = np.concatenate([GOLDEN["input/clean_embedding"], GOLDEN["input/adversarial_embedding"]])
+    predictions = [GOLDEN[f"input/{view}_logits"].argmax(-1) for view in ("clean", "adversarial")]
     tags, z = two_views(labels, predictions), tf.constant(z)
     with tf.GradientTape() as tape:
         tape.watch(z)
@@ -86,9 +74,9 @@ def test_released_code_is_reproduced(name, golden):
         )
         # Their mean over both anchors' 2N rows is half of eq 3's sum over the anchors, averaged over N.
         mean = tf.reduce_mean(values)
-    np.testing.assert_allclose(mean, golden[name], rtol=2e-6)
-    if f"{name}/gradient" in golden:
-        expected = golden[f"{name}/gradient"]
+    np.testing.assert_allclose(mean, GOLDEN[name], rtol=2e-6)
+    if f"{name}/gradient" in GOLDEN:
+        expected = GOLDEN[f"{name}/gradient"]
         error = np.abs(tape.gradient(mean, z).numpy() - expected).max()
         assert error < 1e-5 * np.abs(expected).max()
 

@@ -1,7 +1,6 @@
-import pathlib
-
 import numpy as np
 import pytest
+import recordings
 import stored
 import tensorflow as tf
 
@@ -12,10 +11,7 @@ TERMS = ("local_compactness", "local_smoothness", "global_compactness", "global_
 INPUTS = ("clean_embedding", "clean_logits", "adversarial_embedding", "adversarial_logits")
 
 
-@pytest.fixture(scope="module")
-def golden():
-    with np.load(pathlib.Path(__file__).parents[1] / "golden" / "ascl_losses.npz") as archive:
-        return dict(archive)
+GOLDEN = recordings.arrays("ascl_losses")
 
 
 def test_mart_of_two_rows():
@@ -55,38 +51,38 @@ def adr_terms(sources, labels, **options):
     return robust.adversarial_divergence((z, logits), (z_a, logits_a), labels, **options)
 
 
-def check(name, compute, golden, rtol=3e-6):
+def check(name, compute, rtol=3e-6):
     """The mean of the returned values, and its gradients by all four inputs, against the released code's."""
-    sources = [tf.constant(golden[f"input/{source}"]) for source in INPUTS]
+    sources = [tf.constant(GOLDEN[f"input/{source}"]) for source in INPUTS]
     with tf.GradientTape() as tape:
         tape.watch(sources)
         values = compute(sources)
         mean = tf.reduce_mean(values)
-    assert values.shape == [len(golden["input/labels"])]
-    np.testing.assert_allclose(mean, golden[f"robust/{name}"], rtol=rtol)
+    assert values.shape == [len(GOLDEN["input/labels"])]
+    np.testing.assert_allclose(mean, GOLDEN[f"robust/{name}"], rtol=rtol)
     gradients = tape.gradient(mean, sources, unconnected_gradients="zero")
     for source, gradient in zip(INPUTS, gradients, strict=True):
-        if f"robust/{name}/{source}" in golden:
-            expected = golden[f"robust/{name}/{source}"]
+        if f"robust/{name}/{source}" in GOLDEN:
+            expected = GOLDEN[f"robust/{name}/{source}"]
             np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_adr_reproduces_the_released_code(term, golden):
-    check(term, lambda sources: adr_terms(sources, golden["input/labels"])[term], golden)
+def test_adr_reproduces_the_released_code(term):
+    check(term, lambda sources: adr_terms(sources, GOLDEN["input/labels"])[term])
 
 
-def test_vat_reproduces_the_released_code(golden):
-    check("vat", lambda s: robust.virtual_adversarial(s[1], s[3], divide_by_classes=True), golden)
+def test_vat_reproduces_the_released_code():
+    check("vat", lambda s: robust.virtual_adversarial(s[1], s[3], divide_by_classes=True))
 
 
-def test_trades_reproduces_the_released_code(golden):
-    check("trades", lambda s: robust.trades_kl(s[1], s[3]), golden)
+def test_trades_reproduces_the_released_code():
+    check("trades", lambda s: robust.trades_kl(s[1], s[3]))
 
 
-def test_pair_weights_reproduce_the_released_code(golden):
-    labels = tf.constant(golden["input/labels"])
-    np.testing.assert_allclose(robust.pair_weights(labels, labels), golden["robust/pair_weights"], rtol=2e-5)
+def test_pair_weights_reproduce_the_released_code():
+    labels = tf.constant(GOLDEN["input/labels"])
+    np.testing.assert_allclose(robust.pair_weights(labels, labels), GOLDEN["robust/pair_weights"], rtol=2e-5)
 
 
 def drawn(count=7, classes=4, features=5):

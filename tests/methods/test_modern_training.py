@@ -1,10 +1,9 @@
 """AWP, MART, HAT, FGSM-RS, N-FGSM, GradAlign and Free AT beside PyTorch (tests/golden/modern_training.md)."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
+import recordings
 import tensorflow as tf
 
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
@@ -22,7 +21,7 @@ from tfrobust.keras.models import LinearHead
 from tfrobust.ops import norms
 from tfrobust.structs import Batch
 
-GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "modern_training.npz")
+GOLDEN = recordings.arrays("modern_training")
 STEPS, SHAPE, RATE, DECAY, EPSILON = 3, (4, 4, 3), 0.3, 0.02, 0.1
 THREAT = ThreatModel(epsilon=EPSILON)
 MOVED = {"weight_perturbation": WeightPerturbation(gamma=0.05)}

@@ -1,10 +1,9 @@
 """MoCo v3, DINO and SwAV beside three steps of PyTorch (tests/golden/momentum_methods.md)."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
+import recordings
 import tensorflow as tf
 from faults import small_run
 
@@ -15,7 +14,7 @@ from tfrobust.keras.optimizers import LARS, ScheduledAdamW
 from tfrobust.methods.shared.momentum import weight_pairs
 from tfrobust.structs import Batch
 
-GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "momentum_methods.npz")
+GOLDEN = recordings.arrays("momentum_methods")
 STEPS, RATE = 3, 0.05
 ADAM = {"learning_rate": RATE, "epsilon": 1e-2}
 CROPS = {"views": RandomShift(), "local_views": RandomShift(), "local_count": 2}  # never called: the views are given

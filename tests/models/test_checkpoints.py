@@ -4,18 +4,20 @@ import functools
 import os
 import pathlib
 
-import keras
+import keras  # noqa: F401
 import numpy as np
 import pytest
+import recordings
 import stored
-import tensorflow as tf
+from models import recorded
 
 from oracles import seeded_networks
 from tfrobust.errors import InputError
 from tfrobust.keras.models import CNN, LinearHead, MLPHead, ResNet, ResNet18, ResNet50, WideResNet  # noqa: F401
 from tfrobust.models.weights import checkpoints
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "checkpoints.npz"
+GOLDEN = recordings.arrays("checkpoints")
+tensors_of = functools.partial(recorded.tensors_of, "checkpoints")
 FULL_SIZE = os.environ.get("TFROBUST_FULL_SIZE")
 PIXELS = {"pixel_mean": seeded_networks.MEAN, "pixel_std": seeded_networks.DEVIATION}
 TORCH50 = functools.partial(ResNet50, symmetric=True, kernel_regularization=0.0)
@@ -28,24 +30,6 @@ WITHOUT_CLASSIFIER = ("simclr_resnet18", "supcon_resnet50")
 FULL = stored.cases(__file__, "full", globals(), "tables.toml")
 
 
-def recorded(name: str) -> np.ndarray:
-    with np.load(GOLDEN) as golden:
-        return golden[name]
-
-
-def tensors_of(name: str) -> dict[str, np.ndarray]:
-    """The tensors of a recorded network, by the names that it has in PyTorch."""
-    tensors = {}
-    for line in recorded(f"{name}/tensors"):
-        key, shape = line.split(" ")
-        tensors[key] = seeded_networks.torch_tensor(name, key, tuple(int(size) for size in shape.split("x") if size))
-    return tensors
-
-
-def images_of(name: str, size: tuple[int, int]) -> tf.Tensor:
-    return tf.constant((seeded_networks.uniform(f"{name}/images", (2, *size, 3)) + 1) / 2)
-
-
 def written(folder, tensors: dict, suffix: str = ".npz") -> pathlib.Path:
     path = folder / f"weights{suffix}"
     if suffix == ".npz":
@@ -54,16 +38,6 @@ def written(folder, tensors: dict, suffix: str = ".npz") -> pathlib.Path:
         safetensors = pytest.importorskip("safetensors.numpy")
         safetensors.save_file({name: np.array(value, order="C") for name, value in tensors.items()}, path)
     return path
-
-
-def forget(encoder: keras.Model) -> None:
-    """So that a variable that nothing fills is noticed."""
-    for variable in encoder.variables:
-        variable.assign(np.full(variable.shape, np.nan, np.float32))
-
-
-def relative_error(actual, expected) -> float:
-    return float(np.abs(np.asarray(actual, np.float64) - expected).max() / np.abs(expected).max())
 
 
 # ------------------------------------------------------------------------------------------------------ parity
@@ -77,13 +51,13 @@ def test_a_network_answers_as_in_pytorch(name, tmp_path):
     tensors, encoder = tensors_of(name), make()
     path = written(tmp_path, tensors, suffix)
     encoder.build((None, None, None, 3))
-    forget(encoder)
+    recorded.forget(encoder)
     if name in WITHOUT_CLASSIFIER:
-        loaded, outputs = checkpoints.load(encoder, path), encoder(images_of(name, size))
+        loaded, outputs = checkpoints.load(encoder, path), encoder(recorded.inputs_of(name, 2, (*size, 3)))
     else:
         model, loaded = checkpoints.classifier(encoder, path)
-        outputs = model(images_of(name, size))["logits"]
-    assert relative_error(outputs, recorded(f"{name}/outputs")) < 2e-6
+        outputs = model(recorded.inputs_of(name, 2, (*size, 3)))["logits"]
+    assert recorded.relative_error(outputs, GOLDEN[f"{name}/outputs"]) < 2e-6
     assert loaded.prefix == prefix and sorted([*loaded.used, *loaded.ignored]) == sorted(tensors)
     told = {ignored.rpartition(".")[2] for ignored in loaded.ignored}
     learned = {ignored for ignored in loaded.ignored if ignored.endswith(("weight", "bias", "running_mean"))}
@@ -104,10 +78,11 @@ def test_a_network_of_full_size_answers_as_in_pytorch(name, tmp_path):
     shapes = checkpoints.shapes(encoder, family)
     shapes |= {f"{head}.weight": (classes, encoder.dim), f"{head}.bias": (classes,)}
     path = written(tmp_path, {key: seeded_networks.torch_tensor(name, key, shape) for key, shape in shapes.items()})
-    forget(encoder)
+    recorded.forget(encoder)
     model, _ = checkpoints.classifier(encoder, path)
     path.unlink()  # pytest keeps its folders, and this is up to a gigabyte
-    error = relative_error(model(images_of(name, (size, size)))["logits"], recorded(f"{name}/outputs"))
+    outputs = model(recorded.inputs_of(name, 2, (size, size, 3)))["logits"]
+    error = recorded.relative_error(outputs, GOLDEN[f"{name}/outputs"])
     print(f"{name}: {error:.1e}")
     assert error < 2e-5
 
@@ -119,10 +94,10 @@ def test_other_floats_become_float32_and_every_branch_gets_the_same(tmp_path, dt
         key: seeded_networks.torch_tensor("branches", key, shape).astype(dtype)
         for key, shape in checkpoints.shapes(encoder).items()
     }
-    forget(encoder)
+    recorded.forget(encoder)
     loaded = checkpoints.load(encoder, written(tmp_path, tensors, ".safetensors"))
     assert loaded.naming == "TRADES" and {*loaded.used} == {*tensors}
-    images = images_of("branches", (8, 8))
+    images = recorded.inputs_of("branches", 2, (8, 8, 3))
     np.testing.assert_array_equal(encoder(images, branch=0), encoder(images, branch=1))
     assert np.all(np.isfinite(encoder(images)))
 

@@ -1,10 +1,10 @@
 """The pre-activation networks: what PyTorch computes with the same weights, known sizes, blocks, dropout."""
 
 import functools
-import pathlib
 
 import numpy as np
 import pytest
+import recordings
 import stored
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ from tfrobust.models.shared.blocks import ConvolutionUnit, PreActivationBlock
 from tfrobust.models.shared.dropout import CountedDropout
 from tfrobust.ops import distribution
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "encoders.npz"
+GOLDEN = recordings.arrays("encoders")
 RECORDED = {
     "preact_standard": functools.partial(PreActResNet18, width=8),
     "preact_noisymix": functools.partial(PreActResNet18, width=8, shortcut="activated", final_normalization=False),
@@ -35,8 +35,7 @@ def test_it_is_the_network_of_the_torch_code(name):
     images = tf.constant(seeded_networks.uniform("encoders/images", (2, 32, 32, 3)))
     stages = {}
     embedding = encoder(images, at_stage=lambda index, hidden: stages.setdefault(index, hidden))
-    with np.load(GOLDEN) as golden:
-        expected = {key.partition("/")[2]: golden[key] for key in golden if key.startswith(f"{name}/")}
+    expected = {key.partition("/")[2]: value for key, value in GOLDEN.items() if key.startswith(f"{name}/")}
     assert len(expected) == encoder.stage_count + 1
     means = {f"stage{index}": hidden.numpy().mean((1, 2)) for index, hidden in stages.items() if index}
     for key, value in {**means, "embedding": embedding}.items():

@@ -3,11 +3,14 @@
 import functools
 import os
 import pathlib
+import re
 
 import numpy as np
 import pytest
+import recordings
 import stored
 import tensorflow as tf
+from models import recorded
 
 from oracles import seeded_networks
 from tfrobust.errors import InputError
@@ -17,7 +20,7 @@ from tfrobust.keras.models import ResNet50, ViT
 from tfrobust.models.shared.positions import patch_sinusoids, resizing_matrix
 from tfrobust.models.weights import checkpoints
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "pretrained.npz"
+GOLDEN = recordings.arrays("pretrained")
 FULL_SIZE = os.environ.get("TFROBUST_FULL_SIZE")
 SMALL = functools.partial(ViT, 4, width=16, depth=5, grid=4)
 MOCO = functools.partial(SMALL, heads=4, positions="sinusoidal")
@@ -33,46 +36,27 @@ FULL = {
 }
 
 
-@functools.cache
-def golden() -> dict[str, np.ndarray]:
-    with np.load(GOLDEN) as file:
-        return {name: file[name] for name in file.files}
-
-
 def outputs_of(name: str) -> dict[tuple[int, int], np.ndarray]:
     """The recorded outputs by the size of the images."""
     start = f"{name}/outputs/"
-    outputs = {key.removeprefix(start): value for key, value in golden().items() if key.startswith(start)}
+    outputs = {key.removeprefix(start): value for key, value in GOLDEN.items() if key.startswith(start)}
     return {tuple(map(int, size.split("x"))): value for size, value in outputs.items()}
 
 
 def tensors_of(name: str) -> dict[str, np.ndarray]:
     """The tensors of a recorded network, by the names that it has in PyTorch."""
-    tensors = {}
-    for line in golden()[f"{name.removesuffix('_old')}/tensors"]:
-        key, shape = line.split(" ")
-        shape = tuple(int(size) for size in shape.split("x") if size)
-        tensors[key] = seeded_networks.torch_tensor(name.removesuffix("_old"), key, shape)
-        if name.startswith("moco_v3") and key.endswith("pos_embed"):
-            tensors[key] = golden()["fixed_positions/4"][None]
+    tensors = recorded.tensors_of("pretrained", name.removesuffix("_old"))
+    if name.startswith("moco_v3"):
+        tensors |= {key: GOLDEN["fixed_positions/4"][None] for key in tensors if key.endswith("pos_embed")}
     if name.endswith("_old"):  # the names of the published file, which torchvision changes when it loads it
-        tensors = {
-            key.replace("mlp.0", "mlp.linear_1").replace("mlp.3", "mlp.linear_2"): v for key, v in tensors.items()
-        }
+        new = {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"}
+        tensors = {re.sub(r"mlp\.[03]", lambda old: new[old[0]], key): value for key, value in tensors.items()}
     return tensors
-
-
-def images_of(name: str, size: tuple[int, int]) -> tf.Tensor:
-    return tf.constant((seeded_networks.uniform(f"{name}/images", (2, *size, 3)) + 1) / 2)
 
 
 def written(folder, tensors: dict) -> pathlib.Path:
     np.savez(folder / "weights.npz", **tensors)
     return folder / "weights.npz"
-
-
-def relative_error(actual, expected) -> float:
-    return float(np.abs(np.asarray(actual, np.float64) - expected).max() / np.abs(expected).max())
 
 
 # ------------------------------------------------------------------------------------------------------ parity
@@ -84,16 +68,15 @@ def test_a_network_answers_as_in_pytorch(name, tmp_path):
     tensors, encoder = tensors_of(name), make()
     path = written(tmp_path, tensors)
     encoder.build((None, None, None, 3))
-    for variable in encoder.variables:  # so that one that nothing fills is noticed
-        variable.assign(np.full(variable.shape, np.nan, np.float32))
+    recorded.forget(encoder)
     if name in WITHOUT_CLASSIFIER:
         model, loaded = encoder, checkpoints.load(encoder, path)
     else:
         classifier, loaded = checkpoints.classifier(encoder, path)
         model = lambda images: classifier(images)["logits"]  # noqa: E731
-    recorded = name.removesuffix("_old")
-    for size, expected in outputs_of(recorded).items():
-        assert relative_error(model(images_of(recorded, size)), expected) < 5e-6, size
+    network = name.removesuffix("_old")
+    for size, expected in outputs_of(network).items():
+        assert recorded.relative_error(model(recorded.inputs_of(network, 2, (*size, 3))), expected) < 5e-6, size
     assert (loaded.naming, loaded.prefix) == (family, prefix)
     assert sorted([*loaded.used, *loaded.ignored]) == sorted(tensors)
     assert all(set(part.split(".")) & set(ignored) for part in loaded.ignored)
@@ -106,7 +89,7 @@ def test_positions_are_resized_as_in_pytorch(grid, rows, columns):
     table = seeded_networks.torch_tensor(f"table{grid}", "pos_embed", (1, 1 + grid**2, 2))[0]
     down, across = resizing_matrix(grid, rows), resizing_matrix(grid, columns)
     resized = np.einsum("ir,jc,rcd->ijd", down, across, table[1:].reshape(grid, grid, 2).astype(np.float64))
-    expected = golden()[f"resized/{grid}/{rows}x{columns}"]
+    expected = GOLDEN[f"resized/{grid}/{rows}x{columns}"]
     np.testing.assert_allclose(np.concatenate([table[:1], resized.reshape(-1, 2)]), expected, rtol=0, atol=1e-12)
     encoder = ViT(1, width=2, depth=1, heads=1, grid=grid)
     encoder.build((None, None, None, 3))
@@ -119,7 +102,7 @@ def test_positions_are_resized_as_in_pytorch(grid, rows, columns):
 
 @pytest.mark.parametrize(("grid", "width"), [(4, 16), (14, 384)])
 def test_fixed_positions_are_those_of_pytorch(grid, width):
-    expected = golden()[f"fixed_positions/{grid}"]
+    expected = GOLDEN[f"fixed_positions/{grid}"]
     assert np.all(expected[0] == 0)
     np.testing.assert_allclose(patch_sinusoids(grid, grid, width), expected[1:], rtol=0, atol=2e-6)
 
@@ -135,7 +118,7 @@ def test_a_network_of_full_size_answers_as_in_pytorch(name, tmp_path):
     model, _ = checkpoints.classifier(encoder, path)
     path.unlink()
     for size, expected in outputs_of(name).items():
-        error = relative_error(model(images_of(name, size))["logits"], expected)
+        error = recorded.relative_error(model(recorded.inputs_of(name, 2, (*size, 3)))["logits"], expected)
         print(f"{name} {size}: {error:.1e}")
         assert error < 1e-5
 
@@ -169,7 +152,7 @@ def test_a_read_transformer_is_attacked_at_any_size(tmp_path):
     """Its images have no size until they are there; then the positions are those of their size."""
     model, _ = checkpoints.classifier(SMALL(heads=2), written(tmp_path, tensors_of("deit")))
     for size in ((16, 16), (24, 20)):
-        images = images_of("deit", size)
+        images = recorded.inputs_of("deit", 2, (*size, 3))
         logits = model(images)["logits"]
         labels = tf.argmax(logits, axis=-1, output_type=tf.int32)
         predictor = from_keras(model)

@@ -2,11 +2,12 @@
 
 import functools
 import os
-import pathlib
 
 import numpy as np
 import pytest
+import recordings
 import tensorflow as tf
+from models import recorded
 
 from oracles import seeded_networks
 from tfrobust.errors import InputError
@@ -14,7 +15,7 @@ from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18, middle_width
 from tfrobust.models.shared.blocks import ConvolutionUnit
 from tfrobust.models.weights import checkpoints
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "clip_encoders.npz"
+GOLDEN = recordings.arrays("clip_encoders")
 FULL_SIZE = os.environ.get("TFROBUST_FULL_SIZE")
 NETWORKS = {
     "r2plus1d": functools.partial(R2Plus1D18, width=8),
@@ -24,53 +25,39 @@ NETWORKS = {
 }
 
 
-def recorded(name: str) -> np.ndarray:
-    with np.load(GOLDEN) as golden:
-        return golden[name]
-
-
-def clips_of(name: str, count: int, shape: tuple[int, ...]) -> tf.Tensor:
-    return tf.constant((seeded_networks.uniform(f"{name}/clips", (count, *shape)) + 1) / 2)
-
-
-def logits(name: str, make, tensors: dict[str, tuple], clips: tf.Tensor, folder) -> tf.Tensor:
+def logits(name: str, make, tensors: dict[str, np.ndarray], count: int, shape: tuple[int, ...], folder) -> tf.Tensor:
     """Logits of the network with the tensors of the recording; every variable is set, every tensor used."""
     path = folder / "weights.npz"
-    np.savez(path, **{key: seeded_networks.torch_tensor(name, key, shape) for key, shape in tensors.items()})
+    np.savez(path, **tensors)
     encoder = make()
     encoder.build((None, None, None, None, 3))
-    for variable in encoder.variables:
-        variable.assign(np.full(variable.shape, np.nan, np.float32))
+    recorded.forget(encoder)
     model, loaded = checkpoints.classifier(encoder, path)
     assert loaded.naming == "torchvision" and all(key.endswith("num_batches_tracked") for key in loaded.ignored)
     assert len(loaded.used) + len(loaded.ignored) == len(tensors)
     assert f"dilated={encoder.dilated}" in str(loaded)
     path.unlink()
-    return model(clips)["logits"]
+    return model(recorded.inputs_of(name, count, shape, "clips"))["logits"]
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "r3d_dilated" else [pytest.mark.rest]) for name in NETWORKS]
 )
 def test_a_network_answers_as_in_torchvision(name, tmp_path):
-    tensors = {}
-    for line in recorded(f"{name}/tensors"):
-        key, shape = line.split(" ")
-        tensors[key] = tuple(int(size) for size in shape.split("x") if size)
+    tensors = recorded.tensors_of("clip_encoders", name)
     assert len(tensors) == (224 if name.startswith("r2") else 122)
     frames = 9 if name.endswith("dilated") else 4
-    outputs = logits(name, NETWORKS[name], tensors, clips_of(name, 2, (frames, 16, 18, 3)), tmp_path)
-    expected = recorded(f"{name}/outputs")
-    assert np.abs(outputs - expected).max() < 2e-6 * np.abs(expected).max()
+    outputs = logits(name, NETWORKS[name], tensors, 2, (frames, 16, 18, 3), tmp_path)
+    assert recorded.relative_error(outputs, GOLDEN[f"{name}/outputs"]) < 2e-6
 
 
 @pytest.mark.skipif(not FULL_SIZE, reason="networks of full size: set TFROBUST_FULL_SIZE=1; takes a minute")
 @pytest.mark.parametrize(("name", "make"), [("full_r2plus1d", R2Plus1D18), ("full_r3d", R3D18)])
 def test_a_network_of_full_size_answers_as_in_torchvision(name, make, tmp_path):
-    tensors = checkpoints.shapes(make()) | {"fc.weight": (400, 512), "fc.bias": (400,)}
-    outputs = logits(name, make, tensors, clips_of(name, 1, (16, 112, 112, 3)), tmp_path)
-    expected = recorded(f"{name}/outputs")
-    error = np.abs(outputs - expected).max() / np.abs(expected).max()
+    shapes = checkpoints.shapes(make()) | {"fc.weight": (400, 512), "fc.bias": (400,)}
+    tensors = {key: seeded_networks.torch_tensor(name, key, shape) for key, shape in shapes.items()}
+    outputs = logits(name, make, tensors, 1, (16, 112, 112, 3), tmp_path)
+    error = recorded.relative_error(outputs, GOLDEN[f"{name}/outputs"])
     print(f"{name}: {error:.1e}")
     assert error < 1e-5
 

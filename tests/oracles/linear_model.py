@@ -4,6 +4,8 @@ logits = (0, w.x + c). With y = +-1 an image x is right everywhere in the Linf b
 exactly if y (w.x + c) > epsilon |w|_1 (dual norm; |w|_2 for L2).
 """
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
@@ -27,6 +29,21 @@ def make(count=40, seed=0):
         return tf.concat([tf.zeros_like(score), score], axis=-1)
 
     return predict, images, labels, margins, weights
+
+
+def sparse(seed=0, quantile=0.5, count=20, shape=(4, 4, 1)):
+    """Return a model of unequal weights, images of which a third of the values are 0, their labels, w, and c."""
+    generator, size = np.random.default_rng(seed), math.prod(shape)
+    weights = generator.standard_normal(size) * np.exp(0.5 * generator.standard_normal(size))
+    pixels = generator.uniform(0, 1, [count, size])
+    pixels = np.where(generator.random(pixels.shape) < 0.3, 0.0, pixels).astype(np.float32)
+    bias = -np.quantile(pixels @ weights, quantile)
+
+    def predict(images):
+        score = tf.linalg.matvec(tf.reshape(images, [-1, size]), tf.constant(weights, tf.float32)) + bias
+        return tf.stack([tf.zeros_like(score), score], axis=-1)
+
+    return predict, pixels.reshape(count, *shape), (pixels @ weights + bias > 0).astype(np.int32), weights, bias
 
 
 @tf.custom_gradient

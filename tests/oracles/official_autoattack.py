@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+import recordings
 
 from tfrobust.attacks import ensemble
 from tfrobust.attacks.shared import runner
@@ -50,10 +51,8 @@ class Comparison(NamedTuple):
         return self.differing <= self.allowed
 
 
-@functools.cache
 def recorded(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"autoattack_{name}.npz") as archive:
-        return dict(archive)
+    return recordings.arrays(f"autoattack_{name}")
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:

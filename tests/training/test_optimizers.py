@@ -1,19 +1,19 @@
 """LARS and AdamW beside their formulas in NumPy, LAMB beside tensorflow-addons' outputs (tests/golden/addons.md)."""
 
 import os
-import pathlib
 import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
+import recordings
 import stored
 import tensorflow as tf
 
 from tfrobust.training.optimizers import LAMB, LARS, ScheduledAdamW
 
-GOLDEN = np.load(pathlib.Path(__file__).resolve().parents[1] / "golden" / "addons.npz")
+GOLDEN = recordings.arrays("addons")
 STEPS = 6
 SCHEDULE = keras.optimizers.schedules.PolynomialDecay(0.5, STEPS, end_learning_rate=0.05)
 
