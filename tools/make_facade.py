@@ -46,7 +46,9 @@ AREAS = {
     "corruptions": Area(("corruptions",)),
     "data": Area(("data",)),
     "evaluators": Area(("evaluation.evaluators", "evaluation.doctor", "evaluation.engine")),
-    "layers": Area(("adapters.layers",), also=("models.heads", "models.shared.normalization")),
+    "layers": Area(
+        ("adapters.layers",), also=("models.heads", "models.shared.group_sort", "models.shared.normalization")
+    ),
     "losses": Area(("losses", "adapters.losses"), also=("structs",)),
     "methods": Area(
         ("methods",),

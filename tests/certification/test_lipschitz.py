@@ -12,6 +12,7 @@ from tfrobust.certification.handlers import NoBoundsError
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import Arithmetic
 from tfrobust.errors import InputError
+from tfrobust.models.shared.group_sort import GroupSort
 
 EXACT = Arithmetic(tf.float64, 0.0)
 LAYERS = keras.layers
@@ -64,7 +65,7 @@ def residual(size=7):
     """Return a residual network of normalized layers."""
     image = keras.Input((size, size, 2))
     hidden = LAYERS.SpectralNormalization(LAYERS.Conv2D(4, 3, padding="same"))(image)
-    hidden = LAYERS.MaxPooling2D(2, 1)(LAYERS.Activation("softplus")(hidden))
+    hidden = LAYERS.MaxPooling2D(2, 1)(GroupSort()(LAYERS.Activation("softplus")(hidden)))
     main = LAYERS.LeakyReLU(0.1)(LAYERS.SpectralNormalization(LAYERS.Conv2D(4, 2, padding="same"))(hidden))
     hidden = LAYERS.Concatenate()([LAYERS.Add()([hidden, main]), hidden])
     return keras.Model(image, LAYERS.Dense(3)(LAYERS.Flatten()(hidden)))

@@ -155,6 +155,7 @@ IMAGE_LAYERS = {
     "WideResNet": lambda **k: models.WideResNet(10, 1, dropout=0.2, variant="noisymix", **k),
 }
 VECTOR_LAYERS = {
+    "GroupSort": lambda **k: layers.GroupSort(4, **k),
     "LinearHead": lambda **k: layers.LinearHead(CLASSES, kernel_initializer="zeros", normalized=True, **k),
     "MLPHead": lambda **k: layers.MLPHead(CLASSES, hidden=5, normalized=True, **k),
     "LogisticRegression": lambda **k: layers.LogisticRegression(CLASSES, regularization=0.1, normalized=True, **k),

@@ -18,6 +18,7 @@ from tfrobust.models.resnets.stages import SymmetricMaxPooling
 from tfrobust.models.shared.blocks import ConvolutionUnit, PreActivationBlock, ResidualBlock
 from tfrobust.models.shared.dropout import CountedDropout, DropPath
 from tfrobust.models.shared.functional import BranchedModels
+from tfrobust.models.shared.group_sort import GroupSort, sorted_groups
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def _pooling(walker: Walker, layer, position: int) -> int:
 
     if not averages:
         shared = math.prod(-(-size // step) for size, step in zip(layer.pool_size, layer.strides, strict=True))
-        return walker.add(nonlinear.MaxPooling(layer.name, function, shared), position)
+        return walker.add(nonlinear.Ordering(layer.name, function, shared), position)
     windows = (layer.pool_size, layer.strides) if layer.padding == "valid" else None
     return walker.add(affine.Average(layer.name, function, math.prod(layer.pool_size), windows), position)
 
@@ -286,11 +287,11 @@ def _global_pooling(walker: Walker, layer, position: int) -> int:
 
     if averages:
         return walker.add(affine.Average(layer.name, function, None), position)
-    return walker.add(nonlinear.MaxPooling(layer.name, function, 1), position)
+    return walker.add(nonlinear.Ordering(layer.name, function, 1), position)
 
 
 def _symmetric_pooling(walker: Walker, layer: SymmetricMaxPooling, position: int) -> int:
-    return walker.add(nonlinear.MaxPooling(layer.name, layer.call), position)
+    return walker.add(nonlinear.Ordering(layer.name, layer.call), position)
 
 
 def _flatten(walker: Walker, layer, position: int) -> int:
@@ -364,6 +365,10 @@ def pad(name: str, margins) -> affine.Rearrangement:
 def _unchanged(walker: Walker, layer, position: int) -> int:
     """Return the position: the layer does nothing in inference mode."""
     return position
+
+
+def _group_sort(walker: Walker, layer: GroupSort, position: int) -> int:
+    return walker.add(nonlinear.Ordering(layer.name, lambda hidden: sorted_groups(hidden, layer.size), 1), position)
 
 
 def _head(walker: Walker, layer, position: int) -> int:
@@ -440,6 +445,7 @@ HANDLERS: dict[type, Callable[[Walker, keras.Layer, int], int]] = {
     _LAYERS.SpectralNormalization: lambda walker, layer, position: walker.walk(layer.layer, position),
     **dict.fromkeys((LinearHead, LinearProjection, MLPHead, MLPProjection), _head),
     BranchedBatchNormalization: _branched,
+    GroupSort: _group_sort,
     BranchedModels: lambda walker, layer, position: walker.walk(layer.models[0], position),
     ConvolutionUnit: _unit,
     ResidualBlock: _residual,

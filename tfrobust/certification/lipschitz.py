@@ -11,7 +11,7 @@ constant is the product of those of the layers, each an upper bound:
                       a larger one, and strides drop places, so that neither adds to the norm
     other affine ones the root of largest row sum times largest column sum
     activations       1, the largest slope of those that are covered
-    maxima            the root of the number of windows that a value lies in
+    maxima, sorting   the root of the number of windows that a value lies in
 
 The distance of the network in float32 from the exact one grows layer by layer: by the layer's constant, and by its own
 rounding, which depends on the size of the values in the ball.
@@ -36,7 +36,7 @@ from tfrobust.certification.affine import (
 from tfrobust.certification.balls import NormBall
 from tfrobust.certification.handlers import NoBoundsError
 from tfrobust.certification.network import Network
-from tfrobust.certification.nonlinear import Curve, MaxPooling, ReLU
+from tfrobust.certification.nonlinear import Curve, Ordering, ReLU
 from tfrobust.certification.operations import SOUND, Arithmetic, Box, Operation
 
 _EXACT = Arithmetic(tf.float64, 0.0)
@@ -134,7 +134,7 @@ def _rounding(operation: Operation, boxes: list[Box]) -> tf.Tensor:
 def _norms(operation: Operation, shapes: list[tuple[int, ...]]) -> list[float]:
     if isinstance(operation, (Sum, Concatenation, ReLU, Curve, NormBall)):
         return [1.0] * len(shapes)
-    if isinstance(operation, MaxPooling) and operation.windows:
+    if isinstance(operation, Ordering) and operation.windows:
         return [math.sqrt(operation.windows)]
     if isinstance(operation, Affine):
         return [spectral_norm(operation, shapes[0])]

@@ -17,11 +17,12 @@ _NARROW = 2.0**-20
 _LARGEST_BASE = 2.0**33
 
 
-class MaxPooling(Operation):
-    """Max pooling. Its backward rule is the box of its output.
+class Ordering(Operation):
+    """Max pooling or sorting, whose outputs are inputs. Its backward rule is the box of its output.
 
     Attributes:
-        windows: number of windows that a value can lie in; 0: not known.
+        function: of the values; it falls in none of them.
+        windows: number of outputs that a value can become; 0: not known.
     """
 
     stops = True
@@ -31,7 +32,7 @@ class MaxPooling(Operation):
         self.function, self.windows = function, windows
 
     def box(self, boxes, arithmetic):
-        """Pool both ends."""
+        """Apply the function to both ends."""
         return Box(*map(self.function, boxes[0]))
 
 

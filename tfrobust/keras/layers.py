@@ -9,6 +9,7 @@ from tfrobust.models.heads.fitted import KNearestNeighbours, LogisticRegression
 from tfrobust.models.heads.linear import LinearHead, LinearProjection, MLPHead, MLPProjection
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.heads.prototypes import Prototypes
+from tfrobust.models.shared.group_sort import GroupSort
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Augment",
     "BranchedBatchNormalization",
     "Corrupt",
+    "GroupSort",
     "KNearestNeighbours",
     "LinearHead",
     "LinearProjection",

@@ -14,6 +14,7 @@ from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
 from tfrobust.models.resnets.wide_resnet import WideResNet
 from tfrobust.models.shared.encoder import Encoder
+from tfrobust.models.shared.group_sort import GroupSort
 from tfrobust.models.shared.normalization import BranchedBatchNormalization
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.vit import ViT
@@ -27,6 +28,7 @@ __all__ = [
     "CNN",
     "DigitsCNN",
     "Encoder",
+    "GroupSort",
     "KNearestNeighbours",
     "LeNet",
     "LinearHead",
