@@ -82,3 +82,19 @@ def test_the_tool_lowers_named_programs_once(tools, tmp_path):
         assert done.stdout.strip() == expected
     assert (tmp_path / "order.txt").read_text().split() == ["bare_gradient-digits-4-float32"]
     assert json.loads((tmp_path / "bare_gradient-digits-4-float32.json").read_text())["feedback"] == {}
+
+
+def test_the_page_has_the_table_of_the_stored_results(load):
+    page = load("page").page
+    text = page.PAGE.read_text()
+    assert page.written(text) == text
+
+
+def test_the_bound_counts_the_passes_of_a_step(load, tmp_path):
+    page = load("page").page
+    for kind, seconds in (("gradient", 2.0), ("training", 5.0)):
+        stored = {"step_seconds": {"median": seconds}}
+        (tmp_path / f"bare_{kind}-resnet18-128-float32.json").write_text(json.dumps(stored))
+    assert page.bound("adversarial_training", "resnet18-128-float32", tmp_path) == 10 * 2 + 1 + 5
+    assert page.bound("trades", "resnet18-128-float32", tmp_path) == 10 * 2 + 1 + 2 * 5
+    assert page.bound("trades", "resnet18-128-tf32", tmp_path) is None
