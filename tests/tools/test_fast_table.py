@@ -2,14 +2,20 @@
 
 import base64
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
+from tfrobust.evaluation.engine.base import Outcome
+from tfrobust.structs import Measurement, Series
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture
 def tool(load):
-    return load("_recipes", "_result_tables", "results_table", "fast_table").fast_table
+    return load("_recipes", "_result_tables", "results_table", "digits_table", "_fast_rows", "fast_table").fast_table
 
 
 def report(label, correct, members=(), **settings):
@@ -49,12 +55,58 @@ def test_differences_and_passes_of_a_pair(tool, tmp_path, capsys):
     forward = 0.8 * 101 + 0.6 * (9 * 101 + 1) + 0.5 * (9 * 201 + 1) + 0.5 * 5002
     np.testing.assert_allclose(row["autoattack_passes"], [forward, 0.8 * 100 + 0.6 * 900 + 0.5 * 900], atol=0.05)
     text = capsys.readouterr().out
-    assert (
-        "| +10.0 [+4.1, +15.9] | at least " in text and "0 are within 0.3 points" in text and "1 take at most" in text
-    )
+    assert "| +10.0 [+4.1, +15.9] | at least " in text and "0 within 0.3 points, 1 in a fifth" in text
     with pytest.raises(ValueError, match="the two accuracies are of 100 and 3 images"):
         rows = [{"correct": np.ones(count), "settings": {}} for count in (100, 3)]
         tool.compared("a", *rows)
+
+
+def test_rows_of_the_plan_are_measured_once_and_stored_one_by_one(tool, tmp_path, monkeypatch):
+    stored, calls = tmp_path / "r.json", []
+
+    def outcomes(row):
+        calls.append(row.name)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return {
+            attack: Outcome(
+                [Measurement(**item) for item in content["measurements"]], [Series(**content["series"][0], title="")]
+            )
+            for attack in ("fast", "autoattack")
+            if (content := report(attack, [1, 1, 0], forward_passes=9.0, backward_passes=1.0))
+        }
+
+    monkeypatch.setattr(tool._fast_rows, "measurements", outcomes)
+    plan = [row.name for row in tool._fast_rows.read(tool.PLAN)]
+    flags = ["--run", "--results", str(stored)]
+    with pytest.raises(KeyboardInterrupt):
+        tool.run(tool.parser().parse_args(flags))
+    tool.run(tool.parser().parse_args([*flags, f"--rows={plan[1]},{plan[2]}"]))
+    assert calls == [*plan[:3], plan[2]] and [row["model"] for row in json.loads(stored.read_text())] == plan[:3]
+    with pytest.raises(ValueError, match="--rows names 'none', which is no row of"):
+        tool.run(tool.parser().parse_args([*flags, "--rows=none"]))
+
+
+def test_the_plan_names_files_that_exist(tool):
+    rows = tool._fast_rows.read(tool.PLAN)
+    assert len(rows) >= 25 and {row.fold for row in rows if not row.model} == set(range(5))
+    for row in rows:
+        assert all((ROOT / name).is_file() for name in (*row.files, *filter(None, [row.reference])))
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        ("rows = [{}]", "missing 1 required"),
+        ("rows = [1]", "is no plan"),
+        ("x", "is no plan"),
+        ("[[rows]]\nname = 'a'\n[[rows]]\nname = 'a'", "two rows 'a'"),
+    ],
+)
+def test_no_plan(tool, tmp_path, text, message):
+    (tmp_path / "plan.toml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        tool._fast_rows.read(tmp_path / "plan.toml")
 
 
 def packed(digits):

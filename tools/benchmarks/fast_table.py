@@ -131,13 +131,14 @@ def table(rows: list[dict]) -> str:
             _sum(item["fast_passes"]),
             f"{'' if item['counted'] else 'at most '}{ours / theirs:.2f}",
         )
-    near = sum(item["difference"][0] <= 0.003 + 1e-9 for item in rows)
-    cheap = sum(5 * sum(item["fast_passes"]) <= sum(item["autoattack_passes"]) for item in rows)
+    near = [item["difference"][0] <= 0.003 + 1e-9 for item in rows]
+    cheap = [5 * sum(item["fast_passes"]) <= sum(item["autoattack_passes"]) for item in rows]
     mean = 100 * np.mean([item["difference"][0] for item in rows])
-    verdict = (
-        f"Of {len(rows)} models, {near} are within 0.3 points of AutoAttack and {cheap} take at most a fifth of its"
+    both = sum(pair == (True, True) for pair in zip(near, cheap, strict=True))
+    return (
+        f"{lines}\nOf {len(rows)} models, {both} are within 0.3 points of AutoAttack in at most a fifth of its passes: "
+        f"{sum(near)} within 0.3 points, {sum(cheap)} in a fifth. The mean difference is {mean:+.2f} points."
     )
-    return f"{lines}\n{verdict} passes; the mean difference is {mean:+.2f} points."
 
 
 def _sum(counts: list[float]) -> str:
