@@ -247,7 +247,8 @@ class _Ball(NamedTuple):
 
     def margins(self, images: np.ndarray, labels: np.ndarray, method: str) -> np.ndarray:
         """Return the bounds of all images, float64 [n]; -inf where there is none, or no finite one."""
-        size = max(1, min(128, _BATCH_VALUES // (images[0].size * (1 if method == "ibp" else 16))))
+        size = _BATCH_VALUES // (images[0].size * (1 if method == "ibp" else 16))
+        size = max(1, min(128, size, len(images)))
         norms = lipschitz.norms(self.network, images.shape[1:]) if method == "lipschitz" else None
         rows = []
         for start in range(0, len(images), size):
