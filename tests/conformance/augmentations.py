@@ -12,14 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.augment.augmentation import Augmentation
-from tfrobust.augment.augmix import AugMix
-from tfrobust.augment.noise import AddGaussian
-from tfrobust.augment.patch_gaussian import PatchGaussian
-from tfrobust.augment.policies import AutoAugment, RandAugment
-from tfrobust.augment.resized_crop import RandomResizedCrop
-from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
-from tfrobust.augment.views import ContrastiveViews
+from tfrobust.keras import augment
 from tfrobust.ops import randomness
 
 SHAPE = (6, 8, 10, 3)
@@ -28,7 +21,7 @@ SHAPE = (6, 8, 10, 3)
 @dataclasses.dataclass(frozen=True)
 class AugmentationCase:
     name: str
-    augmentation: Augmentation
+    augmentation: augment.Augmentation
     identity: Callable
 
 
@@ -64,40 +57,40 @@ def _same_view(count):
     return {"box": tf.tile([[0, 0, *SHAPE[1:3]]], [count, 1]), "sigma": none, **chances, **jitter}
 
 
-_AUTO = AutoAugment(policy="imagenet", ranges="code")
-_RAND = RandAugment(operations=("rotate", "posterize", "translate_y", "contrast"))
-_DEEP = AugMix(width=2, depth=4, severity=10.0, alpha=0.3, all_operations=True)
+_AUTO = augment.AutoAugment(policy="imagenet", ranges="code")
+_RAND = augment.RandAugment(operations=("rotate", "posterize", "translate_y", "contrast"))
+_DEEP = augment.AugMix(width=2, depth=4, severity=10.0, alpha=0.3, all_operations=True)
 
 AUGMENTATIONS = [
-    AugmentationCase("flip", RandomFlip(), _no_flip),
-    AugmentationCase("shift", RandomShift(fraction=0.3), _no_shift),
-    AugmentationCase("shift_constant", RandomShift(fraction=0.3, fill="constant"), _no_shift),
-    AugmentationCase("shift_whole", RandomShift(fraction=0.3, whole_pixels=True), _no_shift),
-    AugmentationCase("pad_crop", PadCrop(padding=2), lambda count: {"offset": tf.fill([count, 2], 2)}),
+    AugmentationCase("flip", augment.RandomFlip(), _no_flip),
+    AugmentationCase("shift", augment.RandomShift(fraction=0.3), _no_shift),
+    AugmentationCase("shift_constant", augment.RandomShift(fraction=0.3, fill="constant"), _no_shift),
+    AugmentationCase("shift_whole", augment.RandomShift(fraction=0.3, whole_pixels=True), _no_shift),
+    AugmentationCase("pad_crop", augment.PadCrop(padding=2), lambda count: {"offset": tf.fill([count, 2], 2)}),
     AugmentationCase(
-        "resized_crop", RandomResizedCrop(), lambda count: {"box": tf.tile([[0, 0, *SHAPE[1:3]]], [count, 1])}
+        "resized_crop", augment.RandomResizedCrop(), lambda count: {"box": tf.tile([[0, 0, *SHAPE[1:3]]], [count, 1])}
     ),
-    AugmentationCase("add_gaussian", AddGaussian(), _no_noise),
-    AugmentationCase("add_gaussian_up_to", AddGaussian(deviation=(0.0, 0.5)), _no_noise),
-    AugmentationCase("patch_gaussian", PatchGaussian(patch=3), _no_patch),
+    AugmentationCase("add_gaussian", augment.AddGaussian(), _no_noise),
+    AugmentationCase("add_gaussian_up_to", augment.AddGaussian(deviation=(0.0, 0.5)), _no_noise),
+    AugmentationCase("patch_gaussian", augment.PatchGaussian(patch=3), _no_patch),
     AugmentationCase(
         "patch_gaussian_up_to",
-        PatchGaussian(patch=(1, 6), deviation=(0.0, 1.0), probability=0.8, centres="edges"),
+        augment.PatchGaussian(patch=(1, 6), deviation=(0.0, 1.0), probability=0.8, centres="edges"),
         _no_patch,
     ),
-    AugmentationCase("augmix", AugMix(), lambda count: _no_chains(AugMix(), count)),
+    AugmentationCase("augmix", augment.AugMix(), lambda count: _no_chains(augment.AugMix(), count)),
     AugmentationCase("augmix_all", _DEEP, lambda count: _no_chains(_DEEP, count)),
     AugmentationCase("auto_augment", _AUTO, functools.partial(_no_operation, _AUTO)),
     AugmentationCase("rand_augment", _RAND, functools.partial(_no_operation, _RAND)),
-    AugmentationCase("views", ContrastiveViews(), _same_view),
+    AugmentationCase("views", augment.ContrastiveViews(), _same_view),
     AugmentationCase(
         "views_all",
-        ContrastiveViews(blur=0.5, solarize=0.5, order="rocl", interpolation="bilinear", colors="torchvision"),
+        augment.ContrastiveViews(blur=0.5, solarize=0.5, order="rocl", interpolation="bilinear", colors="torchvision"),
         _same_view,
     ),
     AugmentationCase(
         "compose",
-        Compose(augmentations=(RandomFlip(), RandomShift(fraction=0.2))),
+        augment.Compose(augmentations=(augment.RandomFlip(), augment.RandomShift(fraction=0.2))),
         lambda count: {"0": _no_flip(count), "1": _no_shift(count)},
     ),
 ]

@@ -10,55 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from conformance import backbones
-from tfrobust.augment.mixing import FeatureNoise, Mixing
-from tfrobust.augment.puzzlemix import Puzzle
+from tfrobust.keras import methods as M
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
 from tfrobust.keras.augment import AddGaussian, EveryFrame, RandomFlip, RandomShift, TokenRemoval, UtilityPerturbation
-from tfrobust.losses.gradient_alignment import GradAlign
-from tfrobust.losses.gradient_penalty import LayerWiseTikhonov, Tikhonov
-from tfrobust.methods.acl import ACL
-from tfrobust.methods.adr import ADR
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.ascl import ASCL, TwoTransforms
-from tfrobust.methods.augmix import AugMixTraining
-from tfrobust.methods.byol import BYOL
-from tfrobust.methods.cl_gaussian import CLGaussian
-from tfrobust.methods.crown_ibp import CROWNIBP
-from tfrobust.methods.cutmix import CutMix
-from tfrobust.methods.cvrl import CVRL
-from tfrobust.methods.dino import DINO
-from tfrobust.methods.fare import FARE
-from tfrobust.methods.fcl import FCL
-from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
-from tfrobust.methods.hat import HAT
-from tfrobust.methods.ibp import IBP
-from tfrobust.methods.layer_wise import LayerWiseContrastive
-from tfrobust.methods.manifold_mixup import ManifoldMixup
-from tfrobust.methods.mart import MART
-from tfrobust.methods.mixup import Mixup
-from tfrobust.methods.moco_v3 import MoCoV3
-from tfrobust.methods.mtl_ibp import MTLIBP
-from tfrobust.methods.multi_norm_training import MultiNormTraining
-from tfrobust.methods.nfm import NFM
-from tfrobust.methods.noise_consistency import NoiseConsistency
-from tfrobust.methods.noisymix import Branches, NoisyMix
-from tfrobust.methods.puzzlemix import PuzzleMix
-from tfrobust.methods.relu_stability import ReLUStability
-from tfrobust.methods.rocl import RoCL
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.shared.batch_contrast import Contrast
-from tfrobust.methods.shared.fast_adversary import FastAdversary
-from tfrobust.methods.shared.feature_objectives import FeatureMargin
-from tfrobust.methods.shared.instance_adversary import InstanceAdversary
-from tfrobust.methods.shared.weight_perturbation import WeightPerturbation
-from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.smooth_adv import SmoothAdv
-from tfrobust.methods.supcon import SupCon
-from tfrobust.methods.supervised import Supervised
-from tfrobust.methods.supervised_contrastive import SupervisedContrastive
-from tfrobust.methods.swav import SwAV
-from tfrobust.methods.tclr import TCLR
-from tfrobust.methods.trades import TRADES
 from tfrobust.models.cnn import CNN
 from tfrobust.models.heads.linear import LinearHead, LinearProjection
 from tfrobust.models.heads.projection import ProjectionHead
@@ -67,8 +21,6 @@ from tfrobust.models.shared.blocks import ConvolutionUnit
 from tfrobust.models.shared.encoder import Encoder
 from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.vit import ViT
-from tfrobust.pairs.false_negatives import AdaptiveFNC
-from tfrobust.pairs.selection import HardSelection, LeakedSelection, SoftSelection
 
 IMAGE_SHAPE = (8, 8, 1)
 SENTENCE_LENGTH, WORDS = 7, 12
@@ -79,9 +31,9 @@ RATE = 0.05
 HALF = keras.optimizers.schedules.PolynomialDecay(0.5, 4, 1.0)
 
 
-def adversary(**keywords) -> Adversary:
+def adversary(**keywords) -> M.Adversary:
     """Two cheap steps."""
-    return Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2), **keywords)
+    return M.Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2), **keywords)
 
 
 SEVERAL = tuple(PGD(ThreatModel(norm=norm, epsilon=0.1), steps=2) for norm in ("linf", "l1"))
@@ -90,13 +42,13 @@ SEVERAL = tuple(PGD(ThreatModel(norm=norm, epsilon=0.1), steps=2) for norm in ("
 def _ascl(*, projected: bool = False, **settings):
     def make(*parts, **keywords):
         projection = LinearProjection(4) if projected else None
-        return ASCL(*parts, adversary=adversary(), projection=projection, **settings, **keywords)
+        return M.ASCL(*parts, adversary=adversary(), projection=projection, **settings, **keywords)
 
     return make
 
 
 # Divides what a replica has of the smallest batch of the tests.
-MIXING = Mixing(group=2)
+MIXING = M.Mixing(group=2)
 # Cheap to trace, and XLA compiles it; AugMix itself is made for the input pipeline.
 SHIFT = RandomShift(fraction=0.2)
 
@@ -130,17 +82,17 @@ class StagedClips(Encoder):
 
 def _noisymix(*, mixing=MIXING, **settings):
     def make(*parts, **keywords):
-        return NoisyMix(*parts, augmentation=SHIFT, mixing=mixing, stages=(0, 1, 2), **settings, **keywords)
+        return M.NoisyMix(*parts, augmentation=SHIFT, mixing=mixing, stages=(0, 1, 2), **settings, **keywords)
 
     return make
 
 
 def fast(*parts, projected=True, **keywords):
     """Adversarial training with a single step, from noise."""
-    fast_adversary = FastAdversary(
+    fast_adversary = M.FastAdversary(
         attack=FGSM(ThreatModel(norm="l2", epsilon=0.06)), noise=2.0, step=1.0, projected=projected, ramp=HALF
     )
-    return AdversarialTraining(*parts, adversary=fast_adversary, **keywords)
+    return M.AdversarialTraining(*parts, adversary=fast_adversary, **keywords)
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -162,7 +114,7 @@ def _instances(kind, *, projection=None, branches=1, adversary_of=(), **settings
     """RoCL or ACL, its adversary compared within groups that divide what a replica has."""
 
     def make(single, head, **keywords):
-        attacker = InstanceAdversary(attack=adversary().attack, group=2, ramp=HALF, **dict(adversary_of))
+        attacker = M.InstanceAdversary(attack=adversary().attack, group=2, ramp=HALF, **dict(adversary_of))
         parts = (single if branches == 1 else encoder(branches=branches)), head
         return kind(*parts, adversary=attacker, projection=projection or _head(), views=SHIFT, **settings, **keywords)
 
@@ -170,132 +122,132 @@ def _instances(kind, *, projection=None, branches=1, adversary_of=(), **settings
 
 
 ROWS = {
-    "supervised": Supervised,
-    "supervised_noisy": lambda *parts, **k: Supervised(*parts, noise=AddGaussian(), forward="joint", **k),
-    "supervised_tikhonov": lambda *parts, **k: Supervised(
-        *parts, noise=AddGaussian(), penalty=Tikhonov(weight=0.1), **k
+    "supervised": M.Supervised,
+    "supervised_noisy": lambda *parts, **k: M.Supervised(*parts, noise=AddGaussian(), forward="joint", **k),
+    "supervised_tikhonov": lambda *parts, **k: M.Supervised(
+        *parts, noise=AddGaussian(), penalty=M.Tikhonov(weight=0.1), **k
     ),
     # Hidden tokens that are mixed, and attention differentiated twice.
-    "nfm_vit": lambda _, head, **k: NFM(vit(), head, mixing=MIXING, stages=(0, 1, 2), **k),
-    "supervised_tikhonov_vit": lambda _, head, **k: Supervised(
-        vit(), head, noise=AddGaussian(), penalty=Tikhonov(weight=0.1), **k
+    "nfm_vit": lambda _, head, **k: M.NFM(vit(), head, mixing=MIXING, stages=(0, 1, 2), **k),
+    "supervised_tikhonov_vit": lambda _, head, **k: M.Supervised(
+        vit(), head, noise=AddGaussian(), penalty=M.Tikhonov(weight=0.1), **k
     ),
-    "supervised_contrastive": lambda *parts, **k: SupervisedContrastive(*parts, projection=LinearProjection(4), **k),
-    "supervised_contrastive_tikhonov": lambda *parts, **k: SupervisedContrastive(
-        *parts, penalty=Tikhonov(form="batch", of=("contrastive",)), **k
+    "supervised_contrastive": lambda *parts, **k: M.SupervisedContrastive(*parts, projection=LinearProjection(4), **k),
+    "supervised_contrastive_tikhonov": lambda *parts, **k: M.SupervisedContrastive(
+        *parts, penalty=M.Tikhonov(form="batch", of=("contrastive",)), **k
     ),
-    "adversarial_training": lambda *parts, **k: AdversarialTraining(*parts, adversary=adversary(), **k),
-    "adversarial_training_joint": lambda *parts, **k: AdversarialTraining(
+    "adversarial_training": lambda *parts, **k: M.AdversarialTraining(*parts, adversary=adversary(), **k),
+    "adversarial_training_joint": lambda *parts, **k: M.AdversarialTraining(
         *parts, adversary=adversary(mode="batch"), forward="joint", **k
     ),
-    "adversarial_training_clips": lambda _, head, **k: AdversarialTraining(
+    "adversarial_training_clips": lambda _, head, **k: M.AdversarialTraining(
         clip_encoder(), head, adversary=adversary(), **k
     ),
-    "trades": lambda *parts, **k: TRADES(*parts, adversary=adversary(objective="kl"), **k),
+    "trades": lambda *parts, **k: M.TRADES(*parts, adversary=adversary(objective="kl"), **k),
     # A functional model with batch norm, of Keras's own layers.
-    "trades_backbone": lambda _, head, **k: TRADES(
+    "trades_backbone": lambda _, head, **k: M.TRADES(
         backbones.functional(), head, adversary=adversary(objective="kl"), **k
     ),
-    "adr": lambda *parts, **k: ADR(*parts, adversary=adversary(), **k),
-    "adr_trades": lambda *parts, **k: ADR(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
+    "adr": lambda *parts, **k: M.ADR(*parts, adversary=adversary(), **k),
+    "adr_trades": lambda *parts, **k: M.ADR(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
     "ascl": _ascl(),
-    "ascl_hard": _ascl(contrast=Contrast(selection=HardSelection())),
-    "ascl_soft": _ascl(contrast=Contrast(selection=SoftSelection(), similarity="linf", normalized=True)),
-    "ascl_leaked": _ascl(contrast=Contrast(selection=LeakedSelection()), projected=True),
-    "ascl_trades": lambda *parts, **k: ASCL(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
-    "ibp": lambda *parts, **k: IBP(*parts, epsilon=0.05, **k),
-    "crown_ibp": lambda *parts, **k: CROWNIBP(*parts, epsilon=0.05, final_beta=0.5, **k),
-    "mtl_ibp": lambda *parts, **k: MTLIBP(*parts, epsilon=0.05, kappa=0.7, adversary=adversary(), **k),
-    "relu_stability": lambda *parts, **k: ReLUStability(*parts, epsilon=0.05, adversary=adversary(), **k),
-    "mixup": lambda *parts, **k: Mixup(*parts, mixing=MIXING, **k),
-    "cutmix": lambda *parts, **k: CutMix(*parts, mixing=Mixing(group=2, per_example=True), **k),
-    "manifold_mixup": lambda *parts, **k: ManifoldMixup(*parts, mixing=MIXING, **k),
-    "nfm": lambda *parts, **k: NFM(*parts, mixing=MIXING, stages=(0, 1, 2), **k),
-    "puzzlemix": lambda *parts, **k: PuzzleMix(*parts, mixing=MIXING, puzzle=Puzzle(blocks=(2, 4)), **k),
-    "augmix": lambda *parts, **k: AugMixTraining(*parts, augmentation=SHIFT, **k),
-    "noisymix": _noisymix(branches=Branches(strengths=(1.0, 2.0, 3.0), noise_without_mixing=False)),
+    "ascl_hard": _ascl(contrast=M.Contrast(selection=M.HardSelection())),
+    "ascl_soft": _ascl(contrast=M.Contrast(selection=M.SoftSelection(), similarity="linf", normalized=True)),
+    "ascl_leaked": _ascl(contrast=M.Contrast(selection=M.LeakedSelection()), projected=True),
+    "ascl_trades": lambda *parts, **k: M.ASCL(*parts, objective="trades", adversary=adversary(objective="kl"), **k),
+    "ibp": lambda *parts, **k: M.IBP(*parts, epsilon=0.05, **k),
+    "crown_ibp": lambda *parts, **k: M.CROWNIBP(*parts, epsilon=0.05, final_beta=0.5, **k),
+    "mtl_ibp": lambda *parts, **k: M.MTLIBP(*parts, epsilon=0.05, kappa=0.7, adversary=adversary(), **k),
+    "relu_stability": lambda *parts, **k: M.ReLUStability(*parts, epsilon=0.05, adversary=adversary(), **k),
+    "mixup": lambda *parts, **k: M.Mixup(*parts, mixing=MIXING, **k),
+    "cutmix": lambda *parts, **k: M.CutMix(*parts, mixing=M.Mixing(group=2, per_example=True), **k),
+    "manifold_mixup": lambda *parts, **k: M.ManifoldMixup(*parts, mixing=MIXING, **k),
+    "nfm": lambda *parts, **k: M.NFM(*parts, mixing=MIXING, stages=(0, 1, 2), **k),
+    "puzzlemix": lambda *parts, **k: M.PuzzleMix(*parts, mixing=MIXING, puzzle=M.Puzzle(blocks=(2, 4)), **k),
+    "augmix": lambda *parts, **k: M.AugMixTraining(*parts, augmentation=SHIFT, **k),
+    "noisymix": _noisymix(branches=M.Branches(strengths=(1.0, 2.0, 3.0), noise_without_mixing=False)),
     "noisymix_paper": _noisymix(
-        mixing=Mixing(group=2, per_example=True),
-        noise=FeatureNoise(additive=0.1, multiplicative=0.1, scale=None),
-        branches=Branches(noise="shared"),
+        mixing=M.Mixing(group=2, per_example=True),
+        noise=M.FeatureNoise(additive=0.1, multiplicative=0.1, scale=None),
+        branches=M.Branches(noise="shared"),
     ),
-    "fcl": lambda *parts, **k: FCL(*parts, perturbation=UtilityPerturbation(count=9), **k),
-    "fcl_margin_adversarial": lambda *parts, **k: FCL(
+    "fcl": lambda *parts, **k: M.FCL(*parts, perturbation=UtilityPerturbation(count=9), **k),
+    "fcl_margin_adversarial": lambda *parts, **k: M.FCL(
         *parts,
         perturbation=UtilityPerturbation(count=0.2),
-        objective=FeatureMargin(scale="sum"),
+        objective=M.FeatureMargin(scale="sum"),
         adversary=adversary(),
         forward="joint",
         **k,
     ),
-    "fcl_text": lambda _, head, **k: FCL(text_encoder(), head, perturbation=TokenRemoval(fraction=0.3), **k),
-    "cl_gaussian": CLGaussian,
-    "simclr": lambda *parts, **k: SimCLR(*parts, projection=_head(), views=SHIFT, **k),
-    "simclr_adaptive_fnc": lambda *parts, **k: SimCLR(
+    "fcl_text": lambda _, head, **k: M.FCL(text_encoder(), head, perturbation=TokenRemoval(fraction=0.3), **k),
+    "cl_gaussian": M.CLGaussian,
+    "simclr": lambda *parts, **k: M.SimCLR(*parts, projection=_head(), views=SHIFT, **k),
+    "simclr_adaptive_fnc": lambda *parts, **k: M.SimCLR(
         *parts,
         projection=_head(),
         views=(SHIFT, AddGaussian()),
         forward="separate",
-        false_negatives=AdaptiveFNC(threshold=0.5),
+        false_negatives=M.AdaptiveFNC(threshold=0.5),
         scale="sum",
         self_in_denominator=True,
         **k,
     ),
-    "supcon": lambda *parts, **k: SupCon(*parts, projection=_head(), views=SHIFT, base_temperature=0.07, **k),
-    "byol": lambda *parts, **k: BYOL(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
-    "moco_v3": lambda *parts, **k: MoCoV3(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
-    "moco_v3_adaptive_fnc": lambda *parts, **k: MoCoV3(
+    "supcon": lambda *parts, **k: M.SupCon(*parts, projection=_head(), views=SHIFT, base_temperature=0.07, **k),
+    "byol": lambda *parts, **k: M.BYOL(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
+    "moco_v3": lambda *parts, **k: M.MoCoV3(*parts, projection=_head(), views=SHIFT, target_rate=0.5, **k),
+    "moco_v3_adaptive_fnc": lambda *parts, **k: M.MoCoV3(
         *parts,
         projection=_head(),
         views=SHIFT,
         target_rate=0.5,
-        false_negatives=AdaptiveFNC(threshold=0.9, features="embedding"),
+        false_negatives=M.AdaptiveFNC(threshold=0.9, features="embedding"),
         **k,
     ),
-    "dino": lambda _, head, **k: DINO(
+    "dino": lambda _, head, **k: M.DINO(
         encoder(dense=()),
         head,
         **_crops(local_count=2, prototypes=Prototypes(7, lengths="trained"), target_rate=0.5) | k,
     ),
-    "swav": lambda *parts, **k: SwAV(*parts, projection=_head(), prototypes=Prototypes(7), views=SHIFT, **k),
-    "swav_queue": lambda _, head, **k: SwAV(
+    "swav": lambda *parts, **k: M.SwAV(*parts, projection=_head(), prototypes=Prototypes(7), views=SHIFT, **k),
+    "swav_queue": lambda _, head, **k: M.SwAV(
         encoder(dense=()), head, **_crops(local_count=1, prototypes=Prototypes(7), queue_length=8, frozen_steps=1) | k
     ),
-    "rocl": _instances(RoCL, false_negatives=AdaptiveFNC(threshold=0.9)),
+    "rocl": _instances(M.RoCL, false_negatives=M.AdaptiveFNC(threshold=0.9)),
     "rocl_released": _instances(
-        RoCL, adversary_of={"negatives": "moving"}, detached_keys=True, regularizer_pass="own", forward="separate"
+        M.RoCL, adversary_of={"negatives": "moving"}, detached_keys=True, regularizer_pass="own", forward="separate"
     ),
-    "acl": _instances(ACL, branches=2),
-    "acl_to_standard": _instances(ACL, branches=2, streams="adversarial_to_standard"),
-    "layer_wise": lambda *parts, **k: LayerWiseContrastive(
+    "acl": _instances(M.ACL, branches=2),
+    "acl_to_standard": _instances(M.ACL, branches=2, streams="adversarial_to_standard"),
+    "layer_wise": lambda *parts, **k: M.LayerWiseContrastive(
         *parts,
         projection=_head(),
         views=SHIFT,
-        penalty=LayerWiseTikhonov(betas={"layer_1": 0.1, "contrastive": 1.0}),
+        penalty=M.LayerWiseTikhonov(betas={"layer_1": 0.1, "contrastive": 1.0}),
         **k,
     ),
-    "cvrl": lambda _, head, **k: CVRL(
+    "cvrl": lambda _, head, **k: M.CVRL(
         StagedClips(synchronized=True), head, frames=2, stride=1, projection=_head(), views=CLIP_SHIFT, **k
     ),
-    "tclr": lambda _, head, **k: TCLR(
+    "tclr": lambda _, head, **k: M.TCLR(
         StagedClips(synchronized=True), head, frames=2, parts=2, projection=_head(), views=CLIP_SHIFT, **k
     ),
-    "ascl_two_transforms": _ascl(transforms=TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
-    "trades_awp": lambda *parts, **k: TRADES(
-        *parts, adversary=adversary(objective="kl"), weight_perturbation=WeightPerturbation(), **k
+    "ascl_two_transforms": _ascl(transforms=M.TwoTransforms(combine="by_kind"), vat_divide_by_classes=True),
+    "trades_awp": lambda *parts, **k: M.TRADES(
+        *parts, adversary=adversary(objective="kl"), weight_perturbation=M.WeightPerturbation(), **k
     ),
     "n_fgsm": lambda *parts, **k: fast(*parts, projected=False, **k),
-    "grad_align": lambda *parts, **k: fast(*parts, penalty=GradAlign(epsilon=0.1), **k),
-    "free_adversarial_training": lambda *parts, **k: FreeAdversarialTraining(
+    "grad_align": lambda *parts, **k: fast(*parts, penalty=M.GradAlign(epsilon=0.1), **k),
+    "free_adversarial_training": lambda *parts, **k: M.FreeAdversarialTraining(
         *parts, threat=ThreatModel(norm="l2", epsilon=0.5), replays=1, rows=12, **k
     ),
-    "multi_norm_training": lambda *parts, **k: MultiNormTraining(*parts, attacks=SEVERAL, **k),
-    "multi_norm_average": lambda *parts, **k: MultiNormTraining(*parts, attacks=SEVERAL, rule="average", **k),
-    "mart": lambda *parts, **k: MART(*parts, adversary=adversary(ramp=HALF), label_smoothing=0.1, **k),
-    "hat": lambda *parts, **k: HAT(*parts, helper=corner, adversary=adversary(objective="kl"), **k),
-    "fare": lambda *parts, **k: FARE(*parts, adversary=adversary(), **k),
-    "noise_consistency": lambda *parts, **k: NoiseConsistency(*parts, sigma=0.1, **k),
-    "smooth_adv": lambda *parts, **k: SmoothAdv(
+    "multi_norm_training": lambda *parts, **k: M.MultiNormTraining(*parts, attacks=SEVERAL, **k),
+    "multi_norm_average": lambda *parts, **k: M.MultiNormTraining(*parts, attacks=SEVERAL, rule="average", **k),
+    "mart": lambda *parts, **k: M.MART(*parts, adversary=adversary(ramp=HALF), label_smoothing=0.1, **k),
+    "hat": lambda *parts, **k: M.HAT(*parts, helper=corner, adversary=adversary(objective="kl"), **k),
+    "fare": lambda *parts, **k: M.FARE(*parts, adversary=adversary(), **k),
+    "noise_consistency": lambda *parts, **k: M.NoiseConsistency(*parts, sigma=0.1, **k),
+    "smooth_adv": lambda *parts, **k: M.SmoothAdv(
         *parts, sigma=0.1, copies=3, adversary=adversary(mode="batch"), forward="separate", **k
     ),
 }

@@ -12,21 +12,7 @@ from tfrobust.common import configured
 from tfrobust.data import description
 from tfrobust.data.description import described_source
 from tfrobust.errors import InputError
-from tfrobust.keras.data import (  # noqa: F401
-    ClassSubset,
-    CornerDigits,
-    Digits,
-    ImageFolder,
-    LabelledFraction,
-    MovingDigits,
-    Npz,
-    SentimentGrammar,
-    Sst2,
-    StanfordSentimentTreebank,
-    TensorFlowDatasets,
-    Ucf101,
-    WithGenerated,
-)
+from tfrobust.keras import data
 from tfrobust.keras.models import Backbone
 
 SOURCES = stored.table(globals(), "sources")
@@ -48,7 +34,7 @@ VALUES = (None, True, -1, 10**6, 2**62, 0.5, "x", "gs://bucket/x", "/dev/zero", 
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("source", [source for source in SOURCES if type(source) is not SentimentGrammar], ids=str)
+@pytest.mark.parametrize("source", [source for source in SOURCES if type(source) is not data.SentimentGrammar], ids=str)
 def test_any_value_of_any_argument_loads_or_is_refused(source):
     document = described(source)
     for name in document["config"]:
@@ -70,9 +56,9 @@ def changed(source, /, **config) -> dict:
 
 BACKBONE = {"module": "tfrobust.models.backbone", "class_name": "Backbone", "registered_name": "tfrobust>Backbone"}
 BACKBONE |= {"config": {"preset": "hf://me/small"}}
-NESTED = described(Digits())
+NESTED = described(data.Digits())
 for _ in range(200):
-    NESTED = changed(LabelledFraction(source=Digits(), fraction=0.5), source=NESTED)
+    NESTED = changed(data.LabelledFraction(source=data.Digits(), fraction=0.5), source=NESTED)
 REFUSED = stored.cases(__file__, "descriptions", globals())
 
 
@@ -107,11 +93,13 @@ def test_a_class_of_ones_own_is_named_by_the_module_that_a_flag_imports(tmp_path
 def test_relative_paths_are_also_taken_from_the_folder_that_a_report_names(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "a.npz").touch()
-    source = Npz(path="a.npz")
+    source = data.Npz(path="a.npz")
     monkeypatch.chdir(tmp_path / "there")
-    assert description.relative_paths(source) == {"path": "a.npz"} and not description.relative_paths(Npz(path="b.npz"))
+    assert description.relative_paths(source) == {"path": "a.npz"} and not description.relative_paths(
+        data.Npz(path="b.npz")
+    )
     assert description.placed(source, "/elsewhere") == source
     monkeypatch.chdir(tmp_path)
-    assert description.placed(source, f"{tmp_path}/there") == Npz(path=f"{tmp_path}/there/a.npz")
+    assert description.placed(source, f"{tmp_path}/there") == data.Npz(path=f"{tmp_path}/there/a.npz")
     for folder in (None, 3, "gs://there", f"{tmp_path}/none", "a\x1b"):
         assert description.placed(source, folder) == source

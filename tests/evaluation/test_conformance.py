@@ -12,58 +12,50 @@ from oracles import linear_model
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve, AttackAccuracy
-from tfrobust.evaluation.evaluators.calibration import Calibration
-from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
-from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy
-from tfrobust.evaluation.evaluators.embedding import EmbeddingGeometry
-from tfrobust.evaluation.evaluators.examples import AdversarialExamples
-from tfrobust.evaluation.evaluators.expected_robustness import ExpectedRobustness
-from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
-from tfrobust.evaluation.evaluators.out_of_distribution import OutOfDistribution
-from tfrobust.evaluation.evaluators.prediction_sets import PredictionSets
-from tfrobust.evaluation.evaluators.reference import ReferenceAccuracies
-from tfrobust.evaluation.evaluators.replaced_pixels import ReplacedPixels
-from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
-from tfrobust.evaluation.evaluators.smoothing import Smoothing
-from tfrobust.evaluation.evaluators.stability import Stability
-from tfrobust.evaluation.evaluators.union import Union
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras import evaluators
 from tfrobust.keras.attacks import FGSM, ThreatModel
 from tfrobust.report import catalog
 
 ATTACK = FGSM(threat=ThreatModel(epsilon=0.03))
 EVALUATORS = (
-    CleanAccuracy(per_class=True),
-    AttackAccuracy(attack=ATTACK, label="x"),
-    AccuracyCurve(attack=ATTACK, epsilons=(0.0, 0.03)),
-    ExpectedRobustness(attack=ATTACK, epsilons=(0.01,)),
-    Union(members=(ATTACK, FGSM(threat=ThreatModel(norm="l2", epsilon=0.1)))),
-    AdversarialExamples(attack=ATTACK, misclassified=1),
-    Calibration(attack=ATTACK, bins=7, rms_bin_size=5, label="x"),
-    CorruptionAccuracy(names=("gaussian_noise", "fog"), severities=(1,)),
-    Stability(names=("gaussian_noise",)),
-    ReplacedPixels(share=0.3),
-    Sensitivity(projections=3),
-    EmbeddingGeometry(views=AddGaussian(deviation=0.1)),
-    Divergence(attack=ATTACK, epsilons=(0.03,)),
-    FeatureMap(natural=10),
-    CertifiedAccuracy(threat=ThreatModel(epsilon=0.03), method="crown_ibp"),
-    Smoothing(sigma=0.5, noise="uniform", radii=(0.1,), selection=9, draws=70, alpha=0.01, copies=32),
-    PredictionSets(attack=ATTACK, level=0.8, scores=("aps",)),
-    OutOfDistribution(names=("fog", "contrast"), severity=3, temperature=2.0),
-    ReferenceAccuracies(
+    evaluators.CleanAccuracy(per_class=True),
+    evaluators.AttackAccuracy(attack=ATTACK, label="x"),
+    evaluators.AccuracyCurve(attack=ATTACK, epsilons=(0.0, 0.03)),
+    evaluators.ExpectedRobustness(attack=ATTACK, epsilons=(0.01,)),
+    evaluators.Union(members=(ATTACK, FGSM(threat=ThreatModel(norm="l2", epsilon=0.1)))),
+    evaluators.AdversarialExamples(attack=ATTACK, misclassified=1),
+    evaluators.Calibration(attack=ATTACK, bins=7, rms_bin_size=5, label="x"),
+    evaluators.CorruptionAccuracy(names=("gaussian_noise", "fog"), severities=(1,)),
+    evaluators.Stability(names=("gaussian_noise",)),
+    evaluators.ReplacedPixels(share=0.3),
+    evaluators.Sensitivity(projections=3),
+    evaluators.EmbeddingGeometry(views=AddGaussian(deviation=0.1)),
+    evaluators.Divergence(attack=ATTACK, epsilons=(0.03,)),
+    evaluators.FeatureMap(natural=10),
+    evaluators.CertifiedAccuracy(threat=ThreatModel(epsilon=0.03), method="crown_ibp"),
+    evaluators.Smoothing(sigma=0.5, noise="uniform", radii=(0.1,), selection=9, draws=70, alpha=0.01, copies=32),
+    evaluators.PredictionSets(attack=ATTACK, level=0.8, scores=("aps",)),
+    evaluators.OutOfDistribution(names=("fog", "contrast"), severity=3, temperature=2.0),
+    evaluators.ReferenceAccuracies(
         model="plain, version 1",
         accuracies={"accuracy.clean": {"value": 0.5, "n": 2, "low": 0.1, "high": 0.9, "settings": {"seed": 0}}},
     ),
 )
 # Evaluators whose batches differ from those of `Setting.predict`.
-_BY_BATCHES = (AttackAccuracy, CorruptionAccuracy, Stability, Sensitivity, Smoothing, PredictionSets, OutOfDistribution)
+_BY_BATCHES = (
+    evaluators.AttackAccuracy,
+    evaluators.CorruptionAccuracy,
+    evaluators.Stability,
+    evaluators.Sensitivity,
+    evaluators.Smoothing,
+    evaluators.PredictionSets,
+    evaluators.OutOfDistribution,
+)
 
 
-def for_each(evaluators):
-    return pytest.mark.parametrize("evaluator", evaluators, ids=lambda evaluator: type(evaluator).__name__)
+def for_each(members):
+    return pytest.mark.parametrize("evaluator", members, ids=lambda evaluator: type(evaluator).__name__)
 
 
 @for_each(EVALUATORS)
@@ -96,7 +88,7 @@ def test_batches_make_no_difference(evaluator, setting):
     [
         evaluator
         for evaluator in EVALUATORS
-        if hasattr(evaluator, "limit") and not isinstance(evaluator, AdversarialExamples)
+        if hasattr(evaluator, "limit") and not isinstance(evaluator, evaluators.AdversarialExamples)
     ]
 )
 def test_a_limit_is_kept(evaluator, setting):
@@ -132,7 +124,7 @@ def _values(outcome):
     return rows, [series.columns for series in outcome.series]
 
 
-@for_each([evaluator for evaluator in EVALUATORS if not isinstance(evaluator, AdversarialExamples)])
+@for_each([evaluator for evaluator in EVALUATORS if not isinstance(evaluator, evaluators.AdversarialExamples)])
 def test_the_range_of_the_pixels_makes_no_difference(evaluator, setting):
     # 256 only moves exponents, so that the arithmetic of both is equal to the last bit.
     unit, levels = _predictor(1.0), _predictor(256.0).on_unit_pixels(0.0, 256.0)
@@ -149,7 +141,7 @@ def test_the_range_of_the_pixels_makes_no_difference_to_an_attack(row, setting):
     norm = row.kinds[0]
     unit, levels = _predictor(1.0), _predictor(256.0).on_unit_pixels(0.0, 256.0)
     epsilon = {"linf": 0.03, "l2": 0.1, "l1": 0.2}[norm]
-    evaluator = AttackAccuracy(attack=row.make(ThreatModel(norm=norm, epsilon=epsilon)))
+    evaluator = evaluators.AttackAccuracy(attack=row.make(ThreatModel(norm=norm, epsilon=epsilon)))
     of_unit, of_levels = (
         evaluator.run(dataclasses.replace(setting, predictor=predictor)) for predictor in (unit, levels)
     )

@@ -6,23 +6,11 @@ Each was once let through, and loaded it wrote a file of its choice, or gave out
 import pathlib
 
 import numpy as np
-from hostile.programs import (
-    Cases,
-    changed,
-    fill,
-    new_asset,
-    new_call,
-    new_constant,
-    new_function,
-    new_node,
-    new_table,
-    run_by_the_graph,
-    served_function,
-)
+from hostile import programs
 from tensorflow.core.framework import types_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-CASES = Cases()
+CASES = programs.Cases()
 _SAVES, _READS = "'SaveV2', which only the model's own saver may use", "not one of its assets"
 
 # ------------------------------------------------------------------------------------------------------ they save
@@ -30,8 +18,10 @@ _SAVES, _READS = "'SaveV2', which only the model's own saver may use", "not one 
 
 def _saver(nodes, output: str = "") -> None:
     for name, value in (("where", "/tmp/canary"), ("names", ["x"]), ("slices", [""]), ("numbers", np.float32(1))):
-        new_constant(nodes, name, value)
-    node = new_node(nodes, "canary", "SaveV2", [f"{name}{output}" for name in ("where", "names", "slices", "numbers")])
+        programs.new_constant(nodes, name, value)
+    node = programs.new_node(
+        nodes, "canary", "SaveV2", [f"{name}{output}" for name in ("where", "names", "slices", "numbers")]
+    )
     node.attr["dtypes"].list.type.append(types_pb2.DT_FLOAT)
 
 
@@ -40,7 +30,7 @@ def _saving(name_it):
 
     def change(graph) -> None:
         _saver(graph.graph_def.node)
-        new_node(graph.graph_def.node, "after", "Identity", ["numbers", "^canary"])
+        programs.new_node(graph.graph_def.node, "after", "Identity", ["numbers", "^canary"])
         name_it(graph)
 
     return change
@@ -71,7 +61,7 @@ def _saving_function(name_it):
     """A function `aside` that saves, and what names it."""
 
     def change(graph) -> None:
-        function = new_function(graph, "aside")
+        function = programs.new_function(graph, "aside")
         _saver(function.node_def, ":output:0")
         name_it(graph, function)
 
@@ -101,21 +91,21 @@ CASES.graphs(
 
 @CASES.graph("has the name of the operation 'Identity'")
 def function_named_as_what_is_known(graph) -> None:
-    new_constant(new_function(graph, "Identity").node_def, "secret", "/etc/passwd")
+    programs.new_constant(programs.new_function(graph, "Identity").node_def, "secret", "/etc/passwd")
 
 
 @CASES.graph(_READS)
 def object_of_a_named_file(graph) -> None:
     """Nothing in the graph calls it, but whoever holds the object does."""
-    function = new_function(graph, "table")
+    function = programs.new_function(graph, "table")
     function.signature.input_arg.add(name="path", type=types_pb2.DT_STRING)
-    new_table(function.node_def, "path")
+    programs.new_table(function.node_def, "path")
     _object(graph).bare_concrete_function.concrete_function_name = "table"
 
 
 @CASES.graph("too many bytes")
 def constant_of_an_object(graph) -> None:
-    fill(new_node(graph.graph_def.node, "bomb", "NoOp").attr["value"].tensor)
+    programs.fill(programs.new_node(graph.graph_def.node, "bomb", "NoOp").attr["value"].tensor)
     _object(graph).constant.operation = "bomb"
 
 
@@ -125,12 +115,12 @@ def _table(path: str, asset: str, more=lambda graph: None):
     def build(directory: pathlib.Path) -> None:
         def change(graph) -> None:
             nodes = graph.graph_def.node
-            new_constant(nodes, "secret", "/etc/passwd")
-            new_asset(directory, graph, asset)
-            new_table(nodes, path or graph.saver_def.filename_tensor_name)
+            programs.new_constant(nodes, "secret", "/etc/passwd")
+            programs.new_asset(directory, graph, asset)
+            programs.new_table(nodes, path or graph.saver_def.filename_tensor_name)
             more(graph)
 
-        changed(change)(directory)
+        programs.changed(change)(directory)
 
     return build
 
@@ -150,7 +140,9 @@ CASES |= {
     ),
     "table of an asset that nothing reads": (_table("secret", "other:0", _older_asset), _READS),
     "table of an asset's second output": (
-        _table("two:1", "two:0", lambda graph: new_node(graph.graph_def.node, "two", "IdentityN", ["secret"] * 2)),
+        _table(
+            "two:1", "two:0", lambda graph: programs.new_node(graph.graph_def.node, "two", "IdentityN", ["secret"] * 2)
+        ),
         _READS,
     ),
     # A server would read the file of the constant's name when it answers, by a signature that only looks like one of
@@ -169,15 +161,15 @@ CASES |= {
 
 
 def _writes(nodes, output: str = "") -> None:
-    new_constant(nodes, "canary_path", "/tmp/canary")
-    new_node(nodes, "canary", "WriteFile", [f"canary_path{output}", f"canary_path{output}"])
+    programs.new_constant(nodes, "canary_path", "/tmp/canary")
+    programs.new_node(nodes, "canary", "WriteFile", [f"canary_path{output}", f"canary_path{output}"])
 
 
 @CASES.graph("a function has no name")
 def function_without_a_name_beside_a_writing_graph(graph) -> None:
     _writes(graph.graph_def.node)
-    run_by_the_graph(graph)
-    new_function(graph, "")
+    programs.run_by_the_graph(graph)
+    programs.new_function(graph, "")
 
 
 @CASES.graph("a function has no name")
@@ -189,20 +181,20 @@ def model_of_tensorflow_1(graph) -> None:
 
 @CASES.graph("a function has no name")
 def served_function_that_writes_and_one_without_a_name(graph) -> None:
-    _writes(served_function(graph).node_def, ":output:0")
-    new_function(graph, "")
+    _writes(programs.served_function(graph).node_def, ":output:0")
+    programs.new_function(graph, "")
 
 
 @CASES.graph("'aside' occurs twice")
 def function_twice_and_the_first_writes(graph) -> None:
-    _writes(new_function(graph, "aside").node_def, ":output:0")
-    new_function(graph, "aside")
-    new_call(served_function(graph).node_def, "call", "aside")
+    _writes(programs.new_function(graph, "aside").node_def, ":output:0")
+    programs.new_function(graph, "aside")
+    programs.new_call(programs.served_function(graph).node_def, "call", "aside")
 
 
 @CASES.graph("'twice' occurs twice")
 def argument_twice(graph) -> None:
-    function = new_function(graph, "aside")
+    function = programs.new_function(graph, "aside")
     for _ in range(2):
         function.signature.input_arg.add(name="twice")
 
@@ -210,32 +202,35 @@ def argument_twice(graph) -> None:
 @CASES.graph("'twice' occurs twice")
 def node_of_a_function_twice(graph) -> None:
     for _ in range(2):
-        new_node(served_function(graph).node_def, "twice", "NoOp")
+        programs.new_node(programs.served_function(graph).node_def, "twice", "NoOp")
 
 
 @CASES.graph("occurs twice")
 def node_named_as_an_argument(graph) -> None:
     """The argument is an asset's name, the node is not."""
-    function = served_function(graph)
-    new_constant(function.node_def, function.signature.input_arg[0].name, "/etc/passwd")
+    function = programs.served_function(graph)
+    programs.new_constant(function.node_def, function.signature.input_arg[0].name, "/etc/passwd")
 
 
 @CASES.graph("has ':' or '^' in its name")
 def node_named_as_an_output(graph) -> None:
-    nodes = served_function(graph).node_def
-    new_constant(nodes, "words", "a")
-    new_constant(nodes, "words:output", "/etc/passwd")
+    nodes = programs.served_function(graph).node_def
+    programs.new_constant(nodes, "words", "a")
+    programs.new_constant(nodes, "words:output", "/etc/passwd")
 
 
 CASES.graphs(
     "has ':' or '^' in its name",
-    node_named_as_a_control_input=lambda graph: new_node(graph.graph_def.node, "^after", "NoOp"),
+    node_named_as_a_control_input=lambda graph: programs.new_node(graph.graph_def.node, "^after", "NoOp"),
 )
 CASES.graphs(
-    "a node of the graph has no name", node_without_a_name=lambda graph: new_node(graph.graph_def.node, "", "NoOp")
+    "a node of the graph has no name",
+    node_without_a_name=lambda graph: programs.new_node(graph.graph_def.node, "", "NoOp"),
 )
 CASES.graphs(
     "a node or argument of function",
-    node_of_a_function_without_a_name=lambda graph: new_node(served_function(graph).node_def, "", "NoOp"),
-    argument_without_a_name=lambda graph: new_function(graph, "aside").signature.input_arg.add(),
+    node_of_a_function_without_a_name=lambda graph: programs.new_node(
+        programs.served_function(graph).node_def, "", "NoOp"
+    ),
+    argument_without_a_name=lambda graph: programs.new_function(graph, "aside").signature.input_arg.add(),
 )

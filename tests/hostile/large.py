@@ -1,20 +1,9 @@
 """SavedModels of a few thousand bytes that ask for memory or time without end."""
 
-from hostile.programs import (
-    Cases,
-    changed,
-    fill,
-    new_call,
-    new_function,
-    new_node,
-    read,
-    served_function,
-    tensor_of,
-    write,
-)
+from hostile import programs
 from tensorflow.core.framework import types_pb2
 
-CASES = Cases()
+CASES = programs.Cases()
 
 
 def _specification(graph):
@@ -28,12 +17,14 @@ def _held(graph):
 
 def _called(graph):
     """The function's name as an attribute of a call of it."""
-    node = new_call(served_function(graph).node_def, "call", new_function(graph, "aside").signature.name)
+    node = programs.new_call(
+        programs.served_function(graph).node_def, "call", programs.new_function(graph, "aside").signature.name
+    )
     return node.attr["f"].func
 
 
 def _held_in_a_constant(graph):
-    outer = tensor_of(graph.graph_def.node, "outer")
+    outer = programs.tensor_of(graph.graph_def.node, "outer")
     outer.dtype = types_pb2.DT_VARIANT
     return outer.variant_val.add().tensors.add()
 
@@ -50,28 +41,31 @@ for _name, _tensor in {
     "array": lambda graph: _specification(graph).input_signature.numpy_value,
     "default": lambda graph: graph.signature_def["serving_default"].defaults["images"],
     "attribute of an attribute": lambda graph: _called(graph).attr["held"].list.tensor.add(),
-    "attribute of a function": lambda graph: served_function(graph).attr["held"].tensor,
-    "argument": lambda graph: served_function(graph).arg_attr[0].attr["held"].tensor,
+    "attribute of a function": lambda graph: programs.served_function(graph).attr["held"].tensor,
+    "argument": lambda graph: programs.served_function(graph).arg_attr[0].attr["held"].tensor,
     "constant in a constant": _held_in_a_constant,
 }.items():
-    CASES[f"constant: {_name}"] = (changed(lambda graph, tensor=_tensor: fill(tensor(graph))), "too many bytes")
+    CASES[f"constant: {_name}"] = (
+        programs.changed(lambda graph, tensor=_tensor: programs.fill(tensor(graph))),
+        "too many bytes",
+    )
 
 
 @CASES.graph("too many bytes")
 def many_empty_strings(graph) -> None:
-    fill(tensor_of(graph.graph_def.node), 2**27, types_pb2.DT_STRING)
+    programs.fill(programs.tensor_of(graph.graph_def.node), 2**27, types_pb2.DT_STRING)
 
 
 @CASES.graph("too many bytes")
 def shares_of_the_limit_in_different_fields(graph) -> None:
     for number in range(3):
-        fill(graph.signature_def["serving_default"].defaults[str(number)], 2**27)
-        fill(tensor_of(graph.graph_def.node, f"bomb_{number}"), 2**27)
+        programs.fill(graph.signature_def["serving_default"].defaults[str(number)], 2**27)
+        programs.fill(programs.tensor_of(graph.graph_def.node, f"bomb_{number}"), 2**27)
 
 
 def _shape(*sizes: int):
     def change(graph) -> None:
-        shape = new_node(graph.graph_def.node, "shaped", "Placeholder").attr["shape"].shape
+        shape = programs.new_node(graph.graph_def.node, "shaped", "Placeholder").attr["shape"].shape
         for size in sizes:
             shape.dim.add(size=size)
 
@@ -106,12 +100,12 @@ def _functions(count: int, calls: int):
     """Each function calls the next one so many times."""
 
     def change(graph) -> None:
-        new_call(served_function(graph).node_def, "call", "f0")
+        programs.new_call(programs.served_function(graph).node_def, "call", "f0")
         for number in range(count):
-            nodes = new_function(graph, f"f{number}").node_def
-            new_node(nodes, "nothing", "NoOp")
+            nodes = programs.new_function(graph, f"f{number}").node_def
+            programs.new_node(nodes, "nothing", "NoOp")
             for call in range(calls if number + 1 < count else 0):
-                new_call(nodes, f"call_{call}", f"f{number + 1}")
+                programs.new_call(nodes, f"call_{call}", f"f{number + 1}")
 
     return change
 
@@ -126,10 +120,10 @@ CASES.graphs("more than 200 deep", chain_of_calls=_functions(5_000, 1))
 
 @CASES.graph("its graph runs more than 10000000 operations")
 def main_graph_that_calls_much(graph) -> None:
-    function = new_function(graph, "busy")
+    function = programs.new_function(graph, "busy")
     for number in range(4_000):
-        new_node(function.node_def, f"n{number}", "NoOp")
-        new_call(graph.graph_def.node, f"c{number}", "busy")
+        programs.new_node(function.node_def, f"n{number}", "NoOp")
+        programs.new_call(graph.graph_def.node, f"c{number}", "busy")
 
 
 @CASES.graph("objects are more than 200 deep")
@@ -157,10 +151,10 @@ def part_that_is_not_there(graph) -> None:
 
 @CASES.folder("more than 100 graphs")
 def many_graphs(directory) -> None:
-    program = read(directory)
+    program = programs.read(directory)
     for _ in range(100):
         program.meta_graphs.add()
-    write(directory, program)
+    programs.write(directory, program)
 
 
 @CASES.graph("too many parts")

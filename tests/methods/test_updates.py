@@ -8,18 +8,8 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import tiny_network as tiny
+from tfrobust.keras import methods
 from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.methods import (  # noqa: F401
-    BYOL,
-    DINO,
-    TRADES,
-    AdversarialTraining,
-    FreeAdversarialTraining,
-    MoCoV3,
-    SimCLR,
-    Supervised,
-    SwAV,
-)
 from tfrobust.keras.models import DigitsCNN, LinearHead, LinearProjection, Prototypes
 
 ATTACK = PGD(ThreatModel(epsilon=0.1), steps=1)
@@ -43,13 +33,13 @@ def trained(kind, count: int, **keywords) -> np.ndarray:
 
 @pytest.mark.parametrize("clips", [{}, {"clip_norm": 0.05}, {"clip_norm": 0.05, "clip_each": True}])
 def test_accumulated_batches_are_one_batch(clips):
-    together, apart = trained(Supervised, 1, **clips), trained(Supervised, 4, **clips)
+    together, apart = trained(methods.Supervised, 1, **clips), trained(methods.Supervised, 4, **clips)
     np.testing.assert_allclose(together, apart, atol=1e-6)
     if clips:
-        assert np.abs(together - trained(Supervised, 1)).max() > 1e-3
+        assert np.abs(together - trained(methods.Supervised, 1)).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", [BYOL, MoCoV3])
+@pytest.mark.parametrize("kind", [methods.BYOL, methods.MoCoV3])
 def test_a_momentum_network_moves_once_per_update(kind):
     method = kind(*tiny.parts(), target_rate=0.1, views=lambda images, key: images, projection=LinearProjection(4))
     method.build((None, *tiny.SHAPE))
@@ -63,7 +53,7 @@ def test_a_momentum_network_moves_once_per_update(kind):
 
 
 def test_schedules_follow_the_updates():
-    method = tiny.build(TRADES, term_weights={"kl": RAMP})
+    method = tiny.build(methods.TRADES, term_weights={"kl": RAMP})
     method.compile(optimizer(2), jit_compile=False)
     images, labels = tiny.batch(4)[0][:2]
     weights = []
@@ -92,10 +82,10 @@ def test_losses_of_layers_count_for_every_pass(kind, keywords, passes):
     assert float(logs["loss"]) - terms == pytest.approx(passes, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", [DINO, SwAV, FreeAdversarialTraining])
+@pytest.mark.parametrize("kind", [methods.DINO, methods.SwAV, methods.FreeAdversarialTraining])
 def test_the_state_of_a_loss_or_an_attack_is_float32_in_pure_16_bits(kind):
     keras.config.set_dtype_policy("bfloat16")
-    settings = {"prototypes": Prototypes(3), **({"queue_length": 4} if kind is SwAV else {}), **VIEWS}
+    settings = {"prototypes": Prototypes(3), **({"queue_length": 4} if kind is methods.SwAV else {}), **VIEWS}
     settings["projection"] = LinearProjection(4)
     method = kind(
         battery.encoder(), LinearHead(3), **({"threat": ATTACK.threat} if kind.__name__[0] == "F" else settings)

@@ -8,15 +8,7 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust.keras.models import (
-    BranchedBatchNormalization,
-    LinearHead,
-    LinearProjection,
-    MLPHead,
-    MLPProjection,
-    ProjectionHead,
-    Prototypes,
-)
+from tfrobust.keras import models
 from tfrobust.models.heads.prototypes import LENGTHS
 
 EMBEDDING = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
@@ -58,11 +50,18 @@ def test_round_trip_build_shape_and_dtype(name, tmp_path):
 
 def test_float32_under_a_mixed_policy():
     keras.config.set_dtype_policy("mixed_float16")
-    for head in (LinearHead(2), LinearProjection(2), MLPProjection(3, dim=2), ProjectionHead(normalization="all")):
+    for head in (
+        models.LinearHead(2),
+        models.LinearProjection(2),
+        models.MLPProjection(3, dim=2),
+        models.ProjectionHead(normalization="all"),
+    ):
         assert head(tf.cast(EMBEDDING, tf.float16)).dtype == tf.float32
 
 
-@pytest.mark.parametrize("make", [LinearHead, LinearProjection, lambda dim, **k: ProjectionHead((3,), dim=dim, **k)])
+@pytest.mark.parametrize(
+    "make", [models.LinearHead, models.LinearProjection, lambda dim, **k: models.ProjectionHead((3,), dim=dim, **k)]
+)
 def test_a_frozen_head_freezes_its_layers(make):
     head = make(2, trainable=False)
     head.build((None, 5))
@@ -70,14 +69,14 @@ def test_a_frozen_head_freezes_its_layers(make):
 
 
 def test_linear_head():
-    head = LinearHead(4, kernel_regularization=0.5)
+    head = models.LinearHead(4, kernel_regularization=0.5)
     [(kernel, bias)] = drawn(head)
     np.testing.assert_allclose(head(EMBEDDING), EMBEDDING @ kernel + bias, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(sum(head.losses), 0.5 * (kernel**2).sum(), rtol=1e-5)
 
 
 def test_batch_normalized_logits_have_an_offset_and_no_scale():
-    head = LinearHead(4, batch_normalized=True)
+    head = models.LinearHead(4, batch_normalized=True)
     head.build((None, 5))
     assert [variable.name for variable in head.trainable_variables] == ["kernel", "beta"]
     kernel, offset = (variable.numpy() for variable in head.trainable_variables)
@@ -91,7 +90,8 @@ def test_batch_normalized_logits_have_an_offset_and_no_scale():
 
 
 @pytest.mark.parametrize(
-    ("projection", "shapes"), [(LinearProjection(), [(2048, 128)]), (MLPProjection(), [(2048, 200), (200, 128)])]
+    ("projection", "shapes"),
+    [(models.LinearProjection(), [(2048, 128)]), (models.MLPProjection(), [(2048, 200), (200, 128)])],
 )
 def test_projections_of_the_paper_have_no_bias(projection, shapes):
     projection.build((None, 2048))
@@ -99,7 +99,9 @@ def test_projections_of_the_paper_have_no_bias(projection, shapes):
 
 
 @pytest.mark.parametrize(
-    "head", [LinearProjection(3), MLPProjection(6, dim=3), ProjectionHead((7, None), dim=3)], ids=["1", "2", "3"]
+    "head",
+    [models.LinearProjection(3), models.MLPProjection(6, dim=3), models.ProjectionHead((7, None), dim=3)],
+    ids=["1", "2", "3"],
 )
 def test_relu_stands_between_products_and_none_behind(head):
     *hidden, (last, offset) = drawn(head)
@@ -114,9 +116,9 @@ def test_relu_stands_between_products_and_none_behind(head):
 
 @pytest.mark.parametrize("normalization", ["hidden", "all"])
 def test_normalization_stands_before_each_relu_and_the_last_has_no_offset(normalization):
-    head = ProjectionHead((7,), dim=3, normalization=normalization, use_bias=False, output_bias=False)
+    head = models.ProjectionHead((7,), dim=3, normalization=normalization, use_bias=False, output_bias=False)
     (first, _), (second, _) = drawn(head)
-    norms = [layer.norms[0] for layer in head.chain if isinstance(layer, BranchedBatchNormalization)]
+    norms = [layer.norms[0] for layer in head.chain if isinstance(layer, models.BranchedBatchNormalization)]
     hidden = standardized(EMBEDDING @ first) * norms[0].gamma.numpy() + norms[0].beta.numpy()
     expected = np.maximum(hidden, 0) @ second
     if normalization == "all":
@@ -129,14 +131,14 @@ def test_normalization_stands_before_each_relu_and_the_last_has_no_offset(normal
 
 
 def test_the_last_normalization_folds_without_an_offset():
-    layer = BranchedBatchNormalization(center=False)
+    layer = models.BranchedBatchNormalization(center=False)
     layer(EMBEDDING, training=True)
     scale, offset = layer.moments()
     np.testing.assert_allclose(layer(EMBEDDING), EMBEDDING * scale + offset, rtol=1e-5, atol=1e-6)
 
 
 def test_each_branch_has_its_own_statistics():
-    head = ProjectionHead((7,), dim=3, normalization="hidden", branches=2)
+    head = models.ProjectionHead((7,), dim=3, normalization="hidden", branches=2)
     head(EMBEDDING, training=True, branch=1)
     still, moved = (norm.moving_mean.numpy() for norm in head.chain[1].norms)
     assert not still.any() and moved.any()
@@ -144,18 +146,18 @@ def test_each_branch_has_its_own_statistics():
 
 
 def test_initializers():
-    head = LinearHead(2, kernel_initializer="zeros")
+    head = models.LinearHead(2, kernel_initializer="zeros")
     head.build((None, 5))
     assert not any(v.numpy().any() for v in head.variables)
-    wide = LinearHead(100)
+    wide = models.LinearHead(100)
     wide.build((None, 1000))
     np.testing.assert_allclose(np.std(wide.variables[0]), np.sqrt(2 / 1000), rtol=0.05)
 
 
 MAKERS = {
-    "MLPHead": lambda **k: MLPHead(5, hidden=5, **k),
-    "MLPProjection": lambda **k: MLPProjection(5, dim=5, **k),
-    "ProjectionHead": lambda **k: ProjectionHead((5,), dim=5, **k),
+    "MLPHead": lambda **k: models.MLPHead(5, hidden=5, **k),
+    "MLPProjection": lambda **k: models.MLPProjection(5, dim=5, **k),
+    "ProjectionHead": lambda **k: models.ProjectionHead((5,), dim=5, **k),
 }
 
 
@@ -168,7 +170,7 @@ def test_layers_of_one_initializer_draw_apart(name):
 
 
 def test_gelu_is_exact():
-    head = ProjectionHead((8,), dim=4, activation="gelu")
+    head = models.ProjectionHead((8,), dim=4, activation="gelu")
     (inner, offset), (outer, bias) = drawn(head)
     hidden = EMBEDDING @ inner + offset
     erf = np.array([math.erf(value / math.sqrt(2)) for value in hidden.ravel()]).reshape(hidden.shape)
@@ -178,7 +180,7 @@ def test_gelu_is_exact():
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("policy", ["mixed_float16", "float16", "bfloat16", "float64"])
 def test_scores_of_prototypes_are_float32_under_any_policy(policy, lengths):
-    layer, plain = (Prototypes(4, lengths=lengths, dtype=dtype) for dtype in (policy, "float32"))
+    layer, plain = (models.Prototypes(4, lengths=lengths, dtype=dtype) for dtype in (policy, "float32"))
     scores = layer(EMBEDDING)
     plain.build((None, EMBEDDING.shape[1]))
     plain.set_weights([np.asarray(weight, np.float32) for weight in layer.get_weights()])
@@ -188,7 +190,7 @@ def test_scores_of_prototypes_are_float32_under_any_policy(policy, lengths):
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_prototypes_are_directions(lengths):
-    layer = Prototypes(4, lengths=lengths)
+    layer = models.Prototypes(4, lengths=lengths)
     layer.build((None, 5))
     kernel = np.random.default_rng(2).normal(size=(5, 4)).astype(np.float32)
     layer.kernel.assign(kernel)

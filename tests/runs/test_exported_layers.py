@@ -11,10 +11,7 @@ import tensorflow as tf
 
 from tfrobust.certification import certify
 from tfrobust.evaluation.engine import loading
-from tfrobust.models.cnn import CNN, DigitsCNN
-from tfrobust.models.heads.linear import LinearHead, MLPHead
-from tfrobust.models.resnets.wide_resnet import WideResNet
-from tfrobust.models.vit import ViT
+from tfrobust.keras import models
 from tfrobust.runs import exported_layers
 from tfrobust.runs.artifact import described
 from tfrobust.serving.export.saved_model import write_saved_model
@@ -22,9 +19,9 @@ from tfrobust.serving.export.saved_model import write_saved_model
 SHAPE = (8, 8, 1)
 IMAGES = np.random.default_rng(0).uniform(size=(4, *SHAPE)).astype(np.float32)
 PARTS = {
-    "cnn": lambda: (CNN(((4,), (6,)), dense=(5,), pixel_mean=(0.5,), pixel_std=(0.25,)), LinearHead(3)),
-    "normalized": lambda: (DigitsCNN(), MLPHead(3, hidden=7)),
-    "residual": lambda: (WideResNet(10, 1), LinearHead(3)),
+    "cnn": lambda: (models.CNN(((4,), (6,)), dense=(5,), pixel_mean=(0.5,), pixel_std=(0.25,)), models.LinearHead(3)),
+    "normalized": lambda: (models.DigitsCNN(), models.MLPHead(3, hidden=7)),
+    "residual": lambda: (models.WideResNet(10, 1), models.LinearHead(3)),
 }
 
 
@@ -85,7 +82,7 @@ def test_a_report_of_another_model_gives_a_reason(change, reason):
 
 
 def test_layers_without_bounds_are_named(monkeypatch):
-    monkeypatch.setitem(PARTS, "transformer", lambda: (ViT(4, width=8, depth=1, heads=2), LinearHead(3)))
+    monkeypatch.setitem(PARTS, "transformer", lambda: (models.ViT(4, width=8, depth=1, heads=2), models.LinearHead(3)))
     encoder, head, report = parts_of("transformer")
     again = exported_layers.with_layers(predictor_of(encoder, head), report)
     assert again.network is None and "bounds" in again.no_network and "made again" not in again.no_network

@@ -17,18 +17,11 @@ from tfrobust.commands import train
 from tfrobust.common import fingerprint
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
+from tfrobust.keras import methods
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning
 from tfrobust.keras.models import CNN, LinearHead, ProjectionHead, Prototypes
-from tfrobust.methods.adversarial_training import AdversarialTraining
-from tfrobust.methods.byol import BYOL
-from tfrobust.methods.dino import DINO
-from tfrobust.methods.free_adversarial_training import FreeAdversarialTraining
-from tfrobust.methods.shared.adversary import Adversary
-from tfrobust.methods.simclr import SimCLR
-from tfrobust.methods.supervised import Supervised
 from tfrobust.ops.schedules import LinearRamp, OverTraining
-from tfrobust.pairs.false_negatives import IFND
 from tfrobust.runs import estimate, experiment
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.initial_encoder import Pretrained
@@ -43,7 +36,7 @@ def encoder():
 
 
 def simclr(**parts):
-    return SimCLR(views=battery.SHIFT, **parts)
+    return methods.SimCLR(views=battery.SHIFT, **parts)
 
 
 def pretraining(**changed):
@@ -55,7 +48,7 @@ def run(folder, **changed):
     """A whole run that measures nothing, in a folder."""
     arguments = {
         "name": "small",
-        "method": Supervised,
+        "method": methods.Supervised,
         "encoder": encoder,
         "optimizer": keras.optimizers.Adam,
         "data": DIGITS,
@@ -122,7 +115,7 @@ def test_fine_tuning_moves_the_encoder_and_a_frozen_one_has_only_a_head_to_learn
         stage = first.stage(network, LinearHead, DIGITS, DIGITS.load(), 0)
         assert stage.method.encoder is network and stage.title == "stage 1 of 2, SimCLR"
         assert len(stage.method.trainable_variables) > 8
-        second = Supervised(network, LinearHead(10))
+        second = methods.Supervised(network, LinearHead(10))
         second.build((None, 8, 8, 1))
         first.hand_over(network)
         assert (len(second.trainable_variables) == 2) == frozen
@@ -144,7 +137,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         run(tmp_path, pretrained=Pretrained(path="exported/other"))
     with pytest.raises(InputError, match=r"the head returns 3 logits, but digits has 10 classes"):
         stage = Stage(
-            method=Supervised(encoder(), LinearHead(3)),
+            method=methods.Supervised(encoder(), LinearHead(3)),
             dataset=DIGITS.load(),
             source=DIGITS,
             epochs=1,
@@ -156,7 +149,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
 
 def test_more_clusters_than_images_are_refused_before_anything_is_written(tmp_path):
-    rule = {"false_negatives": IFND(clusters=1338)}
+    rule = {"false_negatives": methods.IFND(clusters=1338)}
     with pytest.raises(ValueError, match="IFND has 1338 clusters for 1337 images"):
         run(tmp_path, pretraining=pretraining(method=lambda **parts: simclr(**rule, **parts)))
     assert list(tmp_path.iterdir()) == []
@@ -167,7 +160,7 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
     """Two epochs of ten steps; a weight of 0 that is no schedule is what was asked for."""
     for weight, expected in ((LinearRamp(1.0, delay=delay), silent), (0.0, [])):
         caplog.clear()
-        method = Supervised(encoder(), LinearHead(10), term_weights={"ce": weight})
+        method = methods.Supervised(encoder(), LinearHead(10), term_weights={"ce": weight})
         arguments = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": 2, "batch_size": 128, "seed": 0}
         stage = Stage(method=method, **arguments)
         stage.build(keras.optimizers.SGD())
@@ -190,7 +183,7 @@ def cosine(steps, **parts):
 
 @pytest.mark.parametrize("rate, zero_from", stored.rows(globals(), "a_rate_that_has_ended_before_the_training_has_is"))
 def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, caplog):
-    messages = spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
+    messages = spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
     expected = f"Supervised: the learning rate is 0 from step {zero_from} of 20: set decay_steps"
     assert len(messages) == (zero_from is not None) and all(line.startswith(expected) for line in messages)
 
@@ -200,9 +193,9 @@ def test_boundaries_of_another_batch_size_are_said(caplog):
         values = [0.1 / 10**index for index in range(len(boundaries) + 1)]
         return keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay(list(boundaries), values))
 
-    (message,) = spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 19, 40))
+    (message,) = spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), piecewise(10, 19, 40))
     assert "changes at steps 10, 19, 40, and 2 of these come after the last of 20: boundaries count steps" in message
-    assert not spoken(caplog, Supervised(encoder(), LinearHead(10)), piecewise(10, 18))
+    assert not spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), piecewise(10, 18))
 
 
 PERCENT = LinearRamp(1.0, delay=25, length=50)
@@ -212,8 +205,8 @@ def test_a_ramp_of_the_radius_is_described_and_one_without_end_is_said(caplog):
     """The stage tells a schedule over the training its length: 2 epochs of 10 steps."""
 
     def attacked(ramp):
-        adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.2), steps=2), ramp=ramp)
-        return AdversarialTraining(encoder(), LinearHead(10), adversary=adversary)
+        adversary = methods.Adversary(attack=PGD(ThreatModel(epsilon=0.2), steps=2), ramp=ramp)
+        return methods.AdversarialTraining(encoder(), LinearHead(10), adversary=adversary)
 
     arguments = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": 2, "batch_size": 128, "seed": 0}
     stage = Stage(method=attacked(OverTraining(PERCENT)), **arguments)
@@ -230,7 +223,7 @@ def test_a_ramp_of_the_radius_is_described_and_one_without_end_is_said(caplog):
 
 
 def free(**parts):
-    return FreeAdversarialTraining(
+    return methods.FreeAdversarialTraining(
         encoder(), LinearHead(10), threat=ThreatModel(epsilon=0.2), rows=128, replays=4, **parts
     )
 
@@ -245,7 +238,7 @@ def test_the_updates_of_every_replay_count(caplog):
 
 def test_settings_of_keras_that_this_training_would_ignore_are_refused(caplog):
     with pytest.raises(ValueError, match="SGD.use_ema averages weights that no step uses"):
-        spoken(caplog, Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(use_ema=True))
+        spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(use_ema=True))
     _refuse_silent(keras.optimizers.SGD(use_ema=True, ema_overwrite_frequency=2), ())
     for clip in ("clipnorm", "global_clipnorm", "clipvalue"):
         _refuse_silent(keras.optimizers.SGD(**{clip: 1.0}), ())
@@ -264,7 +257,7 @@ def test_settings_of_keras_that_this_training_would_ignore_are_refused(caplog):
 
 
 def byol(**parts):
-    return BYOL(encoder(), LinearHead(10), projection=ProjectionHead((8,), dim=4), views=battery.SHIFT, **parts)
+    return methods.BYOL(encoder(), LinearHead(10), projection=ProjectionHead((8,), dim=4), views=battery.SHIFT, **parts)
 
 
 def test_a_target_that_stands_still_too_early_is_said(caplog):
@@ -277,7 +270,7 @@ def test_a_target_that_stands_still_too_early_is_said(caplog):
 
 def test_clusters_that_come_behind_the_last_epoch_are_said(caplog):
     for every, count in ((1, 0), (2, 1), (3, 1)):
-        method = simclr(encoder=encoder(), head=LinearHead(10), false_negatives=IFND(clusters=5, every=every))
+        method = simclr(encoder=encoder(), head=LinearHead(10), false_negatives=methods.IFND(clusters=5, every=every))
         messages = spoken(caplog, method, "sgd")
         assert len(messages) == count
         assert all(
@@ -288,7 +281,7 @@ def test_clusters_that_come_behind_the_last_epoch_are_said(caplog):
 
 def test_the_second_stage_gets_the_encoder_of_dino_s_teacher(tmp_path):
     parts = {"projection": ProjectionHead((8,), dim=4), "prototypes": Prototypes(5, lengths="weight_norm")}
-    first = pretraining(method=functools.partial(DINO, views=battery.SHIFT, **parts), epochs=1, batch_size=512)
+    first = pretraining(method=functools.partial(methods.DINO, views=battery.SHIFT, **parts), epochs=1, batch_size=512)
     stage = first.stage(encoder(), LinearHead, DIGITS, DIGITS.load(), 0)
     first.run(stage, tf.distribute.get_strategy(), tmp_path, tmp_path, verbose=0)
     student, teacher = stage.method.encoder, stage.method.target_encoder
