@@ -330,9 +330,7 @@ def test_the_digits_models_are_the_same_functions(name):
 
 
 # One case per norm; `tools/golden/autoattack_equality.py` runs all of them, members alone included.
-@pytest.mark.parametrize(
-    ("model", "norm"), [("ascl_leaked", "linf"), ("supervised", "l2"), ("adversarial_training", "l1")]
-)
+@pytest.mark.parametrize("model, norm", [("ascl_leaked", "linf"), ("supervised", "l2"), ("adversarial_training", "l1")])
 def test_the_ensemble_gives_the_same_verdicts(model, norm):
     case = official_autoattack.case(model, norm, "ensemble")
     verdict = official_autoattack.compare(case, official_autoattack.attack_with_ours(case)[-1])

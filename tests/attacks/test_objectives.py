@@ -23,7 +23,7 @@ LOGS, SOFT, IDS = _log_softmax(LOGITS), np.array([[0.2, 0.5, 0.3], [0.0, 1.0, 0.
 
 
 @pytest.mark.parametrize(
-    ("objective", "expected"),
+    "objective, expected",
     stored.cases(__file__, "objectives", globals(), "tables.toml")["rows"],
 )
 def test_an_objective_of_images(objective, expected):

@@ -41,9 +41,7 @@ def test_widths_and_centres_are_uniform():
     assert np.abs(np.corrcoef([width, *centre.T]) - np.eye(3)).max() < 0.06
 
 
-@pytest.mark.parametrize(
-    ("patch", "centres", "rows"), [(4, "pixels", 6), (4, "edges", 7), (3, "pixels", 6), (3, "edges", 6)]
-)
+@pytest.mark.parametrize("patch, centres, rows", [(4, "pixels", 6), (4, "edges", 7), (3, "pixels", 6), (3, "edges", 6)])
 def test_where_an_even_patch_may_be_centred(patch, centres, rows):
     centre = PatchGaussian(patch=patch, centres=centres).draw(KEY, (300, 6, 6, 1))["centre"].numpy()
     assert set(centre[:, 0]) == set(centre[:, 1]) == set(range(rows))

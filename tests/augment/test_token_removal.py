@@ -20,7 +20,7 @@ def inputs(seed=0):
 
 
 @pytest.mark.parametrize(
-    ("fraction", "counts"), [(0.1, (2, 2, 1, 1, 1, 1, 0)), (0.3, (6, 4, 4, 3, 1, 1, 0)), (0.5, (10, 7, 7, 4, 2, 1, 0))]
+    "fraction, counts", [(0.1, (2, 2, 1, 1, 1, 1, 0)), (0.3, (6, 4, 4, 3, 1, 1, 0)), (0.5, (10, 7, 7, 4, 2, 1, 0))]
 )
 def test_exactly_the_least_and_the_most_useful_tokens_go(fraction, counts):
     tokens, utility = inputs()

@@ -156,7 +156,7 @@ PAPERS = stored.table(globals(), "papers")
 
 
 @pytest.mark.parametrize(
-    ("paper", "channels"), [*((paper, 3) for paper in PAPERS), ("simclr_imagenet", 1), ("byol_second", 1), ("acl", 1)]
+    "paper, channels", [*((paper, 3) for paper in PAPERS), ("simclr_imagenet", 1), ("byol_second", 1), ("acl", 1)]
 )
 def test_views_beside_literal_ones(paper, channels):
     views, images = PAPERS[paper], np.random.default_rng(5).random((16, 12, 9, channels), np.float32)

@@ -59,7 +59,7 @@ def test_the_bound_is_above_the_probability_with_at_most_alpha(probability):
 
 
 @pytest.mark.parametrize(
-    ("votes", "answer"), [((66, 34), -1), ((67, 33), 0), ((448, 552), -1), ((447, 553), 1), ((5, 5), -1), ((0, 0), -1)]
+    "votes, answer", [((66, 34), -1), ((67, 33), 0), ((448, 552), -1), ((447, 553), 1), ((5, 5), -1), ((0, 0), -1)]
 )
 def test_predictions_follow_the_binomial_test(votes, answer):
     assert smoothing.majority_classes(np.array([votes]), ALPHA) == [answer]

@@ -56,9 +56,7 @@ def test_values(script, tmp_path):
     assert completed(script, tmp_path, "train", "--version", "=", "") == []
 
 
-@pytest.mark.parametrize(
-    ("shell", "part"), [("bash", "complete -o bashdefault -F _tfrobust"), ("zsh", '"*--gin_file=[')]
-)
+@pytest.mark.parametrize("shell, part", [("bash", "complete -o bashdefault -F _tfrobust"), ("zsh", '"*--gin_file=[')])
 def test_the_command_prints_it_without_tensorflow(shell, part):
     code = (
         f"import sys; from tfrobust.commands.__main__ import main; c = main(['completion', '{shell}']); "

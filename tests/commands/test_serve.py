@@ -71,7 +71,7 @@ def test_the_binary_is_started_only_behind_a_firewall(serve, model, programs, st
 
 
 @pytest.mark.parametrize(
-    ("docker", "message"), [(None, "There is no Docker"), ("exit 1", "Docker's daemon does not respond")]
+    "docker, message", [(None, "There is no Docker"), ("exit 1", "Docker's daemon does not respond")]
 )
 def test_where_nothing_can_be_started_it_says_what_to_install(
     serve, model, programs, docker, message, tmp_path, capsys

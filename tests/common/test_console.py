@@ -71,9 +71,7 @@ def test_short_tasks_show_nothing(capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.6, "0.6 s"), (41.4, "41 s"), (125, "2 min 5 s"), (12000, "3 h 20 min")]
-)
+@pytest.mark.parametrize("seconds, text", [(0.6, "0.6 s"), (41.4, "41 s"), (125, "2 min 5 s"), (12000, "3 h 20 min")])
 def test_durations(seconds, text):
     assert console.duration(seconds) == text
 

@@ -79,7 +79,7 @@ def test_canonical_json():
 
 
 @pytest.mark.parametrize(
-    ("value", "error"), [(float("nan"), ValueError), ({1: 2}, TypeError), ({"a": object()}, TypeError)]
+    "value, error", [(float("nan"), ValueError), ({1: 2}, TypeError), ({"a": object()}, TypeError)]
 )
 def test_canonical_json_refuses_what_json_does_not_have(value, error):
     with pytest.raises(error):

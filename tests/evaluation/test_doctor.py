@@ -228,7 +228,7 @@ def _size(count, share):
 
 
 @pytest.mark.parametrize(
-    ("moved", "taken", "verdict"), [(0.0, 0, "pass"), (0.0, 1, "warn"), (0.5 / 255, 20, "fail"), (2 / 255, 20, "fail")]
+    "moved, taken, verdict", [(0.0, 0, "pass"), (0.0, 1, "warn"), (0.5 / 255, 20, "fail"), (2 / 255, 20, "fail")]
 )
 def test_duplicates(moved, taken, verdict):
     generator = np.random.default_rng(5)
@@ -308,8 +308,6 @@ def test_clean_accuracy(flipped, verdict):
     assert finding.verdict == verdict, finding.evidence
 
 
-@pytest.mark.parametrize(
-    ("split", "verdict"), [("test", "fail"), ("validation", "pass"), ("last", "pass"), ("", "warn")]
-)
+@pytest.mark.parametrize("split, verdict", [("test", "fail"), ("validation", "pass"), ("last", "pass"), ("", "warn")])
 def test_selection(split, verdict):
     assert claims.check_selection(_few(selected_on=split)).verdict == verdict

@@ -41,7 +41,7 @@ def test_enlarged_reaches_grey_from_anywhere_and_no_further(norm, radius):
 
 
 @pytest.mark.parametrize(
-    ("only_other", "verdict"), [(0, "pass"), (2, "pass"), (3, "warn"), (5, "warn"), (6, "fail"), (40, "fail")]
+    "only_other, verdict", [(0, "pass"), (2, "pass"), (3, "warn"), (5, "warn"), (6, "fail"), (40, "fail")]
 )
 def test_the_gain_of_another_attack(only_other, verdict):
     white = np.arange(100) < 60

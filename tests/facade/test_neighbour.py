@@ -197,7 +197,7 @@ def test_a_loss_trains_a_plain_model(name, kind, policy, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "policy"),
+    "kind, policy",
     [("functional", "float32"), ("subclassed", "mixed_float16"), ("subclassed", "mixed_bfloat16")],
     indirect=["policy"],
 )

@@ -22,7 +22,7 @@ QUICK = ("AdversarialTraining", "Mixup", "SimCLR", "SupervisedContrastive")
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"),
+    "name, policy",
     [
         ("AdversarialTraining", "float32"),
         ("SupervisedContrastive", "mixed_bfloat16"),
@@ -96,7 +96,7 @@ class PlainEncoder(keras.Model):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    "name, kind",
     [
         *((name, "subclassed") for name in QUICK),
         *(pytest.param(*case.values, "functional", marks=case.marks) for case in METHODS),
@@ -140,7 +140,7 @@ JUDGES = tuple(stored.table(globals(), "judges"))
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"),
+    "name, policy",
     [("Ensemble", "float32"), ("APGDTargeted", "mixed_float16"), ("FAB", "mixed_float16"), ("Square", "mixed_float16")],
     indirect=["policy"],
 )

@@ -106,9 +106,7 @@ def test_a_teacher_decides_alone_or_as_well():
     np.testing.assert_allclose(both, student_utility / largest[0] + teacher_utility / largest[1], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "keywords", "passes"), [(FCL, {"perturbation": SOME}, (4, 7)), (CLGaussian, {}, (2, 5))]
-)
+@pytest.mark.parametrize("kind, keywords, passes", [(FCL, {"perturbation": SOME}, (4, 7)), (CLGaussian, {}, (2, 5))])
 def test_with_an_adversary_it_trains_on_its_images_as_well(kind, keywords, passes):
     adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2))
     alone, method = tiny.build(kind, **keywords), tiny.build(kind, adversary=adversary, **keywords)

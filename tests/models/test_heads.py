@@ -90,7 +90,7 @@ def test_batch_normalized_logits_have_an_offset_and_no_scale():
 
 
 @pytest.mark.parametrize(
-    ("projection", "shapes"),
+    "projection, shapes",
     [(models.LinearProjection(), [(2048, 128)]), (models.MLPProjection(), [(2048, 200), (200, 128)])],
 )
 def test_projections_of_the_paper_have_no_bias(projection, shapes):

@@ -126,9 +126,7 @@ def test_a_network_of_full_size_answers_as_in_pytorch(name, tmp_path):
 # ------------------------------------------------------------------------------------------- what no shape shows
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "message"), stored.cases(__file__, "transformers_of_others", globals())["rows"]
-)
+@pytest.mark.parametrize("name, make, message", stored.cases(__file__, "transformers_of_others", globals())["rows"])
 def test_what_does_not_fit_is_said(name, make, message, tmp_path):
     with pytest.raises(InputError, match=message) as caught:
         checkpoints.classifier(make(), written(tmp_path, tensors_of(name)))

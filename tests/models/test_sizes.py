@@ -24,7 +24,7 @@ def built(call: str, shape):
 
 
 @pytest.mark.parametrize(
-    ("call", "shape", "classes", "published"),
+    "call, shape, classes, published",
     [pytest.param(*row, marks=[pytest.mark.rest] * (len(row[1]) == 4)) for row in TABLES["parameters"]],
 )
 def test_the_published_number_of_parameters(call, shape, classes, published):

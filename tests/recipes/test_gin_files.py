@@ -263,7 +263,7 @@ def test_every_training_run_has_the_first_members_of_autoattack(norm):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    "name, kind",
     [pytest.param(*step, id=f"{'papers/' * ('/' in step[0])}{step[0]}.gin-{step[1]}") for step in STEPS.items()],
 )
 def test_a_network_and_a_method_take_a_step(name, kind, archives):

@@ -181,7 +181,7 @@ LINES = ["accuracy.clean = 0.9", "accuracy.clean >= high", "accuracy >= 0.9", "n
 
 
 @pytest.mark.parametrize(
-    ("require", "message"),
+    "require, message",
     [
         *((requirement, "give lines like 'accuracy.clean >= 0.9'") for requirement in (None, 3, {"a": 1}, lambda: 0)),
         *((("accuracy.clean >= 0", line), "a line is one of") for line in LINES),

@@ -64,7 +64,7 @@ def test_the_variables_of_a_saved_model_have_the_order_of_its_layers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    "change, reason",
     [
         (lambda config: config["head"]["config"].update(class_count=4), "other shapes"),
         (lambda config: config["encoder"]["config"].update(dense=[10**9]), "more weights"),

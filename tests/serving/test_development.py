@@ -190,7 +190,7 @@ _EVIL = ("evil.example:8501", "127.0.0.1.evil.example", "user@evil.example", "12
 
 
 @pytest.mark.parametrize(
-    ("host", "status"),
+    "host, status",
     [
         *(([f"Host: {name}"], 200) for name in ("127.0.0.1", "localhost:8501", "LOCALHOST", "[::1]:8501")),
         *(([f"Host: {name}".strip()], 403) for name in _EVIL),

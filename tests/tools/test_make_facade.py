@@ -35,7 +35,7 @@ EXAMPLE = '    """Do it.\n\n    Example:\n        >>> 1\n        1\n    """\n'
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "modules"), stored.cases(__file__, "planted_objects", globals(), "tables.toml")["rows"]
+    "path, text, modules", stored.cases(__file__, "planted_objects", globals(), "tables.toml")["rows"]
 )
 def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys, path, text, modules):
     file = checkout / path

@@ -73,7 +73,7 @@ def literal_lars(weights, gradients, *, momentum, nesterov, decay, trust, exclud
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize(
-    ("velocity", "denominator"), [("steps", "joint"), ("steps", "sum"), ("gradients", "sum"), ("late", "joint")]
+    "velocity, denominator", [("steps", "joint"), ("steps", "sum"), ("gradients", "sum"), ("late", "joint")]
 )
 @pytest.mark.parametrize("exclude", [(), ("bias",)])
 def test_lars_beside_numpy(velocity, denominator, nesterov, exclude):

@@ -48,7 +48,7 @@ def test_when_xla_compiles_the_step(gpus, choice, count, replicas, expected):
 
 
 @pytest.mark.parametrize(
-    ("choice", "count", "expected"), [("auto", 0, True), ("auto", 1, False), (True, 1, True), (False, 0, False)]
+    "choice, count, expected", [("auto", 0, True), ("auto", 1, False), (True, 1, True), (False, 0, False)]
 )
 def test_when_operations_are_deterministic(gpus, monkeypatch, choice, count, expected):
     gpus(count)

@@ -98,9 +98,7 @@ def test_which_logit_a_folder_belongs_to(tmp_path):
     assert ids == [published_order.index(wnid) for wnid in WNIDS] == [0, 1, 130]
 
 
-@pytest.mark.parametrize(
-    ("count", "lines", "wnids", "message"), stored.cases(__file__, "imagenet_orders", globals())["rows"]
-)
+@pytest.mark.parametrize("count, lines, wnids, message", stored.cases(__file__, "imagenet_orders", globals())["rows"])
 def test_an_order_that_is_not_known(tmp_path, count, lines, wnids, message):
     (tmp_path / "classes.txt").write_text(lines)
     with pytest.raises(ValueError, match=message):
