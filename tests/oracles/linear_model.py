@@ -35,8 +35,8 @@ def sparse(seed=0, quantile=0.5, count=20, shape=(4, 4, 1)):
     """Return a model of unequal weights, images of which a third of the values are 0, their labels, w, and c."""
     generator, size = np.random.default_rng(seed), math.prod(shape)
     weights = generator.standard_normal(size) * np.exp(0.5 * generator.standard_normal(size))
-    pixels = generator.uniform(0, 1, [count, size])
-    pixels = np.where(generator.random(pixels.shape) < 0.3, 0.0, pixels).astype(np.float32)
+    is_zero = generator.random([count, size]) < 0.3
+    pixels = np.where(is_zero, 0.0, generator.uniform(0, 1, [count, size])).astype(np.float32)
     bias = -np.quantile(pixels @ weights, quantile)
 
     def predict(images):
