@@ -80,7 +80,7 @@ def test_clipping_does_not_teach_the_encoder_the_labels(row):
 def test_without_a_probe_it_trains_without_labels(tmp_path):
     method = SimCLR(battery.encoder(), LinearHead(3), views=battery.SHIFT, probe=False)
     method.build((None, *battery.IMAGE_SHAPE))
-    method.compile(keras.optimizers.SGD(0.05), jit_compile=False)
+    method.compile(keras.optimizers.SGD(0.05), metrics=["accuracy"], jit_compile=False)  # has no logits to measure
     images, _ = battery.data()
     head, encoder = method.head.get_weights(), method.encoder.get_weights()
     batch = Batch(tf.constant(images), None, tf.range(len(images), dtype=tf.int64), {})

@@ -40,7 +40,11 @@ class TermMetrics(Mixin):
 
     @property
     def metrics(self):
-        """The total loss, the terms and the compiled metrics, without Keras's own loss tracker."""
+        """The total loss, the terms and the compiled metrics, without Keras's own loss tracker.
+
+        Keras builds the compiled metrics at the first logits. A method without a probe has none in training.
+        """
         tracked = [self.total, *self.means.values()] if hasattr(self, "means") else []
         identifiers = {id(metric) for metric in tracked}
-        return tracked + [m for m in super().metrics if m.name != "loss" and id(m) not in identifiers]
+        compiled = [m for m in super().metrics if m.name != "loss" and id(m) not in identifiers]
+        return tracked + [m for m in compiled if getattr(m, "built", True)]
