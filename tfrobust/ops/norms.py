@@ -287,16 +287,15 @@ def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
 
 
 def _unit(gradient: tf.Tensor) -> tf.Tensor:
-    """Return g / |g|_2, 0 where g is 0; the rare over- and underflow of squares takes a slower path."""
+    """Return g / |g|_2, 0 where g is 0; rows whose squares could over- or underflow are scaled by their largest first.
+
+    Both are computed: a branch would make the host wait for a GPU in every step of an attack.
+    """
     squares = tf.reduce_sum(tf.square(gradient), _axes(gradient), keepdims=True)
-
-    def careful():
-        scaled = _unit_largest(gradient)
-        length = tf.sqrt(tf.reduce_sum(tf.square(scaled), _axes(scaled), keepdims=True))
-        return scaled / tf.where(length > 0, length, tf.ones_like(length))
-
-    ordinary = tf.reduce_all((squares > 1e-24) & (squares < 1e24))
-    return tf.cond(ordinary, lambda: gradient / tf.sqrt(squares), careful)
+    scaled = _unit_largest(gradient)
+    length = tf.sqrt(tf.reduce_sum(tf.square(scaled), _axes(scaled), keepdims=True))
+    careful = scaled / tf.where(length > 0, length, tf.ones_like(length))
+    return tf.where((squares > 1e-24) & (squares < 1e24), gradient / tf.sqrt(squares), careful)
 
 
 def _unit_largest(gradient: tf.Tensor) -> tf.Tensor:
