@@ -212,6 +212,8 @@ def test_no_listed_operation_takes_a_function():
 
 
 @pytest.mark.rest
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")  # compiled and not trained
+@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize`")
 @pytest.mark.parametrize("name", honest_keras.MODELS)
 def test_an_honest_file_loads_with_its_weights(name, tmp_path):
     model = honest_keras.MODELS[name]()
