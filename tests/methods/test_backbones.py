@@ -37,7 +37,7 @@ _WITHOUT_SHARED = (
     *battery.CLIP_ROWS,
 )
 # Bounds pass through layers of known kinds only.
-BOUNDED = ("ibp", "crown_ibp", "mtl_ibp")
+BOUNDED = ("ibp", "crown_ibp", "mtl_ibp", "relu_stability")
 METHODS = [
     row for row in battery.ROWS if row not in (*_WITHOUT_SHARED, *STAGED, *BOUNDED, "acl", "acl_to_standard", *FOUR)
 ]
