@@ -129,7 +129,8 @@ def table(rows: list[dict]) -> str:
             f"{value:+.1f} [{low:+.1f}, {high:+.1f}]",
             ("" if item["counted"] else "at least ") + _sum(item["autoattack_passes"]),
             _sum(item["fast_passes"]),
-            f"{'' if item['counted'] else 'at most '}{ours / theirs:.2f}",
+            # A lower bound of 0, where the first attack succeeds on all images, bounds no share.
+            f"{'' if item['counted'] else 'at most '}{ours / theirs:.2f}" if theirs else "",
         )
     near = [item["difference"][0] <= 0.003 + 1e-9 for item in rows]
     cheap = [5 * sum(item["fast_passes"]) <= sum(item["autoattack_passes"]) for item in rows]
