@@ -76,6 +76,7 @@ def test_a_method_trains_a_foreign_backbone(name, row):
     assert not kernels, "these weights of the backbone did not move"
 
 
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")  # of the token for masked patches
 @pytest.mark.parametrize(
     "name",
     [
