@@ -2,33 +2,18 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrobust.attacks.gradient import FGSM
-from tfrobust.attacks.shared.threat import ThreatModel
+from oracles.chance import IMAGES, LABELS, deviation, fixed, wrong_by_chance
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
-from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.evaluation.summary import evaluate
+from tfrobust.keras import evaluate
+from tfrobust.keras.attacks import FGSM, ThreatModel
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy
 
-COUNT = 600
-IMAGES = np.random.default_rng(0).uniform(0.3, 0.7, [COUNT, 2, 2, 1]).astype(np.float32)
-LABELS = np.zeros(COUNT, np.int32)
 EVALUATORS = (CleanAccuracy(), AttackAccuracy(attack=FGSM(ThreatModel(epsilon=0.1))))
-
-
-def wrong_by_chance(images):
-    """Misclassified with probability 0.3, whatever the image; the gradient is 0, so that attacks stay at the image."""
-    wrong = tf.cast(tf.random.uniform([tf.shape(images)[0]]) < 0.3, tf.float32)
-    return tf.stack([tf.fill(tf.shape(wrong), 0.5), wrong], axis=-1) * 9 + 0.0 * tf.reduce_sum(images)
-
-
-def fixed(images):
-    return tf.stack([images[:, 0, 0, 0], images[:, 1, 1, 0]], axis=-1) * 9
 
 
 def setting(predict, **options):
@@ -43,7 +28,7 @@ def test_accuracies_are_those_of_the_binomial_distribution(votes, share):
     tf.random.set_seed(1)
     clean, attacked, *_ = run_evaluation(EVALUATORS, setting(wrong_by_chance, votes=votes)).measurements
     for measured in (clean, attacked):
-        assert abs(measured.value - share) <= 4 * np.sqrt(share * (1 - share) / COUNT) + 1e-3
+        assert abs(measured.value - share) <= deviation(share)
         assert measured.settings.get("votes") == (None if votes == (1, 1) else list(votes))
     assert attacked.settings["forward_passes"] == pytest.approx(votes[0] + clean.value, abs=0.1)
 
