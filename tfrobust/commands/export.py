@@ -104,7 +104,7 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
     if flags.onnx:
         with Heartbeat("conversion to ONNX"):
             conversions.onnx_file(original)
-    knobs = [f"{knob}={value}" for knob, value in _KNOBS.findall(original.report.configuration)]
+    knobs = _evaluation_knobs(original.report.configuration)
 
     def evaluated(file: str, surrogate: str, output: str):
         arguments = [f"--model={file}", f"--surrogate={surrogate}", f"--output={output}"]
@@ -116,6 +116,15 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
 
     if flags.litert:
         conversions.litert_files(original, flags.litert, evaluated)
+
+
+def _evaluation_knobs(configuration: str) -> list[str]:
+    """Return the values of --gin_param for radius, norm and seed of a model's own evaluation."""
+    knobs = dict(_KNOBS.findall(configuration))
+    for knob in ("EPSILON", "NORM"):
+        if not knobs.get(f"EVAL_{knob}", "%").startswith("%"):  # then no evaluation reads that of the training
+            knobs.pop(knob, None)
+    return [f"{knob}={value}" for knob, value in knobs.items()]
 
 
 def _kinds(text: str) -> tuple[str, ...]:
