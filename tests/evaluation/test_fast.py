@@ -92,12 +92,12 @@ def test_certified_images_are_spared_but_for_a_sample(setting, monkeypatch):
     ((_, positions),) = evaluator.attacks(setting)
     spared = sorted(set(range(30)) - set(positions.tolist()))
     assert len(spared) == 20 - 4 and all(number % 3 for number in spared)
-    outcome, whole = evaluator.run(setting), dataclasses.replace(evaluator, spare_certified=None).run(setting)
-    rows = [np.array(list(o.series[-1].columns["right"][0])) == "1" for o in (outcome, whole)]
+    outcome, unspared = evaluator.run(setting), dataclasses.replace(evaluator, spare_certified=None).run(setting)
+    rows = [np.array(list(o.series[-1].columns["right"][0])) == "1" for o in (outcome, unspared)]
     np.testing.assert_array_equal(rows[0], rows[1] | np.isin(np.arange(30), spared))
-    settings, other = outcome.measurements[0].settings, whole.measurements[0].settings
-    assert settings["spared"] == 16 and "spared" not in other and outcome.measurements[0].n == 30
-    assert settings["forward_passes"] < other["forward_passes"]
+    settings, unspared_settings = outcome.measurements[0].settings, unspared.measurements[0].settings
+    assert settings["spared"] == 16 and "spared" not in unspared_settings and outcome.measurements[0].n == 30
+    assert settings["forward_passes"] < unspared_settings["forward_passes"]
     # The sample is attacked, so that a certificate that is wrong is contradicted.
     outcome.extend(certified.run(setting))
     finding = check_certificates(outcome)
@@ -163,18 +163,18 @@ def test_a_training_on_bounds_spares_its_certified_images(tmp_path, monkeypatch)
     params += ["EVALUATORS=[@CertifiedAccuracy(), @fast/FastAccuracy()]"]
     files = ["--gin_file=gin/ibp.gin", "--gin_file=gin/eval/fast.gin"]
     assert train.main([*files, *flags, *(f"--gin_param={param}" for param in params)]) == 0
-    # An export has no layers to bound.
-    flags += ["--model=exported/bounded", "--output=whole", "--gin_param=EVALUATORS=[@fast/FastAccuracy()]"]
+    # The layers of an export are made again for `CertifiedAccuracy` itself, not to spare images.
+    flags += ["--model=exported/bounded", "--output=unspared", "--gin_param=EVALUATORS=[@fast/FastAccuracy()]"]
     assert evaluate.main([files[1], *flags]) == 0
-    sparing, whole = (
+    sparing, unspared = (
         {
             item["id"]: item
             for item in json.loads(pathlib.Path(folder, "robustness_report.json").read_text())["measurements"]
         }
-        for folder in ("exported/bounded/1/assets.extra", "whole")
+        for folder in ("exported/bounded/1/assets.extra", "unspared")
     )
     certified, fast = sparing["certified.linf_0.02.accuracy"]["value"], "attack.fast_linf_0.02.accuracy"
-    settings, others = (report[fast]["settings"] for report in (sparing, whole))
-    assert settings["spared"] == round(360 * certified) - 100 > 50 and others["spared"] == 0
-    assert sparing[fast]["value"] == whole[fast]["value"] >= certified
-    assert settings["forward_passes"] < 0.9 * others["forward_passes"]
+    settings, unspared_settings = (report[fast]["settings"] for report in (sparing, unspared))
+    assert settings["spared"] == round(360 * certified) - 100 > 50 and unspared_settings["spared"] == 0
+    assert sparing[fast]["value"] == unspared[fast]["value"] >= certified
+    assert settings["forward_passes"] < 0.9 * unspared_settings["forward_passes"]

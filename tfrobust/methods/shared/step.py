@@ -81,6 +81,9 @@ class Steps(Mixin):
         learned = {name: views[name] for name in self.learned_views}
         gradients, of_views = tape.gradient(scaled, (self.trainable_variables, learned))
         self.update_views(views, of_views, context)
+        if any(map(self._is_left_out, self.all_terms)):  # variables of these terms alone still have a gradient, of 0
+            pairs = zip(gradients, self.trainable_variables, strict=True)
+            gradients = [tf.zeros_like(variable) if gradient is None else gradient for gradient, variable in pairs]
         # Dense, also those of foreign embedding tables, so that they can be clipped and summed over replicas.
         gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
         return values, logits, losses, gradients

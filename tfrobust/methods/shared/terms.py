@@ -59,9 +59,12 @@ class Terms(Mixin):
 
         Compilers keep the backward pass of a product with 0, because it can be NaN.
         """
+        return self._weight(name) * (tf.stop_gradient(values) if self._is_left_out(name) else values)
+
+    def _is_left_out(self, name: str) -> bool:
+        """Return True for a term whose weight is the number 0."""
         weight = self.weight_of(name)
-        is_zero = isinstance(weight, int | float) and weight == 0
-        return self._weight(name) * (tf.stop_gradient(values) if is_zero else values)
+        return isinstance(weight, int | float) and weight == 0
 
     def _weight(self, name: str):
         weight = self.weight_of(name)

@@ -173,14 +173,14 @@ def kernels(step) -> dict | None:
 def card(results: pathlib.Path) -> None:
     """Measure the card's rates: matrix products of each precision, and a copy."""
     size = 8192 if jax.default_backend() != "cpu" else 256
-    left, right = (jax.random.normal(jax.random.key(number), (size, size), np.float32) for number in (0, 1))
+    first, second = (jax.random.normal(jax.random.key(number), (size, size), np.float32) for number in (0, 1))
     rates = {}
     for name, dtype, precision in (
         ("bfloat16", "bfloat16", None),
         ("tf32", "float32", "tensorfloat32"),
         ("float32", "float32", "highest"),
     ):
-        factors = left.astype(dtype), right.astype(dtype)
+        factors = first.astype(dtype), second.astype(dtype)
         product = jax.jit(lambda a, b, precision=precision: jax.numpy.matmul(a, b, precision=precision))
         rates[name] = 2 * size**3 / seconds(lambda: product(*factors), 10)["median"]  # noqa: B023
     copy = jax.jit(lambda value: value + 1)
@@ -253,11 +253,11 @@ def main() -> None:
     flags.add_argument("--programs", default="", help="names, by comma; default: those of order.txt")
     flags.add_argument("--card", action="store_true", help="measure the rates of the card alone")
     chosen = flags.parse_args()
-    names = chosen.programs.split(",") if chosen.programs else (chosen.folder / "order.txt").read_text().split()
     chosen.results.mkdir(parents=True, exist_ok=True)
     if chosen.card:
         card(chosen.results)
         return
+    names = chosen.programs.split(",") if chosen.programs else (chosen.folder / "order.txt").read_text().split()
     for name in names:
         try:
             document = measure(Program(chosen.folder, name), name, chosen.rounds, chosen.results)
