@@ -145,6 +145,13 @@ def test_a_part_behind_a_method_builds(name, archives):
         assert configured.deserialize(configured.serialize(bindings["data"])) == bindings["data"]  # touches no disk
 
 
+@pytest.mark.parametrize("name", ["cnn", "gowal_medium", "gowal_small", "trades_small", "wong_kolter_small"])
+def test_a_network_is_the_same_after_data_with_another(name):
+    before = [], ["data/fashion_mnist.gin"]
+    networks = [arguments(HOST, *files, f"models/{name}.gin")["encoder"](name="network") for files in before]
+    assert networks[0].get_config() == networks[1].get_config()
+
+
 @pytest.mark.parametrize("name, millions", stored.rows(globals(), "the_published_networks_for_28x28_images_have_the"))
 def test_the_published_networks_for_28x28_images_have_the_published_multiply_adds(name, millions):
     method = build(arguments(HOST, f"models/{name}.gin"), (28, 28, 1), 10)

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import stored
+import tensorflow as tf
 
 PLAN = stored.text(globals(), "plan")
 
@@ -30,6 +31,12 @@ def result(tools, row, seed, correct, **measured):
 
 def runs(tools, row, *outcomes, **measured):
     return {seed: result(tools, row, seed, correct, **measured) for seed, correct in enumerate(outcomes)}
+
+
+def predictor(folder):
+    version = folder / "1" if (folder / "1").is_dir() else folder
+    function = tf.saved_model.load(str(version)).signatures["serving_default"]
+    return lambda images: tf.nn.softmax(function(images=images)["logits"]).numpy()
 
 
 def test_means_and_differences_of_seeds_by_hand(tools):
@@ -71,7 +78,7 @@ def test_the_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(t
     assert missing == []
     assert sum(row.minutes * len(row.seeds) for _, row in plan.rows().values()) <= 60 * plan.hours
     long = [run.row.minutes > tools.results_table.LONG for run in chosen]
-    order = [(run.row.seeds.index(run.seed), late) for run, late in zip(chosen, long, strict=True)]
+    order = [(run.members != [], run.row.seeds.index(run.seed), late) for run, late in zip(chosen, long, strict=True)]
     assert order == sorted(order)
     # Raises if a stored result is of other settings than the plan's; the page has the numbers of all.
     page = plan.page.read_text("utf-8")
@@ -80,14 +87,26 @@ def test_the_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(t
 
 @pytest.mark.rest
 def test_runs_are_stored_once_and_compared(run_tool, tools, plan_file, tmp_path):
+    early = run_tool("results_table", f"--plan={plan_file}", "--only=both")
+    assert early.code == 0 and "both-seed0 waits for plain-seed0" in early.out
     done = run_tool("results_table", f"--plan={plan_file}")
     assert done.code == 0, done.err
     stored = {path.name: path.read_text() for path in (tmp_path / "results").iterdir()}
-    assert set(stored) == {f"{row}-seed{seed}.json" for row in ("plain", "mixed") for seed in (0, 1)}
+    names = {f"{row}-seed{seed}" for row in ("plain", "mixed") for seed in (0, 1)} | {"both-seed0"}
+    assert set(stored) == {f"{run}.json" for run in names}
     result_of_run = json.loads(stored["plain-seed1.json"])
     assert result_of_run["outcomes"]["accuracy.clean"]["images"] == result_of_run["measurements"]["accuracy.clean"]["n"]
     assert str(tmp_path) not in "".join(stored.values()) and len(stored["plain-seed1.json"]) < 8000
-    assert "| plain | 2 |" in done.out and "| minus plain, points | seeds | clean |" in done.out
+    predict = {run: predictor(tmp_path / "work/exported" / run) for run in names}
+    images = np.random.default_rng(0).uniform(size=(5, 8, 8, 1)).astype(np.float32)
+    mean = (predict["plain-seed0"](images) + predict["plain-seed1"](images)) / 2
+    np.testing.assert_allclose(predict["both-seed0"](images), mean, rtol=1e-5)
+    assert json.loads(stored["both-seed0.json"])["members"] == ["plain-seed0", "plain-seed1"]
+    assert (
+        "| both | 1 |" in done.out
+        and "| plain | 2 |" in done.out
+        and "| minus plain, points | seeds | clean |" in done.out
+    )
     again = run_tool("results_table", f"--plan={plan_file}")
     assert again.code == 0 and "planned" not in again.out and "| mixed | 2 |" in again.out
     assert {path.name: path.read_text() for path in (tmp_path / "results").iterdir()} == stored

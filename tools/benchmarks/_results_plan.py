@@ -26,7 +26,7 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A training that is repeated with several seeds.
+    """A training that is repeated with several seeds, or an ensemble of the exports of another row.
 
     Attributes:
         name: distinct in the plan, and the first part of its files' names.
@@ -36,6 +36,8 @@ class Row:
         seeds: one training each.
         minutes: planned processor time of a training and its evaluation with the first seed.
         thorough: measure later seeds as the first one, without the table's `later_seeds`.
+        members: the row whose exports, one for each seed, tools/benchmarks/ensemble.py averages; the ensemble is then
+            evaluated with `files` and `params` alone. "" for a training.
         published: numbers of others.
     """
 
@@ -43,6 +45,7 @@ class Row:
     files: tuple[str, ...]
     minutes: float
     label: str = ""
+    members: str = ""
     params: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     thorough: bool = False
@@ -77,7 +80,9 @@ class Table:
     later_seeds: tuple[str, ...] = ()
 
     def gin(self, row: Row, seed: int, exported: pathlib.Path) -> tuple[list[str], list[str]]:
-        """Return the values of --gin_file and --gin_param of one training."""
+        """Return the values of --gin_file and --gin_param of one run."""
+        if row.members:
+            return list(row.files), list(row.params)
         later = () if row.thorough or seed == row.seeds[0] else self.later_seeds
         params = [*self.params, *later, *row.params]
         filled = [param.replace("{seed}", str(seed)).replace("{exported}", str(exported)) for param in params]
@@ -147,6 +152,8 @@ def read(path: pathlib.Path) -> Plan:
     names = [row.name for table in tables for row in table.rows]
     unknown = [name for claim in claims for name in (claim.better, claim.worse) if name not in names]
     unknown += [table.reference for table in tables if table.reference and table.reference not in names]
+    trained = [row.name for table in tables for row in table.rows if not row.members]
+    unknown += [row.members for table in tables for row in table.rows if row.members and row.members not in trained]
     repeated = [name for name in names if names.count(name) > 1]
     if unknown or repeated:
         raise InputError(f"{path}: {unknown[0]!r} is no row." if unknown else f"{path}: two rows {repeated[0]!r}.")

@@ -41,23 +41,35 @@ PLAN = ROOT / "tools/benchmarks/plans/fashion_mnist.toml"
 
 
 class Run:
-    """One training of a plan: a row with one of its seeds."""
+    """One training of a plan, a row with one of its seeds, or one ensemble."""
 
     def __init__(self, plan: _results_plan.Plan, table: _results_plan.Table, row: _results_plan.Row, seed: int):
         self.row, self.seed, self.name = row, seed, f"{row.name}-seed{seed}"
         self.result = plan.output / f"{self.name}.json"
         self.workdir, self.exported = plan.work / self.name, plan.work / "exported"
         self.files, self.params = table.gin(row, seed, self.exported)
+        seeds = plan.rows()[row.members][1].seeds if row.members else ()
+        self.members = [f"{row.members}-seed{number}" for number in seeds]
 
-    def command(self) -> list[str]:
+    def commands(self) -> list[list[str]]:
         """Return the arguments of Python that train and evaluate."""
         settings = [*(f"--gin_file={file}" for file in self.files), *(f"--gin_param={param}" for param in self.params)]
-        folders = [f"--workdir={self.workdir}", f"--export_dir={self.exported}"]
-        return ["-m", "tfrobust.train", *settings, f"--gin_param=NAME='{self.name}'", *folders]
+        if not self.members:
+            folders = [f"--workdir={self.workdir}", f"--export_dir={self.exported}"]
+            return [["-m", "tfrobust.train", *settings, f"--gin_param=NAME='{self.name}'", *folders]]
+        model = self.exported / self.name
+        members = [str(self.exported / name) for name in self.members]
+        return [
+            ["tools/benchmarks/ensemble.py", *members, f"--output={model}"],
+            ["-m", "tfrobust.evaluate", f"--model={model}", *settings, f"--output={self.workdir}"],
+        ]
 
     def shown(self) -> str:
-        """Return the command as a user would type it, without folders."""
-        return " ".join(["python", *map(_quoted, self.command()[:-2])])
+        """Return the commands as a user would type them, with the default folders."""
+        folders = f"--workdir={self.workdir}", f"--export_dir={self.exported}", f"--output={self.workdir}"
+        typed = [[argument for argument in command if argument not in folders] for command in self.commands()]
+        text = " && ".join(" ".join(["python", *map(_quoted, command)]) for command in typed)
+        return text.replace(str(self.exported), "exported")
 
     def load(self) -> dict | None:
         """Return the stored result; None if there is none.
@@ -69,7 +81,8 @@ class Run:
             return None
         try:
             result = json.loads(self.result.read_text("utf-8"))
-            agrees = (result["schema"], result["files"], result["params"]) == (SCHEMA, self.files, self.recorded())
+            settings = result["schema"], result["files"], result["params"], result.get("members", [])
+            agrees = settings == (SCHEMA, self.files, self.recorded(), self.members)
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.result} is no result of this tool; move it away.") from None
         if not agrees:
@@ -92,17 +105,25 @@ class Run:
         with open(f"{self.workdir}.log", "a", encoding="utf-8") as log:
             before = _processor_seconds()
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            code = _ran([sys.executable, *self.command()], stdout=log, stderr=log, env=environment, cwd=ROOT)
+            for command in self.commands():
+                code = _ran([sys.executable, *command], stdout=log, stderr=log, env=environment, cwd=ROOT)
+                if code:
+                    break
         seconds = _processor_seconds() - before + (float(spent.read_text()) if spent.exists() else 0.0)
         spent.write_text(f"{seconds:.1f}\n")
         if code == failures.STOPPED:
             raise StopRequested(f"{self.name} was stopped; the same command goes on.")
         if code:
             raise Failure(f"{self.name} ended with exit code {code}; see {log.name}")
-        newest = max((self.exported / self.name).iterdir(), key=lambda folder: int(folder.name))
-        report = json.loads((newest / "assets.extra/robustness_report.json").read_text("utf-8"))
+        report = json.loads((self._report_folder() / "robustness_report.json").read_text("utf-8"))
         self.result.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(self.result, json.dumps(self._kept(report, seconds), indent=1) + "\n")
+
+    def _report_folder(self) -> pathlib.Path:
+        if self.members:
+            return self.workdir
+        newest = max((self.exported / self.name).iterdir(), key=lambda folder: int(folder.name))
+        return newest / "assets.extra"
 
     def _kept(self, report: dict, seconds: float) -> dict:
         history = [series for series in report["series"] if series["id"] == "training.history"]
@@ -112,13 +133,14 @@ class Run:
             "seed": self.seed,
             "files": self.files,
             "params": self.recorded(),
+            **({"members": self.members} if self.members else {}),
             "command": self.shown(),
             "source_sha256": source_sha256(),
             "run_sha256": report["run_sha256"],
             "environment": report["environment"],
             "data": {name: report["data"][name] for name in ("fingerprint", "test_fingerprint", "train_size")},
             "parameters": report["model"]["parameters"],
-            "epochs": report["training"]["epochs"],
+            "epochs": report["training"].get("epochs"),
             "seconds": {**report["cost"], "processor_seconds": round(seconds)},
             "measurements": {measured.pop("id"): measured for measured in report["measurements"]},
             "outcomes": {
@@ -184,7 +206,8 @@ def locked(run: Run):
 def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
     """Return the runs of a plan in order: the first seed of all rows, then the second; in each, the long ones last.
 
-    A run is long if it is planned with more than LONG minutes. Every table thus has its first numbers early.
+    A run is long if it is planned with more than LONG minutes. Every table thus has its first numbers early. Ensembles
+    follow all trainings.
 
     Raises:
         InputError: `only` names no row of the plan.
@@ -193,20 +216,23 @@ def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
     if unknown:
         raise InputError(f"--only names {unknown[0]!r}; the rows are {', '.join(plan.rows())}.")
     chosen = [
-        (position, row.minutes > LONG, Run(plan, table, row, seed))
+        (bool(row.members), position, row.minutes > LONG, Run(plan, table, row, seed))
         for table in plan.tables
         for row in table.rows
         for position, seed in enumerate(row.seeds)
         if not only or row.name in only
     ]
-    return [run for *_, run in sorted(chosen, key=lambda entry: entry[:2])]
+    return [run for *_, run in sorted(chosen, key=lambda entry: entry[:3])]
 
 
 def run_missing(runs: list[Run]) -> None:
-    """Execute the runs that have no result and are not locked by another process."""
+    """Execute the runs that have no result and are not locked by another process, ensembles with all members only."""
     for number, run in enumerate(runs):
         with locked(run) as free:
-            if free and run.load() is None:
+            missing = [name for name in run.members if not (run.exported / name).is_dir()]
+            if missing:
+                print(f"[{number + 1}/{len(runs)}] {run.name} waits for {missing[0]}", flush=True)
+            elif free and run.load() is None:
                 print(f"[{number + 1}/{len(runs)}] {run.name}, planned {run.row.minutes:g} min", flush=True)
                 run.execute()
 
