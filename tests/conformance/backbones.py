@@ -5,6 +5,7 @@ and the tiny ones of KerasHub as 16x16.
 """
 
 import keras
+import stored
 
 from tfrobust.models.backbone import Backbone
 
@@ -17,26 +18,7 @@ APPLICATIONS = {
 }
 SIDE = 16
 _IMAGES = {"image_shape": (SIDE, SIDE, 3)}
-PRESETS = {
-    "ResNetBackbone": {
-        "input_conv_filters": [64],
-        "input_conv_kernel_sizes": [3],
-        "stackwise_num_filters": [64, 64],
-        "stackwise_num_blocks": [1, 1],
-        "stackwise_num_strides": [1, 2],
-        "block_type": "basic_block",
-    },
-    "ViTBackbone": {"patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 16, **_IMAGES},
-    "DINOV2Backbone": {
-        "patch_size": 8,
-        "num_layers": 2,
-        "num_heads": 2,
-        "hidden_dim": 8,
-        "intermediate_dim": 16,
-        "position_embedding_shape": (SIDE, SIDE, 3),
-        **_IMAGES,
-    },
-}
+PRESETS = stored.table(globals(), "presets")
 NAMES = (*APPLICATIONS, *PRESETS)
 
 

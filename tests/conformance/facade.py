@@ -10,6 +10,7 @@ import types
 
 import keras
 import numpy as np
+import stored
 import tensorflow as tf
 
 from tfrobust import keras as robust
@@ -53,83 +54,9 @@ def first_values(images):
 
 
 # What is not the default is what a round trip can lose.
-PARTS = {
-    "ThreatModel": lambda: THREAT,
-    "FGSM": lambda: attacks.FGSM(THREAT),
-    "PGD": lambda: attacks.PGD(THREAT, steps=3, step_size=0.05, random_start="gaussian", restarts=2),
-    "MomentumPGD": lambda: attacks.MomentumPGD(THREAT, steps=3, decay=0.5),
-    "MSD": lambda: attacks.MSD(SEVERAL, steps=3, step_sizes=(0.05, 0.1)),
-    "APGDCrossEntropy": lambda: attacks.APGDCrossEntropy(THREAT, steps=20, restarts=2),
-    "APGDDLR": lambda: attacks.APGDDLR(THREAT, expectation_samples=3),
-    "APGDTargeted": lambda: attacks.APGDTargeted(
-        attacks.ThreatModel(norm="l1", epsilon=0.2), targets=5, large_radii=False
-    ),
-    "FAB": lambda: attacks.FAB(THREAT, targets=3, beta=0.8),
-    "FABUntargeted": lambda: attacks.FABUntargeted(THREAT, restarts=2),
-    "Square": lambda: attacks.Square(THREAT, steps=50, initial_share=0.5),
-    "AutoAttack": lambda: attacks.AutoAttack(THREAT, version="rand", expectation_samples=3),
-    "Ensemble": lambda: attacks.Ensemble((attacks.FGSM(THREAT), attacks.Square(THREAT, steps=9))),
-    "FMN": lambda: attacks.FMN(attacks.ThreatModel(norm="l0", epsilon=3), steps=7),
-    "DDN": lambda: attacks.DDN(attacks.ThreatModel(norm="l2", epsilon=0.5), first_radius=0.3),
-    "HopSkipJump": lambda: attacks.HopSkipJump(THREAT, steps=2, first_samples=9),
-    "ProxLogBarrier": lambda: attacks.ProxLogBarrier(attacks.ThreatModel(norm="l0", epsilon=3), outer_steps=4),
-    "Transfer": lambda: attacks.Transfer(attacks.PGD(THREAT, steps=3)),
-    "UniformNoise": lambda: attacks.UniformNoise(THREAT, draws=4),
-    "GaussianNoise": lambda: attacks.GaussianNoise(THREAT, deviation=0.2),
-    "MultiTargetedPGD": lambda: attacks.MultiTargetedPGD(THREAT, steps=3, include_true_class=True),
-    "RandomFlip": lambda: augment.RandomFlip(probability=0.25),
-    "RandomShift": lambda: augment.RandomShift(fraction=0.2, fill="constant", whole_pixels=True),
-    "PadCrop": lambda: augment.PadCrop(padding=1),
-    "EveryFrame": lambda: augment.EveryFrame(augmentation=augment.RandomShift(fraction=0.2)),
-    "RandomResizedCrop": lambda: augment.RandomResizedCrop(scale=(0.2, 0.9), ratio=(0.5, 1.5)),
-    "AugMix": lambda: augment.AugMix(width=2, depth=1, severity=5.0, alpha=0.5, all_operations=True),
-    "AddGaussian": lambda: augment.AddGaussian(deviation=(0.0, 0.4)),
-    "PatchGaussian": lambda: augment.PatchGaussian(patch=(1, 6), deviation=0.5, probability=0.7, centres="edges"),
-    "AutoAugment": lambda: augment.AutoAugment(policy="imagenet", ranges="code"),
-    "RandAugment": lambda: augment.RandAugment(count=3, magnitude=5.0, operations=("invert", "rotate")),
-    "Compose": lambda: augment.Compose(augmentations=(augment.PadCrop(padding=1), augment.RandomFlip())),
-    "ContrastiveViews": lambda: augment.ContrastiveViews(crop=(0.2, 1.0), blur=0.1, order="rocl", colors="mean"),
-    "Adversary": lambda: ADVERSARY,
-    "FastAdversary": lambda: methods.FastAdversary(attack=attacks.FGSM(THREAT), noise=2.0, projected=False),
-    "WeightPerturbation": lambda: methods.WeightPerturbation(gamma=0.05),
-    "GradAlign": lambda: methods.GradAlign(epsilon=0.1, weight=0.5, of=("ce_adv",)),
-    "TeacherLogits": lambda: methods.TeacherLogits(path="exported/helper"),
-    "Contrast": lambda: methods.Contrast(selection=methods.HardSelection(), temperature=0.3, similarity="l2"),
-    "GlobalSelection": methods.GlobalSelection,
-    "HardSelection": methods.HardSelection,
-    "SoftSelection": methods.SoftSelection,
-    "FNC": lambda: methods.FNC(threshold=0.5, top_k=3, combine="union", action="cancel", features="embedding"),
-    "IFND": lambda: methods.IFND(clusters=5, every=2, acceptance=0.5, temperature=0.2, action="attract"),
-    "AdaptiveFNC": lambda: methods.AdaptiveFNC(threshold=0.8, key_views="all", features="embedding"),
-    "LeakedSelection": lambda: methods.LeakedSelection(counterpart="code"),
-    "Mixing": lambda: methods.Mixing(alpha=0.2, group=8, per_example=True),
-    "UtilityPerturbation": lambda: augment.UtilityPerturbation(count=0.1, deviation=0.2, unit="pixels"),
-    "TokenRemoval": lambda: augment.TokenRemoval(fraction=0.3, smallest_utility=1e-6),
-    "TransformerStyle": lambda: models.TransformerStyle(positions="none", normalization="behind", dropout=0.0),
-    "FeatureContrast": lambda: methods.FeatureContrast(temperature=0.5, scale="mean"),
-    "FeatureMargin": lambda: methods.FeatureMargin(margin=0.5, form="inside"),
-    "TeacherUtility": lambda: methods.TeacherUtility(path="exported/teacher"),
-    "LinearRamp": lambda: robust.schedules.LinearRamp(0.5, delay=3, length=2, steps_per_unit=4),
-    "OverTraining": lambda: robust.schedules.OverTraining(robust.schedules.SmoothedRamp(length=5), units=5, updates=9),
-    "Branches": lambda: methods.Branches(strengths=(1.0, 2.0, 3.0), noise="shared", noise_without_mixing=False),
-    "Tikhonov": lambda: methods.Tikhonov(weight=0.1, of=("ce",), form="batch", mode="finite_difference"),
-    "InstanceAdversary": lambda: INSTANCES,
-    "LayerWiseTikhonov": lambda: methods.LayerWiseTikhonov(betas={"layer_1": 0.01, "contrastive": 0.1}, on=("view_1",)),
-    "Puzzle": lambda: methods.Puzzle(blocks=(2, 4), prior=0.1, transport=False),
-    "FeatureNoise": lambda: methods.FeatureNoise(additive=0.5, sparsity=0.65, scale=None),
-    "TwoTransforms": lambda: methods.TwoTransforms(augmentation=augment.PadCrop(padding=1), combine="by_kind"),
-}
-LOSSES = {
-    "SupervisedContrastiveLoss": lambda: losses.SupervisedContrastiveLoss(temperature=0.5, similarity="l2"),
-    "LogitsKLDivergence": lambda: losses.LogitsKLDivergence(reduction="sum", name="other"),
-}
-METRICS = {
-    "ExpectedCalibrationError": lambda: metrics.ExpectedCalibrationError(bins=7, from_logits=False, name="other"),
-    "BrierScore": lambda: metrics.BrierScore(from_logits=False),
-    "NegativeLogLikelihood": lambda: metrics.NegativeLogLikelihood(from_logits=False),
-    "RMSCalibrationError": lambda: metrics.RMSCalibrationError(bin_size=50, bins="code", from_logits=False),
-    "AURRA": lambda: metrics.AURRA(from_logits=False),
-}
+PARTS = stored.table(globals(), "facade_parts")
+LOSSES = stored.table(globals(), "facade_losses")
+METRICS = stored.table(globals(), "facade_metrics")
 OPTIMIZERS = {
     "LARS": lambda: robust.optimizers.LARS(0.1, nesterov=True, weight_decay=0.1, exclude=("gamma",), denominator="sum"),
     "LAMB": lambda: robust.optimizers.LAMB(0.1, beta_2=0.9, weight_decay=0.1, exclude=("gamma",)),
@@ -137,124 +64,9 @@ OPTIMIZERS = {
         0.1, beta_2=0.9, weight_decay=keras.optimizers.schedules.CosineDecay(0.1, 9, alpha=2.0), exclude=("gamma",)
     ),
 }
-IMAGE_LAYERS = {
-    "AugMixLayer": lambda **k: layers.AugMix(width=2, depth=1, severity=5.0, seed=4, **k),
-    "Augment": lambda **k: layers.Augment(augment.RandomShift(fraction=0.3), seed=4, **k),
-    "Backbone": lambda **k: models.Backbone(plain("functional"), pixel_range=(0, 255), **k),
-    "BranchedBatchNormalization": lambda **k: layers.BranchedBatchNormalization(2, momentum=0.8, **k),
-    "CNN": lambda **k: models.CNN(((4,), (4,)), dense=(5,), branches=2, pixel_mean=0.5, pixel_std=(0.2,), **k),
-    "Corrupt": lambda **k: layers.Corrupt("fog", severity=2, seed=4, **k),
-    "DigitsCNN": lambda **k: models.DigitsCNN(activation="gelu", **k),
-    "PaperCNN": lambda **k: models.PaperCNN("mnist", kernel_regularization=0.01, **k),
-    "LeNet": lambda **k: models.LeNet(filters=(2, 3), dense=(4,), **k),
-    "PreActResNet18": lambda **k: models.PreActResNet18(width=2, shortcut="activated", **k),
-    "ResNet18": lambda **k: models.ResNet18(width=2, **k),
-    "ResNet": lambda **k: models.ResNet(8, widths=(4, 4, 8), **k),
-    "ResNet50": lambda **k: models.ResNet50("bottleneck_v2", stem="imagenet", width=2, symmetric=True, **k),
-    "ViT": lambda **k: models.ViT(4, width=8, depth=2, heads=2, drop_path=0.1, pooling="class_and_average", **k),
-    "WideResNet": lambda **k: models.WideResNet(10, 1, dropout=0.2, variant="noisymix", **k),
-}
-VECTOR_LAYERS = {
-    "GroupSort": lambda **k: layers.GroupSort(4, **k),
-    "LinearHead": lambda **k: layers.LinearHead(CLASSES, kernel_initializer="zeros", normalized=True, **k),
-    "MLPHead": lambda **k: layers.MLPHead(CLASSES, hidden=5, normalized=True, **k),
-    "LogisticRegression": lambda **k: layers.LogisticRegression(CLASSES, regularization=0.1, normalized=True, **k),
-    "KNearestNeighbours": lambda **k: layers.KNearestNeighbours(CLASSES, neighbours=3, examples=4, **k),
-    "LinearProjection": lambda **k: layers.LinearProjection(6, use_bias=True, **k),
-    "MLPProjection": lambda **k: layers.MLPProjection(5, dim=6, **k),
-    "Prototypes": lambda **k: layers.Prototypes(6, lengths="trained", **k),
-    "ProjectionHead": lambda **k: layers.ProjectionHead((4, None), dim=6, normalization="hidden", branches=2, **k),
-}
-METHODS = {
-    "Supervised": method(methods.Supervised, clip_norm=1.0, noise=PARTS["AddGaussian"](), forward="joint"),
-    "SupervisedContrastive": method(methods.SupervisedContrastive, projection=layers.MLPProjection(4, dim=3)),
-    "AdversarialTraining": method(methods.AdversarialTraining, adversary=ADVERSARY, forward="joint"),
-    "TRADES": method(methods.TRADES, adversary=ADVERSARY),
-    "MART": method(methods.MART, adversary=ADVERSARY, label_smoothing=0.1, term_weights={"bce": 0.5}),
-    "FARE": method(methods.FARE, adversary=ADVERSARY, term_weights={"probe": 0.5}),
-    "HAT": method(methods.HAT, helper=first_values, distance=3.0, adversary=ADVERSARY),
-    "FreeAdversarialTraining": method(
-        methods.FreeAdversarialTraining, threat=THREAT, replays=2, rows=16, term_weights={"ce_adv": 0.5}
-    ),
-    "Mixup": method(methods.Mixup, mixing=PARTS["Mixing"](), term_weights={"ce_mixed": 0.5}),
-    "CutMix": method(methods.CutMix, probability=0.5, term_weights=None),
-    "ManifoldMixup": method(
-        methods.ManifoldMixup, stages=(0, 2), objective="binary_cross_entropy", term_weights={"ce_mixed": 0.5}
-    ),
-    "PuzzleMix": method(
-        methods.PuzzleMix, puzzle=PARTS["Puzzle"](), objective="binary_cross_entropy", term_weights={"ce_mixed": 0.5}
-    ),
-    "AugMixTraining": method(methods.AugMixTraining, augmentation=PARTS["AugMix"](), forward="separate"),
-    "FCL": method(
-        methods.FCL, perturbation=PARTS["UtilityPerturbation"](), objective=PARTS["FeatureMargin"](), mode="batch"
-    ),
-    "CLGaussian": method(methods.CLGaussian, noise=PARTS["AddGaussian"](), objective=PARTS["FeatureContrast"]()),
-    "NoisyMix": method(
-        methods.NoisyMix, augmentation=PARTS["AugMix"](), branches=PARTS["Branches"](), stages=(1, 2), consistency=False
-    ),
-    "NFM": method(methods.NFM, stages=(1, 2), noise=PARTS["FeatureNoise"](), term_weights=None),
-    "SimCLR": method(
-        methods.SimCLR, temperature=0.2, scale="sum", self_in_denominator=True, forward="separate", term_weights=None
-    ),
-    "SupCon": method(methods.SupCon, base_temperature=0.07, views=SHIFTED, term_weights={"probe": 0.5}),
-    "BYOL": method(methods.BYOL, projection=NARROW, target_rate=0.1, term_weights={"regression": 0.5}),
-    "MoCoV3": method(methods.MoCoV3, projection=NARROW, temperature=0.2, term_weights={"contrastive": 0.5}),
-    "DINO": method(
-        methods.DINO,
-        projection=NARROW,
-        prototypes=layers.Prototypes(6, lengths="weight_norm"),
-        center_momentum=0.5,
-        frozen_steps=1,
-        term_weights=None,
-    ),
-    "SwAV": method(
-        methods.SwAV,
-        projection=NARROW,
-        prototypes=layers.Prototypes(6),
-        queue_length=8,
-        term_weights={"swapped_prediction": 0.5},
-    ),
-    "RoCL": method(methods.RoCL, adversary=INSTANCES, detached_keys=True, regularizer_pass="own", term_weights=None),
-    "ACL": method(methods.ACL, adversary=INSTANCES, streams="adversarial_to_adversarial", term_weights={"probe": 0.5}),
-    "CVRL": lambda: methods.CVRL(
-        models.R3D18("small", width=2),
-        models.LinearHead(CLASSES),
-        frames=FRAMES,
-        stride=1,
-        gap="uniform",
-        views=PARTS["EveryFrame"](),
-        projection=narrow(),
-        term_weights={"contrastive": 0.5},
-    ),
-    "TCLR": lambda: methods.TCLR(
-        models.R3D18("small", width=2, dilated=True),
-        models.LinearHead(CLASSES),
-        frames=FRAMES // 2,
-        parts=2,
-        across_parts=False,
-        views=PARTS["EveryFrame"](),
-        projection=narrow(),
-        term_weights={"local_local": 0.5},
-    ),
-    "LayerWiseContrastive": method(
-        methods.LayerWiseContrastive, penalty=PARTS["LayerWiseTikhonov"](), term_weights={"layer_1": 0.5}
-    ),
-    "IBP": method(methods.IBP, epsilon=0.05, kappa=0.3),
-    "CROWNIBP": method(methods.CROWNIBP, epsilon=0.05, final_beta=0.2),
-    "MTLIBP": method(methods.MTLIBP, epsilon=0.05, kappa=0.8, adversary=ADVERSARY, term_weights={"ce_adv": 0.5}),
-    "ReLUStability": method(methods.ReLUStability, epsilon=0.05, adversary=ADVERSARY, term_weights={"stability": 0.5}),
-    "MultiNormTraining": method(
-        methods.MultiNormTraining,
-        attacks=tuple(attacks.PGD(threat, steps=1) for threat in SEVERAL),
-        rule="average",
-        term_weights={"ce_adv": 0.5},
-    ),
-    "SmoothAdv": method(methods.SmoothAdv, adversary=ADVERSARY, copies=3, term_weights=None),
-    "ADR": method(methods.ADR, adversary=ADVERSARY, label_scale=0.9),
-    "ASCL": method(
-        methods.ASCL, adversary=ADVERSARY, transforms=PARTS["TwoTransforms"](), contrast=PARTS["Contrast"]()
-    ),
-}
+IMAGE_LAYERS = stored.table(globals(), "facade_image_layers")
+VECTOR_LAYERS = stored.table(globals(), "facade_vector_layers")
+METHODS = stored.table(globals(), "facade_methods")
 CALLBACKS = {
     "RobustAccuracy": lambda folder: robust.callbacks.RobustAccuracy(*data(), attack=attacks.FGSM(THREAT)),
     "BestWeights": lambda folder: robust.callbacks.BestWeights(folder, monitor="val_accuracy"),

@@ -6,34 +6,14 @@ from collections.abc import Iterable
 
 import gin
 import make_recipe_tables as tables
+import stored
 
 from tfrobust.commands.run import configure
 
 GIN = pathlib.Path(__file__).resolve().parents[2] / "gin"
 ROWS = {f"{paper}/{row.name}": row for paper in tables.papers() for row in tables.rows(paper)}
 # Recipes that take a step in test_gin_files.py, with what trains first: each network and each method of a paper once.
-TRACED = {
-    "ascl/cifar100_cnn": ("PaperCNN", "Supervised"),
-    "ascl/cifar10_cnn_adv": ("PaperCNN", "AdversarialTraining"),
-    "ascl/cifar10_resnet20_adr": ("ResNet", "ADR"),
-    "ascl/cifar10_resnet20_scl": ("ResNet", "SupervisedContrastive"),
-    "ascl/cifar10_resnet20_trades": ("ResNet", "TRADES"),
-    "ascl/released_code": ("ResNet18", "ASCL"),
-    "fcl/cifar10_c_resnet56_cl_gaussian": ("ResNet", "CLGaussian"),
-    "fcl/mnist_lenet_fcl": ("LeNet", "FCL"),
-    "fcl/sst2_transformer_fcl": ("TextTransformer", "FCL"),
-    "noisymix/cifar10_resnet18_manifold_mixup": ("PreActResNet18", "ManifoldMixup"),
-    "noisymix/cifar10_resnet18_mixup": ("PreActResNet18", "Mixup"),
-    "noisymix/cifar10_resnet18_puzzlemix": ("PreActResNet18", "PuzzleMix"),
-    "noisymix/cifar10_wrn28_cutmix": ("WideResNet", "CutMix"),
-    "noisymix/cifar100_wrn28_nfm": ("WideResNet", "NFM"),
-    "noisymix/cifar100_wrn28_noisymix": ("WideResNet", "NoisyMix"),
-    "noisymix/imagenet_resnet50_augmix": ("ResNet50", "AugMixTraining"),
-    "simclr_tikhonov/cifar10_resnet50_simclr_tikhonov_1": ("ResNet50", "SimCLR"),
-    "susceptibility/cifar10_resnet50_acl": ("ResNet50", "ACL"),
-    "susceptibility/cifar10_resnet50_rocl": ("ResNet50", "RoCL"),
-    "susceptibility/cifar10_resnet50_supcon": ("ResNet50", "SupCon"),
-}
+TRACED = stored.table(globals(), "traced")
 
 
 def arguments(*names: str, params=()) -> dict:

@@ -1,14 +1,12 @@
 """Every flaw planted in a model is caught by its own finding; no sound model fails."""
 
 import pytest
+import stored
 
 from oracles import flawed_models
-from tfrobust.evaluation.doctor import full as doctor_full
-from tfrobust.evaluation.doctor import model as doctor_model
-from tfrobust.evaluation.doctor import pixels as doctor_pixels
+from tfrobust.evaluation import doctor
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.doctor.full import FullDoctor, enlarged, stronger
-from tfrobust.evaluation.doctor.short_attack import check_rounding
 from tfrobust.evaluation.engine.searching import search
 from tfrobust.keras.attacks import PGD, Square
 
@@ -21,37 +19,25 @@ def standing(setting, attack):
 
 def large(setting, attack):
     attack = enlarged(attack, setting)
-    return doctor_full.check_large(setting, attack, setting.subset(LIMIT), standing(setting, attack))
+    return doctor.full.check_large(setting, attack, setting.subset(LIMIT), standing(setting, attack))
 
 
 def effort(setting, attack):
     attacks = [attack, stronger(attack, 4)]
-    return doctor_full.check_effort(attacks, *(standing(setting, variant) for variant in attacks))
+    return doctor.full.check_effort(attacks, *(standing(setting, variant) for variant in attacks))
 
 
 def black_box(setting, attack):
     square = Square(threat=attack.threat, steps=300)
-    return doctor_full.check_black_box(square, standing(setting, attack), standing(setting, square))
+    return doctor.full.check_black_box(square, standing(setting, attack), standing(setting, square))
 
 
 def transfer(setting, attack):
     white = standing(setting, attack)
-    return doctor_full.check_transfer(setting, attack, setting.subset(LIMIT), white, surrogate_steps=100)
+    return doctor.full.check_transfer(setting, attack, setting.subset(LIMIT), white, surrogate_steps=100)
 
 
-CHECKS = {
-    "logits": lambda setting, attack: doctor_model.check_logits(setting),
-    "pixel_range": lambda setting, attack: doctor_pixels.check_pixel_range(setting),
-    "gradients": lambda setting, attack: doctor_model.check_gradients(setting),
-    "ascent": lambda setting, attack: doctor_model.check_ascent(setting, attack.threat),
-    "deterministic": lambda setting, attack: doctor_model.check_deterministic(setting),
-    "batch_independent": lambda setting, attack: doctor_model.check_batch_independent(setting),
-    "rounding": lambda setting, attack: check_rounding(setting, attack, LIMIT),
-    "large_epsilon": large,
-    "more_effort": effort,
-    "black_box": black_box,
-    "transfer": transfer,
-}
+CHECKS = stored.table(globals(), "checks")
 
 
 def described(findings):
@@ -88,7 +74,7 @@ def test_a_sound_model_does_not_fail(name):
 def test_nor_does_it_under_the_full_doctor(name):
     setting, attack = flawed_models.HEALTHY[name]()
     attack, square = PGD(threat=attack.threat, steps=30), Square(threat=attack.threat, steps=300)
-    doctor = FullDoctor(attack=attack, black_box=square, limit=LIMIT, surrogate_steps=100)
-    findings = doctor.run(setting).findings
+    examined = FullDoctor(attack=attack, black_box=square, limit=LIMIT, surrogate_steps=100)
+    findings = examined.run(setting).findings
     assert {finding.check for finding in findings} == {"large_epsilon", "more_effort", "black_box", "transfer"}
     assert not [description for description in described(findings) if description[1] == "fail"]

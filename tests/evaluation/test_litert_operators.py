@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
@@ -24,82 +25,9 @@ _ODD, _SLOPE, _FULL = _constant(1, 1, 4, 4), _constant(1, 1, 4), _constant(6, 6,
 
 
 # The operators that quantized models consist of: each function takes x float32 [b, 6, 6, 4] in [-1, 1].
-_QUANTIZED = {
-    "conv": lambda x: tf.nn.relu(tf.nn.conv2d(x, _KERNEL, 2, "SAME") + 0.1),
-    "dilated": lambda x: tf.nn.conv2d(x, _KERNEL, 1, "VALID", dilations=2),
-    "grouped": lambda x: tf.nn.conv2d(x, _KERNEL[:, :, :2], 1, "SAME"),
-    "depthwise": lambda x: tf.nn.relu6(tf.nn.depthwise_conv2d(x, _DEPTH, [1, 1, 1, 1], "SAME")),
-    "dense": lambda x: tf.linalg.matmul(tf.reduce_mean(x, [1, 2]), _DENSE) + 0.5,
-    "dense_along_images": lambda x: tf.tensordot(x, _DENSE, 1),
-    "add": lambda x: tf.nn.relu(x + _FULL),
-    "sub": lambda x: x[..., :1] - x,
-    "mul": lambda x: x * x[..., 1:2],
-    "average": lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME"),
-    "maximum_pool": lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"),
-    "mean": lambda x: tf.reduce_mean(x, [1, 2], keepdims=True),
-    "sum": lambda x: tf.reduce_sum(x, -1),
-    "largest": lambda x: tf.reduce_max(x, [1, 2]),
-    "smallest": lambda x: tf.reduce_min(x, -1, keepdims=True),
-    "pad": lambda x: tf.pad(x, [[0, 0], [1, 2], [0, 1], [0, 0]]),
-    "pad_value": lambda x: tf.pad(x, [[0, 0], [1, 2], [0, 1], [0, 0]], constant_values=0.5),
-    "mirror": lambda x: tf.pad(x, [[0, 0], [1, 2], [0, 1], [0, 0]], "REFLECT"),
-    "flat": lambda x: tf.reshape(x, [-1, 144]),
-    "computed_shape": lambda x: tf.reshape(x, tf.stack([tf.shape(x)[0], 36, 4])),
-    "joined": lambda x: tf.concat([x, x[..., :2]], -1),
-    "split": lambda x: tf.split(x, 2, -1)[1],
-    "split_unequal": lambda x: tf.split(x, [1, 3], -1)[1],
-    "transposed": lambda x: tf.transpose(x, [0, 3, 1, 2]),
-    "strided": lambda x: x[:, 1:5:2, ::-1, 2],
-    "slice": lambda x: tf.slice(x, [0, 1, 0, 0], [-1, 3, 6, 4]),
-    "packed": lambda x: tf.stack([x[..., 0], x[..., 3]], 1),
-    "unpacked": lambda x: tf.unstack(x, axis=1)[2],
-    "gathered": lambda x: tf.gather(x, [3, 0, 0], axis=-1),
-    "expanded": lambda x: tf.expand_dims(x, 1),
-    "softmax": tf.nn.softmax,
-    "log_softmax": tf.nn.log_softmax,
-    "sigmoid": tf.nn.sigmoid,
-    "tanh": tf.nn.tanh,
-    "relu": tf.nn.relu,
-    "relu6": tf.nn.relu6,
-    "unit_relu": lambda x: tf.minimum(tf.maximum(x * 1.5, -1.0), 1.0),
-    "short_relu": lambda x: tf.maximum(tf.minimum(x * 1.5, 1.0), 0.0),
-    "leaky": lambda x: tf.nn.leaky_relu(x, 0.3),
-    "chosen": lambda x: tf.where(x >= 0.1, x, _SLOPE * x),
-    "hard_swish": lambda x: x * tf.nn.relu6(x + 3.0) / 6.0,
-    "abs": tf.abs,
-    "greater": lambda x: tf.maximum(x, _FULL),
-    "less": lambda x: tf.minimum(x, _FULL),
-    "squared_difference": lambda x: tf.math.squared_difference(x, _FULL),
-    "nearest": lambda x: tf.compat.v1.image.resize_nearest_neighbor(x, [12, 12]),
-    "bilinear": lambda x: tf.image.resize(x, [9, 9]),
-    "to_depth": lambda x: tf.nn.space_to_depth(x, 2),
-    "to_space": lambda x: tf.nn.depth_to_space(x, 2),
-    "matmul": lambda x: tf.matmul(x[..., 0], x[..., 1], transpose_b=True),
-    "normalized": lambda x: tf.nn.l2_normalize(x, -1),
-}
+_QUANTIZED = stored.table(globals(), "quantized")
 # Operators that stay in float32.
-_FLOAT = {
-    "div": lambda x: x / (2.0 + x[..., :1]),
-    "elu": tf.nn.elu,
-    "exp": tf.exp,
-    "gelu": lambda x: tf.nn.gelu(1.1 * x),
-    "gelu_tanh": lambda x: tf.nn.gelu(1.2 * x, approximate=True),
-    "log": lambda x: tf.math.log(x + 2.0),
-    "neg": lambda x: -tf.exp(x),
-    "power": lambda x: tf.pow(x + 2.0, 1.7),
-    "rsqrt": lambda x: tf.math.rsqrt(x + 2.0),
-    "sqrt": lambda x: tf.sqrt(x + 2.0),
-    "square": tf.square,
-    "product": lambda x: tf.reduce_prod(x, -1),
-    "cast": lambda x: tf.cast(tf.shape(x)[0], tf.float32) * x,
-    "tile": lambda x: tf.tile(x, [1, 2, 1, 1]),
-    "broadcast": lambda x: tf.broadcast_to(x[:, :1], tf.shape(x)),
-    "round": lambda x: tf.round(3 * x) / 3,
-    "floor": lambda x: tf.floor(3 * x) / 3,
-    "ceil": lambda x: tf.math.ceil(3 * x) / 3,
-    "sign": lambda x: tf.sign(x + 0.013),
-    "zeros": lambda x: tf.concat([tf.zeros_like(x[..., :1]), x], -1),
-}
+_FLOAT = stored.table(globals(), "float_operators")
 
 
 def _squeeze_options():

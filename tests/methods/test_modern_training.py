@@ -4,27 +4,18 @@ import keras
 import numpy as np
 import pytest
 import recordings
+import stored
 import tensorflow as tf
 
-from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
-from tfrobust.keras.losses import GradAlign
-from tfrobust.keras.methods import (
-    HAT,
-    MART,
-    TRADES,
-    AdversarialTraining,
-    FastAdversary,
-    FreeAdversarialTraining,
-    WeightPerturbation,
-)
+from tfrobust.keras import attacks, methods
 from tfrobust.keras.models import LinearHead
 from tfrobust.ops import norms
 from tfrobust.structs import Batch
 
 GOLDEN = recordings.arrays("modern_training")
 STEPS, SHAPE, RATE, DECAY, EPSILON = 3, (4, 4, 3), 0.3, 0.02, 0.1
-THREAT = ThreatModel(epsilon=EPSILON)
-MOVED = {"weight_perturbation": WeightPerturbation(gamma=0.05)}
+THREAT = attacks.ThreatModel(epsilon=EPSILON)
+MOVED = {"weight_perturbation": methods.WeightPerturbation(gamma=0.05)}
 # Their losses have no clean cross-entropy.
 ADVERSARIAL = {"term_weights": {"ce": 0.0}}
 
@@ -41,20 +32,13 @@ def helper(images):
 
 
 def fast(*parts, noise, step, projected=True, **keywords):
-    settings = {"attack": FGSM(THREAT), "noise": noise, "step": step, "projected": projected}
-    return AdversarialTraining(*parts, adversary=FastAdversary(**settings, mode="train"), **ADVERSARIAL, **keywords)
+    settings = {"attack": attacks.FGSM(THREAT), "noise": noise, "step": step, "projected": projected}
+    return methods.AdversarialTraining(
+        *parts, adversary=methods.FastAdversary(**settings, mode="train"), **ADVERSARIAL, **keywords
+    )
 
 
-METHODS = {
-    "awp": lambda *parts: AdversarialTraining(*parts, attack=PGD(THREAT), **ADVERSARIAL, **MOVED),
-    "trades_awp": lambda *parts: TRADES(*parts, attack=PGD(THREAT), **MOVED),
-    "mart": lambda *parts: MART(*parts, attack=PGD(THREAT)),
-    "hat": lambda *parts: HAT(*parts, helper=helper, attack=PGD(THREAT)),
-    "fgsm_rs": lambda *parts: fast(*parts, noise=1.0, step=1.25),
-    "n_fgsm": lambda *parts: fast(*parts, noise=2.0, step=1.0, projected=False),
-    "grad_align": lambda *parts: fast(*parts, noise=0.0, step=1.0, penalty=GradAlign(epsilon=EPSILON, weight=0.7)),
-    "free": lambda *parts: FreeAdversarialTraining(*parts, threat=THREAT, replays=2, rows=6),
-}
+METHODS = stored.table(globals(), "modern_training")
 WITH_ADVERSARIAL = ("awp", "trades_awp", "mart", "hat")  # these get the adversarial examples, too
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import PIL.Image
 import PIL.ImageEnhance
 import PIL.ImageOps
+import stored
 
 BILINEAR = PIL.Image.Resampling.BILINEAR
 
@@ -30,21 +31,7 @@ def _enhance(kind):
 
 
 # (image, parameter) -> image. The parameter of the first two does nothing.
-OPERATIONS = {
-    "autocontrast": lambda image, _: PIL.ImageOps.autocontrast(image),
-    "equalize": lambda image, _: PIL.ImageOps.equalize(image),
-    "posterize": PIL.ImageOps.posterize,
-    "rotate": lambda image, degrees: image.rotate(degrees, resample=BILINEAR),
-    "solarize": PIL.ImageOps.solarize,
-    "shear_x": lambda image, slope: _affine(1, slope, 0, 0, 1, 0)(image),
-    "shear_y": lambda image, slope: _affine(1, 0, 0, slope, 1, 0)(image),
-    "translate_x": lambda image, distance: _affine(1, 0, distance, 0, 1, 0)(image),
-    "translate_y": lambda image, distance: _affine(1, 0, 0, 0, 1, distance)(image),
-    "color": _enhance(PIL.ImageEnhance.Color),
-    "contrast": _enhance(PIL.ImageEnhance.Contrast),
-    "brightness": _enhance(PIL.ImageEnhance.Brightness),
-    "sharpness": _enhance(PIL.ImageEnhance.Sharpness),
-}
+OPERATIONS = stored.table(globals(), "operations")
 
 
 def parameter(name, level, negative, size):

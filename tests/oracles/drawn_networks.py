@@ -23,66 +23,10 @@ ACTIVATIONS = (
 )
 ACTIVATIONS += ("silu", "gelu", "hard_silu", "selu", "softsign", "exponential")
 # Layers of a drawn network by kind; each takes (activation or None, generator, channels, options).
-KINDS = {
-    "dense": lambda activation, draws, channels, **options: LAYERS.Dense(4, activation=activation, **options),
-    "convolution": lambda activation, draws, channels, **options: LAYERS.Conv2D(
-        3, 2, int(draws.integers(1, 3)), "same", activation=activation, **options
-    ),
-    "grouped": lambda activation, draws, channels, **options: LAYERS.Conv2D(
-        2 * channels, 2, padding="same", groups=channels, activation=activation, **options
-    ),
-    "dilated": lambda activation, draws, channels, **options: LAYERS.Conv2D(
-        3, 2, padding="same", dilation_rate=2, activation=activation, **options
-    ),
-    "depthwise": lambda activation, draws, channels, **options: LAYERS.DepthwiseConv2D(
-        2, int(draws.integers(1, 3)), "same", depth_multiplier=2, activation=activation, **options
-    ),
-    "separable": lambda activation, draws, channels, **options: LAYERS.SeparableConv2D(
-        3, 2, padding="same", activation=activation, **options
-    ),
-    "transposed": lambda activation, draws, channels, **options: LAYERS.Conv2DTranspose(
-        2, 2, int(draws.integers(1, 3)), activation=activation, **options
-    ),
-    "normalization": lambda activation, draws, channels, **options: LAYERS.BatchNormalization(
-        epsilon=float(draws.choice([1e-3, 1e-5, 1e-12])), **options
-    ),
-    "layer normalization": lambda activation, draws, channels, **options: LAYERS.LayerNormalization(
-        epsilon=float(draws.choice([1e-3, 1e-6, 1e-12])), **options
-    ),
-    "activation": lambda activation, draws, channels, **options: LAYERS.Activation(activation or "linear", **options),
-    "rectifier": lambda activation, draws, channels, **options: LAYERS.ReLU(
-        max_value=draws.choice([None, 0.5]),
-        negative_slope=draws.choice([0.0, 0.3]),
-        threshold=draws.choice([0, 0.2]),
-        **options,
-    ),
-    "slopes": lambda activation, draws, channels, **options: LAYERS.PReLU(
-        shared_axes=[None, (1, 2)][draws.integers(2)], **options
-    ),
-    "maximum": lambda activation, draws, channels, **options: LAYERS.MaxPooling2D(2, 1, "same", **options),
-    "average": lambda activation, draws, channels, **options: LAYERS.AveragePooling2D(2, 1, "same", **options),
-    "copies": lambda activation, draws, channels, **options: LAYERS.UpSampling2D((1, 2), **options),
-    "cropping": lambda activation, draws, channels, **options: LAYERS.Cropping2D(((0, 1), (0, 0)), **options),
-    "order": lambda activation, draws, channels, **options: LAYERS.Permute((2, 3, 1), **options),
-}
+KINDS = stored.table(globals(), "layers_of_kinds")
 # Layers of sequences and of volumes, each between two changes of shape.
-SEQUENCES = (
-    lambda **options: LAYERS.Conv1D(3, 2, padding="causal", dilation_rate=2, **options),
-    lambda **options: LAYERS.DepthwiseConv1D(2, 2, "same", **options),
-    lambda **options: LAYERS.SeparableConv1D(3, 2, padding="same", **options),
-    lambda **options: LAYERS.Conv1DTranspose(2, 3, 2, **options),
-    lambda **options: LAYERS.MaxPooling1D(2, 1, "same", **options),
-    lambda **options: LAYERS.AveragePooling1D(2, 1, "same", **options),
-    lambda **options: LAYERS.UpSampling1D(2, **options),
-    lambda **options: LAYERS.ZeroPadding1D((1, 0), **options),
-)
-VOLUMES = (
-    lambda **options: LAYERS.Conv3D(3, (2, 2, 1), padding="same", **options),
-    lambda **options: LAYERS.Conv3DTranspose(2, (2, 1, 1), (1, 2, 1), **options),
-    lambda **options: LAYERS.MaxPooling3D((2, 2, 1), 1, "same", **options),
-    lambda **options: LAYERS.AveragePooling3D((2, 2, 1), 1, "same", **options),
-    lambda **options: LAYERS.UpSampling3D((1, 1, 2), **options),
-)
+SEQUENCES = tuple(stored.table(globals(), "sequences"))
+VOLUMES = tuple(stored.table(globals(), "volumes"))
 MERGERS = stored.table(globals(), "mergers")
 SCALINGS = ("rescaling", "constants")
 

@@ -9,6 +9,7 @@ import functools
 
 import keras
 import numpy as np
+import stored
 import tensorflow as tf
 
 from tfrobust.data.sources.digits import Digits
@@ -214,41 +215,7 @@ def adapted_to_its_normalization():
     )
 
 
-FLAWS = (
-    Flaw("softmax output", "logits", _of(lambda x: tf.nn.softmax(sound(x))), "warn"),
-    Flaw("saturated softmax output", "logits", _of(lambda x: tf.nn.softmax(1000 * sound(x)))),
-    Flaw("bfloat16 softmax output", "logits", _of(lambda x: tf.nn.softmax(tf.cast(sound(x), tf.bfloat16)))),
-    Flaw("sigmoid output", "logits", _of(lambda x: tf.sigmoid(sound(x)))),
-    Flaw("saturated sigmoid output", "logits", _of(lambda x: tf.sigmoid(1000 * sound(x)))),
-    Flaw("hesitant sigmoid output", "logits", _of(lambda x: tf.sigmoid(0.1 * sound(x))), "warn"),
-    Flaw("made for [0, 255]", "pixel_range", _of(lambda x: sound(x / 255))),
-    Flaw("made for [-1, 1]", "pixel_range", _of(lambda x: sound((x + 1) / 2))),
-    Flaw("made for normalized pixels", "pixel_range", _of(lambda x: sound(0.31 + 0.37 * x))),
-    Flaw("made for ImageNet's normalization", "pixel_range", _in_color(lambda x: sound(0.485 + 0.229 * x[..., :1]))),
-    Flaw("made for BGR", "pixel_range", _in_color(lambda x: sound(x[..., 2:]))),
-    Flaw("made for Caffe's bytes", "pixel_range", _in_color(lambda x: sound((x[..., 2:] + 123.68) / 255))),
-    Flaw("normalization for [0, 255]", "pixel_range", lambda: adapted_to_its_normalization(), "warn"),
-    Flaw("saturated logits", "gradients", _of(lambda x: 1000 * sound(x))),
-    Flaw("distilled at a temperature", "gradients", _of(lambda x: 40 * sound(x))),
-    Flaw("quantised input", "gradients", _of(lambda x: sound(tf.round(x * 4) / 4))),
-    Flaw("stopped gradient before the network", "gradients", _of(lambda x: sound(tf.stop_gradient(x)))),
-    Flaw("pixels through a step", "gradients", _of(steep)),
-    Flaw("infinite slope", "gradients", _of(root_of_zero)),
-    Flaw("exploding slope", "gradients", _of(lambda x: sound(x) + 1e-2 * tf.sin(1e11 * sound(x)))),
-    Flaw("gradient of noise", "gradients", _of(drawn_gradient)),
-    Flaw("answers through Python", "gradients", _of(by_lookup)),
-    Flaw("shattered gradient", "ascent", _of(wave)),
-    Flaw("gradient of another network", "ascent", _of(decoy)),
-    Flaw("input moved at random", "deterministic", _of(drawn_input)),
-    Flaw("frozen dropout", "deterministic", lambda: setting(mask_from_python())),
-    Flaw("dropout by place in the batch", "batch_independent", _of(mask_by_place)),
-    Flaw("batch norm in training mode", "batch_independent", _of(batch_norm_in_training)),
-    Flaw("adversaries between grey levels", "rounding", _eight_bit, "warn"),
-    Flaw("blind at any epsilon", "large_epsilon", _of(lambda x: 1000 * sound(x))),
-    Flaw("search too short", "more_effort", setting, attack=PGD(threat=ATTACK.threat, steps=1, step_size=0.02)),
-    Flaw("black box beats white box", "black_box", _of(decoy)),
-    Flaw("transfer beats white box", "transfer", _of(steep)),
-)
+FLAWS = tuple(stored.table(globals(), "flaws"))
 
 
 # ------------------------------------------------------------------------------------------------ sound models
@@ -335,43 +302,7 @@ _L2 = PGD(threat=ThreatModel(norm="l2", epsilon=0.5), steps=10)
 _L1 = PGD(threat=ThreatModel(norm="l1", epsilon=2.0), steps=20)
 
 # name -> () -> (setting, attack)
-HEALTHY = {
-    "perceptron": lambda: (setting(), ATTACK),
-    "adversarially trained on images not known": lambda: (
-        setting(robust, train_images=None, train_labels=None, training_attack=_TRAINED),
-        ATTACK,
-    ),
-    "weak": lambda: (setting(lambda x: logits_of(hidden_of(x, epochs=1), epochs=1)), ATTACK),
-    "robust within L2": lambda: (setting(robust), _L2),
-    "confident within L1": lambda: (setting(lambda x: 2 * sound(x)), _L1),
-    "tanh of two classes": lambda: (of_keras(_flat, _dense(512, "tanh"), classes=2, change=_remainders(2)), ATTACK),
-    "layer norm in float16": lambda: (
-        of_keras(_flat, _dense(256, dtype="mixed_float16"), keras.layers.LayerNormalization),
-        ATTACK,
-    ),
-    "convolutions": lambda: (of_keras(_conv(16), keras.layers.MaxPooling2D, _conv(32), _flat), ATTACK),
-    "normalised, with dropout, of a rare class": lambda: (
-        of_keras(_normalization, _flat, _dense(256), lambda: keras.layers.Dropout(0.5), change=_rare),
-        ATTACK,
-    ),
-    "batch norm on large colour images": lambda: (
-        of_keras(
-            *(_conv(8, strides=2), _batch_norm, _conv(16), _batch_norm, _flat),
-            shape=(16, 16, 3),
-            change=_larger_and_coloured,
-        ),
-        ATTACK,
-    ),
-    "batch norm behind the normalization of its own pixels": lambda: (
-        of_keras(lambda: keras.layers.Rescaling(255.0, offset=-78.0), _conv(16), _batch_norm, _flat),
-        ATTACK,
-    ),
-    "three classes in bfloat16": lambda: (
-        of_keras(_flat, _dense(512, dtype="mixed_bfloat16"), classes=3, change=_remainders(3)),
-        ATTACK,
-    ),
-    "a hundred classes": lambda: (of_keras(_flat, _dense(512), shape=(8, 16, 1), classes=100, change=_pairs), ATTACK),
-}
+HEALTHY = stored.table(globals(), "healthy")
 
 # By the doctor's expensive checks as well.
 FULLY_EXAMINED = ("convolutions", "adversarially trained on images not known")

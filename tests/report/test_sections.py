@@ -16,8 +16,8 @@ from report import (
 )
 from report.synthetic import make_report, written
 
-from tfrobust.report import Report, sections
-from tfrobust.report.blocks import Block, Code, Figure, Grid, Listing, Numbers, Paragraph, Table, Words, plots
+from tfrobust.report import Report, blocks, sections
+from tfrobust.report.blocks import Block, Grid, Numbers
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
 from tfrobust.report.renderers import html, markdown
@@ -84,16 +84,7 @@ def test_what_was_not_measured_has_no_section(anchor):
 # --------------------------------------------------------------------------------------- the blocks and the sections
 
 NUMBER = Measurement("novel.kind", 0.4321, n=9)
-BLOCKS = (
-    Paragraph("Said once."),
-    Listing(("Said once.",)),
-    Code("A title", "Said once."),
-    Numbers([NUMBER]),
-    Table(["", ""], [["Said once.", None]]),
-    Grid(["Name", "value"], [["a", "43.2"]], title="Said once.", measurements=(NUMBER,)),
-    Figure("novel", "Said once.", lambda identity: plots.bars(identity, ["a"], [0.4], [0.3], [0.5], x_label="x")),
-    Words("Said once.", {"strength": [("a", 0.4321), ("b", None)]}),
-)
+BLOCKS = stored.table(vars(blocks) | globals(), "blocks")
 
 
 def test_both_documents_write_every_kind_of_block():
