@@ -15,8 +15,7 @@ from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.keras.models import LinearHead, ResNet
 from tfrobust.losses import classification
-from tfrobust.ops import hyperplane
-from tfrobust.ops.gradients import input_gradient
+from tfrobust.ops import gradients, hyperplane
 
 EPSILONS = {"linf": 0.03, "l2": 0.2, "l1": 0.5}
 APGD_CASES = [
@@ -74,7 +73,7 @@ def test_losses(golden, classes, loss):
         "dlr": lambda z: objectives.dlr_of(z, labels.astype(np.int32)),
         "targeted_dlr": lambda z: objectives.targeted_dlr_of(z, labels.astype(np.int32), targets.astype(np.int32)),
     }
-    values, gradient = input_gradient(functions[loss], tf.constant(logits))
+    values, gradient = gradients.input_gradient(functions[loss], tf.constant(logits))
     np.testing.assert_allclose(values, golden[f"losses/{classes}/{loss}"], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(gradient, golden[f"losses/{classes}/{loss}_gradient"], rtol=1e-4, atol=1e-5)
 
@@ -296,7 +295,7 @@ def resnet_images():
 def test_resnet20_is_the_same_function(golden, resnet):
     images, labels = tf.constant(resnet_images()), golden["resnet/labels"].astype(np.int32)
     np.testing.assert_allclose(resnet(images), golden["resnet/logits"], rtol=1e-4, atol=1e-4)
-    values, gradient = input_gradient(lambda x: objectives.dlr_of(resnet(x), labels), images)
+    values, gradient = gradients.input_gradient(lambda x: objectives.dlr_of(resnet(x), labels), images)
     np.testing.assert_allclose(values, golden["resnet/dlr"], rtol=1e-4)
     expected = golden["resnet/dlr_gradient"]
     # A ReLU that is as good as zero may pass the gradient on one side and not on the other.

@@ -8,8 +8,7 @@ import tensorflow as tf
 from conformance.attacks import examples, smooth_model
 from tfrobust.attacks.shared import runner
 from tfrobust.common import configured
-from tfrobust.evaluation.engine.base import Setting
-from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.engine import base, loading
 from tfrobust.evaluation.evaluators import adversarial
 from tfrobust.keras.attacks import FGSM, PGD, AutoAttack, Ensemble, ThreatModel, standard_member
 
@@ -93,7 +92,7 @@ def test_autoattack_beats_its_parts_and_targets():
     model, images = smooth_model(classes=3), examples(16)
     labels = model(images).numpy().argmax(axis=1)
     attack = AutoAttack(ThreatModel(norm="l2", epsilon=0.4))
-    setting = Setting(predictor=from_keras(model), images=images, labels=labels)
+    setting = base.Setting(predictor=loading.from_keras(model), images=images, labels=labels)
     outcome = adversarial.AttackAccuracy(attack=attack).run(setting)
     by_id = {measurement.id: measurement.value for measurement in outcome.measurements}
     name = "attack.autoattack_l2_0.4"

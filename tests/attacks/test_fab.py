@@ -9,9 +9,8 @@ from conformance.attacks import SIZE, Linear, examples
 from oracles import hyperplane as oracle
 from oracles import projections, tiny_network
 from tfrobust.attacks import fab
-from tfrobust.attacks.shared import runner
+from tfrobust.attacks.shared import modes, runner
 from tfrobust.attacks.shared.goal import Goal
-from tfrobust.attacks.shared.modes import as_predict
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.ops import randomness
 
@@ -27,7 +26,7 @@ def network():
     images[:, 0, 0] = 0.0
     parts = types.SimpleNamespace(encoder=encoder, head=head)
     labels = np.argmax(tiny_network.forward(parts, images)[1], axis=1).astype(np.int32)
-    return parts, as_predict(model), images, labels
+    return parts, modes.as_predict(model), images, labels
 
 
 def states(attack, predict, images, goal, rounds=0, steps=10):

@@ -5,14 +5,13 @@ import tensorflow as tf
 
 from conformance.attacks import examples, smooth_model
 from tfrobust.attacks import gradient
-from tfrobust.attacks.shared import modes, objectives
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared import modes, objectives, threat
 
 
 def _attack_in(mode, model):
     images = tf.constant(examples(8))
     labels = tf.zeros([8], tf.int32)
-    attack = gradient.PGD(ThreatModel(epsilon=0.1), steps=3)
+    attack = gradient.PGD(threat.ThreatModel(epsilon=0.1), steps=3)
 
     @tf.function(autograph=False)
     def perturb():

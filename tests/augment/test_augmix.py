@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from oracles import augmix as pillow
 from tfrobust.augment.augmix import ALL_OPERATIONS, OPERATIONS, AugMix
-from tfrobust.data.pipeline import training_batches
-from tfrobust.data.spec import ArrayExamples
+from tfrobust.data import pipeline, spec
 from tfrobust.ops import randomness
 
 EXTREME = AugMix(width=2, depth=4, severity=10.0, alpha=0.3, all_operations=True)
@@ -85,12 +84,12 @@ def test_one_key_stands_for_keys_of_the_rows():
 
 
 def test_a_pipeline_draws_anew_in_each_epoch_and_the_same_for_seed_epoch_and_index():
-    examples = ArrayExamples(pixels_of((12, 8, 8, 3)), np.arange(12) % 3)
+    examples = spec.ArrayExamples(pixels_of((12, 8, 8, 3)), np.arange(12) % 3)
 
     def epoch(number, batch_size, seed=1):
         steps = 12 // batch_size
         images = {}
-        stream = training_batches(
+        stream = pipeline.training_batches(
             examples,
             batch_size=batch_size,
             seed=seed,

@@ -5,30 +5,26 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.augment.clips import frames_at, sparse_and_dense, two_starts
-from tfrobust.keras.augment import (
-    Compose,
-    ContrastiveViews,
-    EveryFrame,
-    PadCrop,
-    RandomFlip,
-    RandomResizedCrop,
-    RandomShift,
-)
+from tfrobust.keras import augment
 
 KEY = tf.constant([3, 4])
 IMAGES = np.random.default_rng(0).random((6, 8, 10, 3)).astype(np.float32)
 AUGMENTATIONS = {
-    "composed": EveryFrame(augmentation=Compose(augmentations=(RandomFlip(), RandomShift(), PadCrop(padding=2)))),
-    "crop": EveryFrame(augmentation=RandomResizedCrop()),
-    "views": ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5, solarize=0.5, aspect=(0.5, 2.0)),
-    "smaller_views": ContrastiveViews(size=5, colors="torchvision", order="rocl"),
+    "composed": augment.EveryFrame(
+        augmentation=augment.Compose(
+            augmentations=(augment.RandomFlip(), augment.RandomShift(), augment.PadCrop(padding=2))
+        )
+    ),
+    "crop": augment.EveryFrame(augmentation=augment.RandomResizedCrop()),
+    "views": augment.ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5, solarize=0.5, aspect=(0.5, 2.0)),
+    "smaller_views": augment.ContrastiveViews(size=5, colors="torchvision", order="rocl"),
 }
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_all_frames_change_alike_and_one_frame_as_an_image(name):
     augmentation = AUGMENTATIONS[name]
-    single = augmentation.augmentation if isinstance(augmentation, EveryFrame) else augmentation
+    single = augmentation.augmentation if isinstance(augmentation, augment.EveryFrame) else augmentation
     expected = single(IMAGES, KEY).numpy()
     assert expected.shape != IMAGES.shape or np.abs(expected - IMAGES).max() > 0.1
     np.testing.assert_allclose(augmentation(IMAGES[:, None], KEY)[:, 0], expected, rtol=0, atol=1e-6)
@@ -41,7 +37,7 @@ def test_all_frames_change_alike_and_one_frame_as_an_image(name):
 def test_frames_keep_their_order_and_clips_their_own_draws():
     clips = np.random.default_rng(1).random((20, 3, 4, 4, 1)).astype(np.float32)
     flip = AUGMENTATIONS["composed"].augmentation.augmentations[0]
-    flipped = EveryFrame(augmentation=flip)(clips, KEY).numpy()
+    flipped = augment.EveryFrame(augmentation=flip)(clips, KEY).numpy()
     kinds = {
         (np.array_equal(flipped_clip, clip), np.array_equal(flipped_clip, clip[:, :, ::-1]))
         for flipped_clip, clip in zip(flipped, clips, strict=True)
@@ -51,7 +47,7 @@ def test_frames_keep_their_order_and_clips_their_own_draws():
 
 def test_contrast_is_about_the_mean_of_the_clip():
     clips = np.stack([np.full((1, 4, 4, 3), 0.2), np.full((1, 4, 4, 3), 0.6)], axis=1).astype(np.float32)
-    views = ContrastiveViews(flip=0.0, grey=0.0)
+    views = augment.ContrastiveViews(flip=0.0, grey=0.0)
     draw = {
         "box": tf.constant([[0, 0, 4, 4]]),
         "operation": tf.constant([[1, 4, 4, 4]]),

@@ -8,8 +8,7 @@ from scipy import stats
 from tfrobust import keras as robust
 from tfrobust.augment import mixing
 from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing
-from tfrobust.ops import randomness
-from tfrobust.ops.shapes import batch_size
+from tfrobust.ops import randomness, shapes
 
 KEY = randomness.make_key(3, "mixing")
 
@@ -71,7 +70,7 @@ def test_each_row_of_a_group_is_as_likely_as_any_other():
 
 def test_partners_of_an_unknown_count_are_the_same():
     traced = tf.function(
-        lambda values: mixing.partners(KEY, batch_size(values), 4), input_signature=[tf.TensorSpec([None])]
+        lambda values: mixing.partners(KEY, shapes.batch_size(values), 4), input_signature=[tf.TensorSpec([None])]
     )
     np.testing.assert_array_equal(traced(tf.zeros([14])), mixing.partners(KEY, 14, 4))
 

@@ -6,8 +6,7 @@ import stored
 import tensorflow as tf
 
 from oracles import puzzlemix as oracle
-from tfrobust.augment import puzzlemix
-from tfrobust.augment.mixing import Mix
+from tfrobust.augment import mixing, puzzlemix
 from tfrobust.augment.puzzlemix import Puzzle
 from tfrobust.ops import randomness
 
@@ -19,7 +18,7 @@ def drawn(side, weight=None, channels=2, seed=1):
     """Images, saliencies, weights and partners, and the same for one call."""
     images, saliency, weights, partner = oracle.pairs_of(COUNT, side, seed, channels)
     weights = weights if weight is None else np.full(COUNT, weight)
-    mix = Mix(tf.constant(weights if weight is None else weight, tf.float32), tf.constant(partner))
+    mix = mixing.Mix(tf.constant(weights if weight is None else weight, tf.float32), tf.constant(partner))
     pairs = [
         ((images[row], images[other]), (saliency[row], saliency[other]), weights[row])
         for row, other in enumerate(partner)
@@ -120,7 +119,7 @@ def test_a_call_is_the_mixture_on_its_blocks_whatever_else_is_in_the_batch():
     for result, other in zip(both, puzzle.mix_at(images, saliency, mix, 4), strict=True):
         np.testing.assert_array_equal(result, other)
     rows = np.array([2, mix.partner[2]])
-    alone, weight = puzzle(images[rows], 3.0 * saliency[rows], Mix(mix.weight, tf.constant([1, 1])), KEY)
+    alone, weight = puzzle(images[rows], 3.0 * saliency[rows], mixing.Mix(mix.weight, tf.constant([1, 1])), KEY)
     np.testing.assert_array_equal(alone[0], both[0][2])
     assert weight[0] == both[1][2]
 
@@ -129,7 +128,7 @@ def test_the_weight_draws_the_mask_to_its_image():
     images, saliency, *_ = drawn(8)
     partner = tf.constant([1, 2, 3, 4, 5, 0])
     for weight, share in ((0.0, 0.0), (1.0, 1.0)):
-        mixed, shares = Puzzle(transport=False).mix_at(images, saliency, Mix(tf.constant(weight), partner), 2)
+        mixed, shares = Puzzle(transport=False).mix_at(images, saliency, mixing.Mix(tf.constant(weight), partner), 2)
         np.testing.assert_array_equal(shares, np.full(COUNT, share))
         np.testing.assert_array_equal(mixed, images if share else images[partner])
 

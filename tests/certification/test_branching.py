@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 
 from oracles import mixed_integer, projections
-from tfrobust.certification import certify, intervals, slopes
+from tfrobust.certification import certify, intervals, operations, slopes
 from tfrobust.certification.network import walk
-from tfrobust.certification.operations import Arithmetic, Box
 from tfrobust.errors import InputError
 
 
@@ -61,8 +60,8 @@ def test_a_multiplier_lowers_the_function_by_what_the_assumed_sign_allows(sign, 
     """Compare min (1 - multiplier) z, z >= 0, and min multiplier z, z <= 0, of ReLU(z), z = x - 0.5, x in [0, 0.8]."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, activation="relu"), keras.layers.Dense(1)])
     model.set_weights([np.array([[1.0]]), np.array([-0.5]), np.array([[1.0]]), np.array([0.0])])
-    network, arithmetic = walk(model), Arithmetic(tf.float64, 0.0)
-    box = Box(tf.constant([[0.0]], tf.float64), tf.constant([[0.8]], tf.float64))
+    network, arithmetic = walk(model), operations.Arithmetic(tf.float64, 0.0)
+    box = operations.Box(tf.constant([[0.0]], tf.float64), tf.constant([[0.8]], tf.float64))
     boxes = intervals.propagate(network, box, arithmetic)
     sites = slopes.Sites.before(network, boxes, len(network.nodes))
     values = (tf.constant([[[value]]], tf.float64) for value in (0.5, multiplier))

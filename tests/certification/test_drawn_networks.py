@@ -8,8 +8,7 @@ import pytest
 import stored
 
 from oracles import drawn_networks
-from tfrobust.certification import certify
-from tfrobust.certification.network import NoBoundsError, walk
+from tfrobust.certification import certify, network
 
 LAYERS = keras.layers
 SHAPE = (2, 2, 1)
@@ -41,7 +40,7 @@ def quantized():
 
 @pytest.mark.parametrize("make, named", stored.rows(globals(), "casts_are_refused_by_name"))
 def test_casts_are_refused_by_name(make, named):
-    with pytest.raises(NoBoundsError, match=named):
+    with pytest.raises(network.NoBoundsError, match=named):
         certify.certified_margins(make(), np.zeros((1, *SHAPE)), np.zeros(1), epsilon=0.1)
 
 
@@ -49,8 +48,8 @@ def test_calls_with_arguments_are_refused():
     image = keras.Input(SHAPE)
     hidden = LAYERS.BatchNormalization(name="norm")(image, training=True)
     model = keras.Model(image, LAYERS.Dense(2)(LAYERS.Flatten()(hidden)))
-    with pytest.raises(NoBoundsError, match="norm of type BatchNormalization .called with arguments"):
-        walk(model)
+    with pytest.raises(network.NoBoundsError, match="norm of type BatchNormalization .called with arguments"):
+        network.walk(model)
 
 
 def chain(*weights):

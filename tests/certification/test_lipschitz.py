@@ -6,15 +6,12 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust.certification import certify, lipschitz
-from tfrobust.certification.affine import Affine
-from tfrobust.certification.handlers import NoBoundsError
+from tfrobust.certification import affine, certify, handlers, lipschitz, operations
 from tfrobust.certification.network import walk
-from tfrobust.certification.operations import Arithmetic
 from tfrobust.errors import InputError
 from tfrobust.models.shared.group_sort import GroupSort
 
-EXACT = Arithmetic(tf.float64, 0.0)
+EXACT = operations.Arithmetic(tf.float64, 0.0)
 LAYERS = keras.layers
 # Layers, inputs, and by which factor the bound may exceed the norm of the matrix, which grows with the size of the map.
 CASES = stored.table(globals(), "cases")
@@ -25,7 +22,7 @@ def test_a_spectral_norm_is_at_least_that_of_the_matrix(layer, shape, factor):
     keras.utils.set_random_seed(0)
     network = walk(keras.Sequential([keras.Input(shape), layer]))
     for operation, _ in network.nodes:
-        assert isinstance(operation, Affine)
+        assert isinstance(operation, affine.Affine)
         unit = tf.reshape(tf.eye(int(np.prod(shape)), dtype=tf.float64), [-1, *shape])
         matrix = operation.linear(unit, EXACT).numpy().reshape(len(unit), -1)
         exact = np.linalg.norm(matrix, 2)
@@ -103,5 +100,5 @@ def test_a_value_counts_in_each_window_that_it_lies_in(layer, norm):
 
 def test_a_layer_without_a_constant_is_named():
     model = keras.Sequential([keras.Input((4,)), LAYERS.Dense(4, "gelu", name="bent"), LAYERS.Dense(2)])
-    with pytest.raises(NoBoundsError, match="bent has no Lipschitz constant"):
+    with pytest.raises(handlers.NoBoundsError, match="bent has no Lipschitz constant"):
         certify.certified_margins(model, np.zeros((1, 4)), [0], epsilon=0.1, norm="l2", method="lipschitz")

@@ -6,12 +6,11 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust.certification import intervals, linear_bounds, tightening, windows
+from tfrobust.certification import intervals, linear_bounds, operations, tightening, windows
 from tfrobust.certification.network import walk
 from tfrobust.certification.nonlinear import ReLU
-from tfrobust.certification.operations import SOUND, Arithmetic, Box
 
-EXACT = Arithmetic(tf.float64, 0.0)
+EXACT = operations.Arithmetic(tf.float64, 0.0)
 LAYERS = keras.layers
 
 
@@ -52,7 +51,7 @@ def network_of(parts):
 
 
 @pytest.mark.parametrize("parts", NETWORKS.values(), ids=NETWORKS)
-@pytest.mark.parametrize("arithmetic", [EXACT, SOUND], ids=["exact", "float32"])
+@pytest.mark.parametrize("arithmetic", [EXACT, operations.SOUND], ids=["exact", "float32"])
 def test_windows_give_the_bounds_of_whole_maps(parts, arithmetic):
     network = network_of(parts)
     images = np.random.default_rng(0).uniform(size=(2, 7, 6, 2))
@@ -65,8 +64,8 @@ def test_windows_give_the_bounds_of_whole_maps(parts, arithmetic):
 def test_windows_in_a_ball_give_the_bounds_of_whole_maps(parts, norm):
     network = network_of(NETWORKS[parts]).in_ball(norm, 0.4, (0.0, 1.0))
     image = tf.constant(np.random.default_rng(0).uniform(size=(2, 7, 6, 2)))
-    boxes = intervals.propagate(network, Box(image, image), SOUND)
-    check_windows(network, tightening.tightened(network, boxes, first_only=True), SOUND)
+    boxes = intervals.propagate(network, operations.Box(image, image), operations.SOUND)
+    check_windows(network, tightening.tightened(network, boxes, first_only=True), operations.SOUND)
 
 
 def check_windows(network, boxes, arithmetic):

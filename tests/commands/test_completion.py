@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tfrobust.commands import completion
-from tfrobust.commands.__main__ import COMMANDS
+from tfrobust.commands import __main__, completion
 from tfrobust.commands.configuration import files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -31,7 +30,7 @@ def completed(script, folder, *words):
 
 
 def test_commands_and_flags(script, tmp_path):
-    assert completed(script, tmp_path, "") == list(COMMANDS)
+    assert completed(script, tmp_path, "") == list(__main__.COMMANDS)
     assert completed(script, tmp_path, "train", "--gin_") == ["--gin_file", "--gin_param", "--gin_import"]
     assert completed(script, tmp_path, "train", "--gin_param", "=", "A", "=", "1", "--dry") == ["--dry_run"]
     assert completed(script, tmp_path, "compare", "a", "--gap") == ["--gap_from", "--gap_to"]

@@ -14,8 +14,7 @@ import pytest
 import stored
 
 from tfrobust.commands import failures, train
-from tfrobust.commands.configuration import binding
-from tfrobust.commands.configuration.registry import Registry
+from tfrobust.commands.configuration import binding, registry
 from tfrobust.commands.flags import Parser, count
 from tfrobust.commands.run import quiet_stderr
 from tfrobust.errors import Failure, InputError, RefusedByGate, StopRequested  # noqa: F401
@@ -114,7 +113,7 @@ def test_what_a_constructor_refuses_is_a_configuration_error(capfd):
 
     objects = {"tests.PartOfTestEnding": Part, "tests.late_of_test_ending": late}
     for name in objects:
-        binding.register(name, Registry(objects))
+        binding.register(name, registry.Registry(objects))
     part = gin.get_configurable("tests.PartOfTestEnding")
     assert type(part()) is Part and issubclass(part, Part)
     for rate in (3, None):

@@ -10,8 +10,7 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust.commands import evaluate
-from tfrobust.commands.run import prepare
+from tfrobust.commands import evaluate, run
 from tfrobust.errors import InputError
 from tfrobust.security import rehearsal
 
@@ -201,11 +200,11 @@ def test_an_export_is_attacked_within_the_radius_of_its_report(tmp_path, data, c
     flags = evaluate.parser().parse_args(arguments)
     if expected is None:
         with pytest.raises(InputError, match="EPSILON has no default"):
-            prepare(flags, "evaluate", *evaluate._radius(flags))
+            run.prepare(flags, "evaluate", *evaluate._radius(flags))
         return
     for more, epsilon in (([], expected[0]), (["--gin_param=EPSILON=0.01"], 0.01)):
         flags = evaluate.parser().parse_args([*arguments, *more])
-        prepare(flags, "evaluate", *evaluate._radius(flags))
+        run.prepare(flags, "evaluate", *evaluate._radius(flags))
         evaluators = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)["evaluators"]
         threats = [evaluator.attack.threat for evaluator in evaluators if hasattr(evaluator, "attack")]
         assert {(threat.epsilon, threat.norm) for threat in threats} == {(epsilon, expected[1])}

@@ -14,17 +14,14 @@ import pytest
 import tensorflow as tf
 
 from conformance import backbones
+from tfrobust.models import cnn, lenet, text_transformer, vit
 from tfrobust.models.backbone import Backbone
-from tfrobust.models.cnn import CNN, DigitsCNN, PaperCNN
-from tfrobust.models.lenet import LeNet
 from tfrobust.models.resnets.preact_resnet import PreActResNet18
 from tfrobust.models.resnets.r2plus1d import R3D18, R2Plus1D18
 from tfrobust.models.resnets.resnet import ResNet
 from tfrobust.models.resnets.resnet18 import ResNet18
 from tfrobust.models.resnets.resnet50 import ResNet50
 from tfrobust.models.resnets.wide_resnet import WideResNet
-from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
-from tfrobust.models.vit import ViT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,21 +83,21 @@ def staged_backbone(**arguments) -> Backbone:
 
 
 ENCODERS = (
-    Row("digits_cnn", DigitsCNN, (8, 8, 1), 128, 3, True, 0.0, 4),
+    Row("digits_cnn", cnn.DigitsCNN, (8, 8, 1), 128, 3, True, 0.0, 4),
     Row(
-        "cnn", functools.partial(CNN, ((3, 4), (5,)), dense=(), kernel_regularization=0.01, pooling="average"),
+        "cnn", functools.partial(cnn.CNN, ((3, 4), (5,)), dense=(), kernel_regularization=0.01, pooling="average"),
         (6, 6, 2), 5, 2, True, 0.01, 2,
     ),
     Row(
         "cnn_unpadded",
         functools.partial(
-            CNN, (((3, 4, 2), 5),), dense=(6,), batch_normalization=False, pooling="stride", padding="valid"
+            cnn.CNN, (((3, 4, 2), 5),), dense=(6,), batch_normalization=False, pooling="stride", padding="valid"
         ),
         (8, 8, 1), 6, 1, False, 0.0, 8,
     ),
-    Row("paper_cnn_mnist", functools.partial(PaperCNN, "mnist"), (8, 8, 1), 200, 2, False, 1e-4, 4),
-    Row("paper_cnn_cifar100", functools.partial(PaperCNN, "cifar100"), (4, 4, 3), 256, 2, False, 1e-4, 4),
-    Row("lenet", LeNet, (28, 28, 1), 84, 2, False, 0.0, 12),
+    Row("paper_cnn_mnist", functools.partial(cnn.PaperCNN, "mnist"), (8, 8, 1), 200, 2, False, 1e-4, 4),
+    Row("paper_cnn_cifar100", functools.partial(cnn.PaperCNN, "cifar100"), (4, 4, 3), 256, 2, False, 1e-4, 4),
+    Row("lenet", lenet.LeNet, (28, 28, 1), 84, 2, False, 0.0, 12),
     Row("resnet8", functools.partial(ResNet, 8), (8, 8, 3), 64, 3, True, 1e-4, 4),
     Row("resnet50", functools.partial(ResNet50, stem="imagenet", width=2), (32, 32, 3), 64, 4, True, 1e-4, 32),
     Row("resnet50_v2", functools.partial(ResNet50, "bottleneck_v2", width=2), (8, 8, 3), 64, 4, True, 1e-4, 8),
@@ -125,11 +122,11 @@ ENCODERS = (
         (4, 16, 16, 1), 16, 4, True, 0.01, 16,
     ),
     Row("r3d18", functools.partial(R3D18, "small", width=2, dilated=True), (3, 8, 8, 2), 16, 4, True, 0.0, 8),
-    Row("vit", functools.partial(ViT, 4, width=8, depth=3, heads=2), (8, 12, 3), 8, 3, False, 0.0, 4),
+    Row("vit", functools.partial(vit.ViT, 4, width=8, depth=3, heads=2), (8, 12, 3), 8, 3, False, 0.0, 4),
     Row(
         "vit_sinusoidal",
         functools.partial(
-            ViT, 2, width=8, depth=2, heads=2, positions="sinusoidal", grid=3, pooling="class_and_average",
+            vit.ViT, 2, width=8, depth=2, heads=2, positions="sinusoidal", grid=3, pooling="class_and_average",
             frozen_patches=True,
         ),
         (4, 4, 1), 16, 2, False, 0.0, 2,
@@ -144,8 +141,8 @@ ENCODERS = (
         Row(
             f"text_transformer_{pooling}_{where}",
             functools.partial(
-                TextTransformer, WORDS, 6, width=8, depth=2, heads=2, inner=5, pooling=pooling,
-                style=TransformerStyle(dropout=0.0, positions=positions, normalization=where),
+                text_transformer.TextTransformer, WORDS, 6, width=8, depth=2, heads=2, inner=5, pooling=pooling,
+                style=text_transformer.TransformerStyle(dropout=0.0, positions=positions, normalization=where),
             ),
             (6,), 8, None, False, 0.0, 1,
         )

@@ -13,13 +13,12 @@ from conformance import backbones
 from tfrobust.keras import methods as M
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
 from tfrobust.keras.augment import AddGaussian, EveryFrame, RandomFlip, RandomShift, TokenRemoval, UtilityPerturbation
-from tfrobust.models.cnn import CNN
+from tfrobust.models import cnn, text_transformer
 from tfrobust.models.heads.linear import LinearHead, LinearProjection
 from tfrobust.models.heads.projection import ProjectionHead
 from tfrobust.models.heads.prototypes import Prototypes
 from tfrobust.models.shared.blocks import ConvolutionUnit
 from tfrobust.models.shared.encoder import Encoder
-from tfrobust.models.text_transformer import TextTransformer, TransformerStyle
 from tfrobust.models.vit import ViT
 
 IMAGE_SHAPE = (8, 8, 1)
@@ -261,13 +260,13 @@ CLIP_ROWS = ("adversarial_training_clips", *CUT_ROWS)
 
 def encoder(**keywords) -> keras.Model:
     """The smallest encoder with batch norm."""
-    return CNN(stages=((4,), (6,)), **{"dense": (5,)} | keywords)
+    return cnn.CNN(stages=((4,), (6,)), **{"dense": (5,)} | keywords)
 
 
 def text_encoder() -> keras.Model:
     """The smallest transformer; smooth, and without dropout, which does not follow the seed of a method."""
-    style = TransformerStyle(activation="tanh", dropout=0.0)
-    return TextTransformer(WORDS, SENTENCE_LENGTH, width=4, depth=1, heads=2, inner=5, style=style)
+    style = text_transformer.TransformerStyle(activation="tanh", dropout=0.0)
+    return text_transformer.TextTransformer(WORDS, SENTENCE_LENGTH, width=4, depth=1, heads=2, inner=5, style=style)
 
 
 def clip_encoder() -> keras.Model:

@@ -5,9 +5,7 @@ import pytest
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.common.kinds import CLIPS, IMAGES, TEXT, kind_of, takes
-from tfrobust.data.kinds import refuse_other_parts
-from tfrobust.data.spec import ArrayExamples, Dataset
-from tfrobust.data.text import TokenExamples
+from tfrobust.data import kinds, spec, text
 from tfrobust.keras.augment import AddGaussian, RandomFlip
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
@@ -16,13 +14,13 @@ SHAPES = {"text": (5, 4), "images": (5, 8, 8, 1), "clips": (5, 3, 8, 8, 1)}
 WORDS = ("[PAD]", "[UNK]", "the", "fine", "film")
 
 
-def _dataset(kind: str) -> Dataset:
+def _dataset(kind: str) -> spec.Dataset:
     values = np.full(SHAPES[kind], 2 if kind == "text" else 0.5)
-    examples = (TokenExamples if kind == "text" else ArrayExamples)(
+    examples = (text.TokenExamples if kind == "text" else spec.ArrayExamples)(
         values.astype(int if kind == "text" else float), [0, 1, 1, 0, 1]
     )
     vocabulary = WORDS if kind == "text" else ()
-    return Dataset("mine", ("no", "yes"), examples, examples.take([]), examples.take([4, 0]), vocabulary)
+    return spec.Dataset("mine", ("no", "yes"), examples, examples.take([]), examples.take([4, 0]), vocabulary)
 
 
 def _supervised(**keywords) -> Supervised:
@@ -41,8 +39,8 @@ def test_the_rank_of_an_example_is_its_kind():
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_parts_that_fit_are_accepted(kind):
-    refuse_other_parts(_dataset(kind), _supervised(), augmentation=None)
+    kinds.refuse_other_parts(_dataset(kind), _supervised(), augmentation=None)
     if kind != "text":
-        refuse_other_parts(_dataset(kind), _supervised(noise=AddGaussian()), augmentation=AddGaussian())
+        kinds.refuse_other_parts(_dataset(kind), _supervised(noise=AddGaussian()), augmentation=AddGaussian())
     if kind == "images":
-        refuse_other_parts(_dataset(kind), _supervised(), augmentation=RandomFlip(), validation=len)
+        kinds.refuse_other_parts(_dataset(kind), _supervised(), augmentation=RandomFlip(), validation=len)

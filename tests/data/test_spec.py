@@ -8,9 +8,8 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust.data import checks
+from tfrobust.data import checks, text
 from tfrobust.data.spec import PIXEL_SCALE, ArrayExamples, Dataset, FileExamples, decode_image, examine
-from tfrobust.data.text import padded
 from tfrobust.errors import InputError
 from tfrobust.security import picture_files
 
@@ -209,7 +208,7 @@ def test_memory_is_compared_with_what_is_free_before_it_is_allocated(files, monk
         files.arrays()
     assert len(files.arrays(6)[0]) == 6
     with pytest.raises(InputError, match="text: 1 examples of 1099511627776 take"):
-        padded([[2]], 2**40, 0, np.int32)
+        text.padded([[2]], 2**40, 0, np.int32)
 
 
 # 16 x 16 pixels that are 15 x + y, written by libjpeg-turbo's `cjpeg -arithmetic -quality 90`.

@@ -7,10 +7,8 @@ import pytest
 import tensorflow as tf
 
 from oracles.bag_of_words import BagOfWords
-from tfrobust.data import pipeline, text
-from tfrobust.data.checks import check_vocabulary
+from tfrobust.data import checks, pipeline, spec, text
 from tfrobust.data.sources.digits import Digits
-from tfrobust.data.spec import Dataset
 from tfrobust.data.text import TokenExamples
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
@@ -24,11 +22,11 @@ WORDS = ("[PAD]", "[UNK]", "the", "fine", "film")
 
 def _dataset(vocabulary=WORDS):
     examples = TokenExamples(TOKENS, LABELS, STRENGTHS)
-    return Dataset("mine", ("no", "yes"), examples, examples.take([]), examples.take([4, 0]), vocabulary)
+    return spec.Dataset("mine", ("no", "yes"), examples, examples.take([]), examples.take([4, 0]), vocabulary)
 
 
 def test_tokens_without_a_vocabulary_are_refused_and_images_need_none():
-    assert check_vocabulary(list(WORDS)) == WORDS and not Digits().load().is_text
+    assert checks.check_vocabulary(list(WORDS)) == WORDS and not Digits().load().is_text
 
 
 def test_examples_keep_tokens_and_strengths_together():

@@ -17,11 +17,8 @@ import tensorflow as tf
 from conformance import backbones
 from conformance import methods as battery
 from tfrobust.augment.standard import PadCrop, RandomFlip, RandomShift
-from tfrobust.data import pipeline
-from tfrobust.data.spec import ArrayExamples
-from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.methods import Adversary, Tikhonov
-from tfrobust.keras.models import CNN, ProjectionHead
+from tfrobust.data import pipeline, spec
+from tfrobust.keras import attacks, methods, models
 from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
 
@@ -37,7 +34,7 @@ OPTIMIZERS = {
 EXTRAS = {
     "clipped": {"clip_norm": 0.05},
     "weighted": {},
-    "difference": {"penalty": Tikhonov(form="batch", mode="finite_difference", step=1.0)},
+    "difference": {"penalty": methods.Tikhonov(form="batch", mode="finite_difference", step=1.0)},
     "normalized": {"normalized": True},
     "foreign": {"foreign": True},
 }
@@ -46,7 +43,7 @@ LOOP_ROW = "supervised_contrastive"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GivenAdversary(Adversary):
+class GivenAdversary(methods.Adversary):
     """No gradient decides: the image and a wave that depends on its row in the global batch alone."""
 
     def perturb(self, predict, images, labels, key, step=None):
@@ -67,7 +64,7 @@ def first_rows() -> list[str]:
 def smooth_encoder(activation="softplus", **keywords):
     """No kinks and synchronised batch norm: what differs between replica counts is then rounding alone."""
     style = {"dense": (5,), "activation": activation, "pooling": "average", "synchronized": True}
-    return CNN(stages=((4,), (6,)), **style | keywords)
+    return models.CNN(stages=((4,), (6,)), **style | keywords)
 
 
 def centred_encoder(**keywords):
@@ -75,14 +72,14 @@ def centred_encoder(**keywords):
     return smooth_encoder("tanh", **keywords)
 
 
-def normalized_head() -> ProjectionHead:
+def normalized_head() -> models.ProjectionHead:
     """Batch norm and no ReLU behind it."""
-    return ProjectionHead((), dim=4, normalization="all")
+    return models.ProjectionHead((), dim=4, normalization="all")
 
 
-def smooth_attack() -> PGD:
+def smooth_attack() -> attacks.PGD:
     """Two L2 steps: a sign would turn rounding into jumps."""
-    return PGD(ThreatModel(norm="l2", epsilon=0.5), steps=2)
+    return attacks.PGD(attacks.ThreatModel(norm="l2", epsilon=0.5), steps=2)
 
 
 def foreign_encoder(**keywords):
@@ -97,7 +94,7 @@ def build(
 
     Where `normalized`, its projection has batch norm. Where `foreign`, its encoder is a Backbone.
     """
-    kind = GivenAdversary if adversaries == "given" else Adversary
+    kind = GivenAdversary if adversaries == "given" else methods.Adversary
 
     def adversary(**options):
         return kind(attack=smooth_attack(), **(options if mode else {**options, "mode": "inference"}))
@@ -248,7 +245,7 @@ def rows_of_batches(output: str, replicas: int, rows: list[str]) -> None:
 def loop(output: str, replicas: int) -> None:
     """Two epochs of three steps, in one go on one replica and with a new start between them on several."""
     single, several = strategies(replicas)
-    examples = ArrayExamples(*battery.data(3 * GLOBAL_BATCH + 2))
+    examples = spec.ArrayExamples(*battery.data(3 * GLOBAL_BATCH + 2))
 
     def ran(strategy, ends) -> dict:
         with tempfile.TemporaryDirectory() as directory:

@@ -8,8 +8,7 @@ import stored
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.training import cluster
-from tfrobust.training.cluster_config import expand_nodes, tf_config
+from tfrobust.training import cluster, cluster_config
 
 KUBERNETES = {
     "JOB_COMPLETION_INDEX": "1",
@@ -20,7 +19,7 @@ SLURM = stored.table(globals(), "slurm")
 
 
 def places(environment) -> tuple[int, list[str]]:
-    config = json.loads(tf_config(environment))
+    config = json.loads(cluster_config.tf_config(environment))
     assert config["task"]["type"] == "worker" and list(config["cluster"]) == ["worker"]
     return config["task"]["index"], config["cluster"]["worker"]
 
@@ -60,45 +59,45 @@ def test_tensorflows_resolver_finds_the_same_workers(monkeypatch, nodes, tasks):
 
 @pytest.mark.parametrize("text, names", stored.rows(globals(), "node_lists_in_slurms_order"))
 def test_node_lists_in_slurms_order(text, names):
-    assert expand_nodes(text) == names
+    assert cluster_config.expand_nodes(text) == names
 
 
 @pytest.mark.parametrize("text", ["n[1-", "n[]", "n[1-a]", "n]1[", "a,,b", ",a", "n[1-2-3]", "n[[1]]", "a b"])
 def test_what_is_no_node_list(text):
     with pytest.raises(InputError, match="SLURM_STEP_NODELIST is .*such as n"):
-        expand_nodes(text)
+        cluster_config.expand_nodes(text)
 
 
 def test_the_first_description_counts():
-    assert tf_config({}) is None and tf_config({"PATH": "/bin"}) is None
+    assert cluster_config.tf_config({}) is None and cluster_config.tf_config({"PATH": "/bin"}) is None
     assert places(SLURM | KUBERNETES)[1][0] == "train-0.train:2222"
-    assert tf_config(SLURM | KUBERNETES | {"TF_CONFIG": "{}"}) == "{}"
+    assert cluster_config.tf_config(SLURM | KUBERNETES | {"TF_CONFIG": "{}"}) == "{}"
 
 
 @pytest.mark.parametrize("missing", KUBERNETES)
 def test_half_a_kubernetes_job_is_one_line(missing):
     partial = {name: value for name, value in KUBERNETES.items() if name != missing}
     with pytest.raises(InputError, match=rf"completionMode: Indexed.*missing: {missing}\.$") as caught:
-        tf_config(partial | SLURM)  # it does not fall back
+        cluster_config.tf_config(partial | SLURM)  # it does not fall back
     assert len(str(caught.value)) <= 300
 
 
 @pytest.mark.parametrize("missing", ["SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"])
 def test_half_a_slurm_step_is_one_line(missing):
     with pytest.raises(InputError, match=rf"no step of it: {missing} missing\. Start the command by srun"):
-        tf_config({name: value for name, value in SLURM.items() if name != missing})
+        cluster_config.tf_config({name: value for name, value in SLURM.items() if name != missing})
 
 
 @pytest.mark.parametrize("changed, message", stored.rows(globals(), "a_kubernetes_job_that_contradicts_itself"))
 def test_a_kubernetes_job_that_contradicts_itself(changed, message):
     with pytest.raises(InputError, match=message):
-        tf_config(KUBERNETES | changed)
+        cluster_config.tf_config(KUBERNETES | changed)
 
 
 @pytest.mark.parametrize("changed, message", stored.rows(globals(), "a_slurm_step_that_contradicts_itself"))
 def test_a_slurm_step_that_contradicts_itself(changed, message):
     with pytest.raises(InputError, match=message):
-        tf_config(SLURM | changed)
+        cluster_config.tf_config(SLURM | changed)
 
 
 def test_joining_meets_the_workers_and_tells_tensorflow(monkeypatch):

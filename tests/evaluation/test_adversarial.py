@@ -10,8 +10,7 @@ import tensorflow as tf
 from oracles import linear_model
 from tfrobust.attacks.shared import engine
 from tfrobust.attacks.shared.attack import Attack
-from tfrobust.evaluation.engine import chunks, searching, statistics
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine import base, chunks, searching, statistics
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import adversarial
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
@@ -23,7 +22,7 @@ from tfrobust.report import protocol
 def model():
     predict, images, labels, margins, weights = linear_model.make(40)
     predictor = from_function(predict, image_shape=linear_model.SHAPE, name="linear")
-    return Setting(predictor=predictor, images=images, labels=labels, batch_size=16), margins, weights
+    return base.Setting(predictor=predictor, images=images, labels=labels, batch_size=16), margins, weights
 
 
 def test_clean_accuracy(model):
@@ -322,7 +321,7 @@ def test_members_say_all_that_they_were_given(model):
 def test_settings_name_a_budget_for_frames_and_the_frames_of_a_window_where_there_are_any(model):
     threat = ThreatModel(norm="l2", epsilon=0.5, per_frame=True, max_frames=2)
     predictor = from_function(lambda clips: clips[:, :2, 0, 0, 0], image_shape=(3, 2, 2, 1))
-    clips = Setting(predictor=predictor, images=np.zeros([4, 3, 2, 2, 1], np.float32), labels=np.zeros(4, int))
+    clips = base.Setting(predictor=predictor, images=np.zeros([4, 3, 2, 2, 1], np.float32), labels=np.zeros(4, int))
     settings = adversarial.attack_settings(PGD(threat), clips)
     assert settings["per_frame"] is True and settings["max_frames"] == 2
     assert not {"per_frame", "max_frames"} & adversarial.attack_settings(PGD(ThreatModel(epsilon=0.2)), model[0]).keys()

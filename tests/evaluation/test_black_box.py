@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.evaluation.doctor.evaluator import Doctor
-from tfrobust.evaluation.engine import loading
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine import base, loading
 from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
@@ -38,7 +37,7 @@ WHITE = (
 
 def _setting(predict, **changes):
     predictor = dataclasses.replace(from_function(predict, image_shape=linear_model.SHAPE), **changes)
-    return Setting(predictor=predictor, images=IMAGES, labels=LABELS, batch_size=8)
+    return base.Setting(predictor=predictor, images=IMAGES, labels=LABELS, batch_size=8)
 
 
 def _coarse(images):
@@ -81,7 +80,7 @@ def test_a_saved_model_without_gradients_is_judged_by_black_box_attacks(tmp_path
         module, str(tmp_path), signatures={"serving_default": module.__call__.get_concrete_function(spec)}
     )
     rehearsal.remember(tmp_path)
-    setting = Setting(predictor=loading.load(str(tmp_path)), images=IMAGES, labels=LABELS)
+    setting = base.Setting(predictor=loading.load(str(tmp_path)), images=IMAGES, labels=LABELS)
     outcome = run_evaluation([CleanAccuracy(), AttackAccuracy(attack=PGD(THREAT, steps=2))], setting)
     assert [m.id for m in outcome.measurements] == ["accuracy.clean", "cost.evaluation"]
     (finding,) = outcome.findings

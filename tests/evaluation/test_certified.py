@@ -10,18 +10,16 @@ import stored
 
 from tfrobust.certification import certify, costs
 from tfrobust.errors import InputError
+from tfrobust.evaluation import runner, summary
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function  # noqa: F401
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy, accuracy, outcomes
-from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.evaluation.summary import evaluate
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy
 from tfrobust.models.cnn import CNN
-from tfrobust.report import attack_table, sections, threat
-from tfrobust.report.gate import Gate
+from tfrobust.report import attack_table, gate, sections, threat
 from tfrobust.report.renderers import html
 
 THREAT = ThreatModel(epsilon=0.05)
@@ -73,7 +71,7 @@ def test_balls_of_single_frames_have_no_bound_in_l2_and_the_lipschitz_bound_none
 
 def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
     evaluators = (CleanAccuracy(), AttackAccuracy(attack=FGSM(threat=THREAT)), CertifiedAccuracy(threat=THREAT))
-    outcome = evaluate(linear(), IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
+    outcome = summary.evaluate(linear(), IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
     assert outcome["certified.linf_0.05.accuracy"].value == 0.4
     assert [finding.verdict for finding in outcome.findings if finding.check == "certificates"] == ["pass"]
     text = outcome.report.threat
@@ -83,16 +81,16 @@ def test_the_report_has_both_bounds_and_the_pixels_of_the_caller():
     (section,) = [candidate for candidate in sections.build(outcome.report) if candidate.anchor == "bracket"]
     assert section.content[1].rows[0][1] == "IBP" and section.content[1].rows[0][2].value == 0.4
     lines = ("certified.linf_0.05.accuracy >= 0.4", "certified.linf_0.05.accuracy >= 0.5")
-    assert Gate(require=lines).failures(outcome.report) == [f"{lines[1]}: it is 0.4"]
+    assert gate.Gate(require=lines).failures(outcome.report) == [f"{lines[1]}: it is 0.4"]
     scaled = keras.Sequential([keras.Input((2, 1, 1)), keras.layers.Rescaling(1 / 255), linear()])
     evaluators = (CertifiedAccuracy(threat=THREAT),)
-    again = evaluate(scaled, 255 * IMAGES, LABELS, epsilon=12.75, bounds=(0, 255), evaluators=evaluators)
+    again = summary.evaluate(scaled, 255 * IMAGES, LABELS, epsilon=12.75, bounds=(0, 255), evaluators=evaluators)
     assert again["certified.linf_0.05.accuracy"].value == 0.4
 
 
 def test_a_complete_method_certifies_breaks_or_counts_what_it_leaves_open():
     evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=THREAT, method="complete"))
-    outcome = evaluate(linear(), IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
+    outcome = summary.evaluate(linear(), IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
     assert outcome["certified.linf_0.05.accuracy"].value == 0.4
     # The tie of the last image is decided by the order of the classes, which is no proof.
     assert outcome["certified.linf_0.05.unknown"].value == 0.2
@@ -103,7 +101,7 @@ def test_a_complete_method_certifies_breaks_or_counts_what_it_leaves_open():
     ]
     (bracket,) = attack_table.brackets(outcome.report.measurements)
     assert threat.bracket_sentence(bracket).endswith("For 20.0 % neither is known.")
-    (failure,) = Gate(require=("certified.linf_0.05.unknown <= 0.05",)).failures(outcome.report)
+    (failure,) = gate.Gate(require=("certified.linf_0.05.unknown <= 0.05",)).failures(outcome.report)
     assert failure.endswith("it is 0.2")
     (section,) = [candidate for candidate in sections.build(outcome.report) if candidate.anchor == "bracket"]
     assert section.content[1].rows[0][1] == "COMPLETE"
@@ -116,7 +114,7 @@ def test_what_a_vacuous_bound_is_worth_is_stated():
     images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype(np.float32)
     labels = model(images, training=False).numpy().argmax(-1)
     evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=ThreatModel(epsilon=0.5)))
-    outcome = evaluate(model, images, labels, epsilon=0.5, evaluators=evaluators)
+    outcome = summary.evaluate(model, images, labels, epsilon=0.5, evaluators=evaluators)
     measurement = outcome["certified.linf_0.5.accuracy"]
     assert measurement.value == 0 and 0 < measurement.settings["certified_up_to"] < 0.5
     assert np.log2(0.5 / measurement.settings["certified_up_to"]) % 1 == 0
@@ -189,7 +187,7 @@ class Squaring(keras.Sequential):
 def test_where_there_is_no_bound_the_report_gives_the_reason(predictor, threat, reason):
     predictor = predictor()
     evaluators = (CleanAccuracy(), CertifiedAccuracy(threat=threat))
-    outcome = evaluate(predictor, IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
+    outcome = summary.evaluate(predictor, IMAGES, LABELS, epsilon=0.05, evaluators=evaluators)
     (measurement,) = [candidate for candidate in outcome.measurements if candidate.id.startswith("certified.")]
     assert measurement.value is None and reason in measurement.settings["reason"]
     (line,) = [line for line in outcome.summary().splitlines() if "Certified" in line]
@@ -237,6 +235,6 @@ def test_bounds_of_another_network_are_refused_and_wrong_ones_contradicted():
     assert "does not compute what its layers compute" in measurement.settings["reason"]
     with mock.patch.object(certify, "certified", lambda margins: margins > -0.3):  # an unsound bound
         attack = AttackAccuracy(attack=PGD(threat=THREAT, steps=3))
-        outcome = run_evaluation([CleanAccuracy(), attack, evaluator], setting_of(from_keras(model)))
+        outcome = runner.run_evaluation([CleanAccuracy(), attack, evaluator], setting_of(from_keras(model)))
     (finding,) = [finding for finding in outcome.findings if finding.check == "certificates"]
     assert finding.verdict == "fail" and "attack.pgd_linf_0.05.accuracy" in finding.evidence

@@ -6,11 +6,8 @@ import tensorflow as tf
 
 from tfrobust.augment.standard import RandomFlip
 from tfrobust.common import thumbnails
-from tfrobust.evaluation.doctor.duplicates import check_duplicates
-from tfrobust.evaluation.doctor.evaluator import Doctor
-from tfrobust.evaluation.doctor.full import surrogate_network
-from tfrobust.evaluation.engine.base import Setting
-from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.doctor import duplicates, evaluator, full
+from tfrobust.evaluation.engine import base, loading
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
@@ -41,7 +38,7 @@ def rises(clips):
 
 def setting(clips=CLIPS, labels=LABELS, **more):
     predictor = from_function(rises, image_shape=SHAPE, name="rises")
-    return Setting(predictor=predictor, images=clips, labels=labels, batch_size=16, **more)
+    return base.Setting(predictor=predictor, images=clips, labels=labels, batch_size=16, **more)
 
 
 def test_an_attack_on_clips_reaches_the_closed_form():
@@ -73,7 +70,7 @@ def test_the_checks_of_an_evaluation_speak_of_clips():
     clips = CLIPS.copy()
     clips[3] = CLIPS[7] + 0.001
     outcome = run_evaluation(
-        (Doctor(attack=ATTACK),), setting(clips, train_images=CLIPS[5:9], train_labels=LABELS[5:9])
+        (evaluator.Doctor(attack=ATTACK),), setting(clips, train_images=CLIPS[5:9], train_labels=LABELS[5:9])
     )
     findings = {finding.check: finding for finding in outcome.findings}
     assert findings["gradients"].verdict == findings["ascent"].verdict == findings["repredict"].verdict == "pass"
@@ -85,12 +82,12 @@ def test_the_checks_of_an_evaluation_speak_of_clips():
 
 
 def test_frames_in_another_order_are_no_duplicates():
-    assert check_duplicates(setting(train_images=CLIPS[:, ::-1], train_labels=LABELS)).verdict == "pass"
+    assert duplicates.check_duplicates(setting(train_images=CLIPS[:, ::-1], train_labels=LABELS)).verdict == "pass"
 
 
 def test_the_undefended_network_sees_the_order_of_the_frames():
-    model = surrogate_network(SHAPE, 2, 0)
-    assert from_keras(model).kind.name == "clips"
+    model = full.surrogate_network(SHAPE, 2, 0)
+    assert loading.from_keras(model).kind.name == "clips"
     outputs = model(CLIPS[:4]), model(CLIPS[:4, ::-1])
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
 

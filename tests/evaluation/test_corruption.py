@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust import corruptions
-from tfrobust.evaluation.engine import baseline, statistics
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine import base, baseline, statistics
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import corruption
 from tfrobust.evaluation.evaluators.corruption import ALEXNET, CorruptionAccuracy
@@ -33,7 +32,7 @@ def setting():
     labels = predict(images).numpy().argmax(-1)
     labels[:4] = (labels[:4] + 1) % 3  # not all right on clean images
     predictor = from_function(predict, image_shape=SHAPE)
-    return Setting(predictor=predictor, images=images, labels=labels, batch_size=8, seed=5)
+    return base.Setting(predictor=predictor, images=images, labels=labels, batch_size=8, seed=5)
 
 
 def by_hand(setting, name, severity):

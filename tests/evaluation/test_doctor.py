@@ -10,8 +10,7 @@ import stored
 import tensorflow as tf
 
 from oracles import linear_model
-from tfrobust.attacks.shared import objectives
-from tfrobust.attacks.shared.engine import Engine
+from tfrobust.attacks.shared import engine, objectives
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.evaluation.doctor import claims, duplicates, radius, short_attack, strength
 from tfrobust.evaluation.doctor import model as doctor_model
@@ -33,7 +32,7 @@ def _setting(predict=PREDICT, differentiable=True, **more):
 
 
 def test_a_healthy_model_passes_and_each_attack_runs_once(monkeypatch):
-    calls, real = [], Engine
+    calls, real = [], engine.Engine
 
     class Counted(real):
         def run(self, *arguments, **keywords):

@@ -6,7 +6,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from oracles import embedding as oracle
 from tfrobust.augment.noise import AddGaussian
-from tfrobust.evaluation.evaluators import embedding
+from tfrobust.evaluation.evaluators import embedding, geometry
 from tfrobust.evaluation.evaluators.embedding import (
     EmbeddingGeometry,
     alignment,
@@ -14,7 +14,6 @@ from tfrobust.evaluation.evaluators.embedding import (
     on_sphere,
     uniformity,
 )
-from tfrobust.evaluation.evaluators.geometry import FeatureMap
 
 
 def drawn(count=13, classes=3, seed=0):
@@ -128,5 +127,5 @@ def test_without_views_no_alignment(setting):
 
 
 def test_feature_map_without_an_attack_shows_natural_images(setting):
-    (series,) = FeatureMap(natural=20).run(setting).series
+    (series,) = geometry.FeatureMap(natural=20).run(setting).series
     assert series.columns["adversarial"] == [0] * 20 and len(series.columns["x"]) == 20

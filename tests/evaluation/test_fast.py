@@ -10,14 +10,13 @@ import stored
 import tensorflow as tf
 
 from oracles import flawed_models
+from tfrobust import errors, structs
 from tfrobust.commands import evaluate, train
-from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.keras.attacks import MALT, PGD, PMA, AutoAttack, Ensemble, Square, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy, FastAccuracy
-from tfrobust.structs import Measurement, Series
 
 THREAT = ThreatModel(epsilon=flawed_models.EPSILON)
 FAST = FastAccuracy(
@@ -66,7 +65,7 @@ def test_the_nearest_images_are_those_of_the_oracle():
 
 @pytest.mark.parametrize("changes,message", stored.rows(globals(), "refusals"))
 def test_refusals(changes, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(errors.InputError, match=message):
         dataclasses.replace(FAST, **changes)
 
 
@@ -76,9 +75,9 @@ class _Certificates(CertifiedAccuracy):
     def run(self, setting):
         digits = "".join("01"[number % 3 > 0] for number in range(len(setting.images)))
         identity = "certified.linf_0.03.accuracy"
-        series = Series(f"outcomes.{identity}", "", {"right": [digits]})
+        series = structs.Series(f"outcomes.{identity}", "", {"right": [digits]})
         bound = {"norm": "linf", "epsilon": 0.03, "method": "ibp"}
-        return type(OUTCOME)([Measurement(identity, 0.6, n=len(digits), settings=bound)], [series])
+        return type(OUTCOME)([structs.Measurement(identity, 0.6, n=len(digits), settings=bound)], [series])
 
 
 OUTCOME = AttackAccuracy(attack=PGD(ThreatModel(epsilon=0.03), steps=2)).run(flawed_models.setting())
@@ -107,7 +106,7 @@ def test_certified_images_are_spared_but_for_a_sample(setting, monkeypatch):
 
 @pytest.mark.parametrize("certified", [ThreatModel(epsilon=0.02), ThreatModel(norm="l2", epsilon=1.0)])
 def test_certificates_of_another_ball_spare_nothing(certified):
-    with pytest.raises(InputError, match=r"certifies within .*, which says nothing about"):
+    with pytest.raises(errors.InputError, match=r"certifies within .*, which says nothing about"):
         AttackAccuracy(attack=PGD(ThreatModel(epsilon=0.03)), spare_certified=CertifiedAccuracy(threat=certified))
 
 

@@ -10,8 +10,7 @@ import tensorflow as tf
 from oracles import flawed_models, litert_files
 from tfrobust.commands import evaluate
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import loading, predictor
-from tfrobust.evaluation.engine.litert_operators import OPERATORS
+from tfrobust.evaluation.engine import litert_operators, loading, predictor
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.keras.attacks import FMN, PGD, Ensemble, Square, Transfer
 from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy, Doctor
@@ -117,7 +116,7 @@ def test_a_file_of_pixels_in_another_range_is_attacked_as_one_of_unit_pixels(tmp
 
 
 def test_without_a_copy_the_attacks_that_need_none_remain_and_the_report_says_why(setting, monkeypatch):
-    monkeypatch.delitem(OPERATORS, "FULLY_CONNECTED")
+    monkeypatch.delitem(litert_operators.OPERATORS, "FULLY_CONNECTED")
     outcome = run_evaluation(
         [CleanAccuracy(), AttackAccuracy(attack=UNION, label="union")], setting(flawed_models.sound)
     )

@@ -9,9 +9,7 @@ import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
 from oracles import litert_files
-from tfrobust.evaluation.engine import litert
-from tfrobust.evaluation.engine.litert_graph import Copy, Graph
-from tfrobust.evaluation.engine.litert_operators import OPERATORS, UncoveredError
+from tfrobust.evaluation.engine import litert, litert_graph, litert_operators
 
 _RANDOM = np.random.default_rng(0)
 
@@ -63,7 +61,7 @@ def _file_with(name: str) -> litert.File:
     return litert.File(litert_files.changed(content, litert_files.with_last_operator(name, *options)), name)
 
 
-def _step(graph: Graph, position: int) -> float:
+def _step(graph: litert_graph.Graph, position: int) -> float:
     """Return the largest quantization step on the way to a tensor; 0 if nothing is quantized."""
     outputs = [graph.tensors[output] for operator in graph.needed_operators(position) for output in operator.outputs]
     return max([float(tensor.scale.max()) for tensor in outputs if tensor.quantized], default=0.0)
@@ -72,7 +70,7 @@ def _step(graph: Graph, position: int) -> float:
 def _compare(file: litert.File, name: str) -> None:
     position, images = file.graph.outputs[name], _images(5, 100)
     expected, step = file.run(images, position), _step(file.graph, position)
-    copied = Copy(file.graph, position)(tf.constant(images)).numpy()
+    copied = litert_graph.Copy(file.graph, position)(tf.constant(images)).numpy()
     assert copied.shape == expected.shape
     assert np.abs(expected).max() > 0
     gap = np.abs(copied - expected)
@@ -99,7 +97,7 @@ def test_the_copy_of_operators_that_the_converter_never_writes_equals_the_interp
 
 def test_every_operator_of_the_table_was_compared():
     files = [_file("float32"), _file("int8"), *map(_file_with, _REPLACED)]
-    assert {operator.name for file in files for operator in file.graph.operators} == OPERATORS.keys()
+    assert {operator.name for file in files for operator in file.graph.operators} == litert_operators.OPERATORS.keys()
 
 
 def _grouped(x):
@@ -115,7 +113,7 @@ def test_gradients_of_the_copy_are_those_of_the_functions_that_were_converted():
     images, graph = tf.constant(_images(3, 7)), _file("float32").graph
     for name, function in {**_QUANTIZED, **_FLOAT, **_DIFFERENTIABLE}.items():
         gradients = []
-        for variant in (function, Copy(graph, graph.outputs[name])):
+        for variant in (function, litert_graph.Copy(graph, graph.outputs[name])):
             with tf.GradientTape() as tape:
                 tape.watch(images)
                 outputs = variant(images)
@@ -147,7 +145,7 @@ def test_quantized_values_are_differentiated_as_the_identity_also_beyond_their_l
 
 def test_an_operator_without_a_copy_is_named(monkeypatch):
     graph = _file("float32").graph
-    monkeypatch.delitem(OPERATORS, "CONV_2D")
-    with pytest.raises(UncoveredError, match="CONV_2D"):
-        Copy(graph, graph.outputs["conv"])
-    Copy(graph, graph.outputs["dense"])
+    monkeypatch.delitem(litert_operators.OPERATORS, "CONV_2D")
+    with pytest.raises(litert_operators.UncoveredError, match="CONV_2D"):
+        litert_graph.Copy(graph, graph.outputs["conv"])
+    litert_graph.Copy(graph, graph.outputs["dense"])

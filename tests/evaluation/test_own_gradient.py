@@ -6,8 +6,7 @@ import stored
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.evaluation.own_gradient import with_gradient
-from tfrobust.evaluation.summary import evaluate
+from tfrobust.evaluation import own_gradient, summary
 from tfrobust.keras.attacks import PGD, Square, ThreatModel, run_attack
 
 WEIGHTS = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
@@ -28,7 +27,7 @@ def gradient(images, upstream):
     return (upstream * (1 - in_numpy(images) ** 2) @ WEIGHTS.T).reshape(images.shape)
 
 
-FUNCTION = with_gradient(in_numpy, gradient)
+FUNCTION = own_gradient.with_gradient(in_numpy, gradient)
 
 
 def test_gradients_are_those_of_tensorflow():
@@ -47,15 +46,15 @@ def test_it_is_attacked_and_evaluated_as_the_same_model():
     results = [run_attack(PGD(THREAT, steps=5), function, IMAGES, LABELS) for function in (FUNCTION, in_tensorflow)]
     np.testing.assert_array_equal(results[0].success, results[1].success)
     assert 0 < results[0].success.mean() < 1
-    outcome = evaluate(FUNCTION, IMAGES, LABELS, threat=THREAT, steps=5)
+    outcome = summary.evaluate(FUNCTION, IMAGES, LABELS, threat=THREAT, steps=5)
     assert {finding.check: finding.verdict for finding in outcome.findings}["gradients"] == "pass"
-    assert outcome["pgd"].value == evaluate(in_tensorflow, IMAGES, LABELS, threat=THREAT, steps=5)["pgd"].value
+    assert outcome["pgd"].value == summary.evaluate(in_tensorflow, IMAGES, LABELS, threat=THREAT, steps=5)["pgd"].value
 
 
 @pytest.mark.parametrize("logits, of_images, message", stored.rows(globals(), "other_shapes_are_refused"))
 def test_other_shapes_are_refused(logits, of_images, message):
     with pytest.raises((InputError, tf.errors.InvalidArgumentError, tf.errors.UnknownError), match=message):
-        run_attack(PGD(THREAT, steps=2), with_gradient(logits, of_images), IMAGES, LABELS)
+        run_attack(PGD(THREAT, steps=2), own_gradient.with_gradient(logits, of_images), IMAGES, LABELS)
 
 
 @pytest.mark.parametrize("function", [in_numpy, lambda images: in_numpy(images.numpy())])
@@ -63,7 +62,7 @@ def test_a_function_of_numpy_is_a_black_box(function, caplog):
     square = Square(THREAT, steps=20)
     results = [run_attack(square, variant, IMAGES, LABELS) for variant in (function, in_tensorflow)]
     np.testing.assert_array_equal(results[0].success, results[1].success)
-    outcome = evaluate(function, IMAGES, LABELS, threat=THREAT, steps=1)
+    outcome = summary.evaluate(function, IMAGES, LABELS, threat=THREAT, steps=1)
     attacks = {measurement.id for measurement in outcome.measurements if measurement.id.startswith("attack")}
     assert attacks == {"attack.square_linf_0.05.accuracy", "attack.square_linf_0.05.drop"}
     assert "black box, without gradients" in caplog.text

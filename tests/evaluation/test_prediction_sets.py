@@ -9,11 +9,10 @@ import pytest
 from oracles import calibration as softmax_oracle
 from oracles import conformal as oracle
 from oracles import linear_model
+from tfrobust.evaluation import runner, summary
 from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import prediction_sets
-from tfrobust.evaluation.runner import cache_key, run_evaluation
-from tfrobust.evaluation.summary import evaluate
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.evaluators import CleanAccuracy, PredictionSets
 
@@ -112,7 +111,7 @@ def test_a_split_too_small_for_the_level_gives_sets_of_all_classes(setting):
 
 def test_without_a_validation_split_or_with_a_used_one_a_finding_says_so(setting):
     bare = dataclasses.replace(setting, validation_images=None, validation_labels=None)
-    outcome = run_evaluation([CleanAccuracy(), PredictionSets()], bare)
+    outcome = runner.run_evaluation([CleanAccuracy(), PredictionSets()], bare)
     assert not [measurement for measurement in outcome.measurements if measurement.id.startswith("conformal.")]
     (finding,) = [candidate for candidate in outcome.findings if candidate.check == "prediction_sets"]
     assert finding.verdict == "warn" and "no validation split" in finding.evidence
@@ -123,22 +122,22 @@ def test_without_a_validation_split_or_with_a_used_one_a_finding_says_so(setting
 
 def test_the_cache_depends_on_the_validation_split(setting):
     other = dataclasses.replace(setting, validation_images=setting.validation_images[::-1].copy())
-    keys = {cache_key(PredictionSets(), variant, {}) for variant in (setting, other)}
+    keys = {runner.cache_key(PredictionSets(), variant, {}) for variant in (setting, other)}
     assert len(keys) == 2
-    assert len({cache_key(CleanAccuracy(), variant, {}) for variant in (setting, other)}) == 1
+    assert len({runner.cache_key(CleanAccuracy(), variant, {}) for variant in (setting, other)}) == 1
 
 
 def test_a_user_gives_the_validation_split_in_the_pixels_of_the_model():
     predict, images, labels, _, _ = linear_model.make(60)
     split = {"validation": (images[40:], labels[40:]), "evaluators": (PredictionSets(),), "epsilon": 0.1}
-    outcome = evaluate(predict, images[:40], labels[:40], **split)
+    outcome = summary.evaluate(predict, images[:40], labels[:40], **split)
     name = "conformal.lac_0.9.coverage"
     assert outcome[name].n == 40 and outcome.report.data["validation_size"] == 20
     split |= {"validation": (255 * images[40:], labels[40:]), "epsilon": 25.5, "bounds": (0, 255)}
-    scaled = evaluate(lambda x: predict(x / 255), 255 * images[:40], labels[:40], **split)
+    scaled = summary.evaluate(lambda x: predict(x / 255), 255 * images[:40], labels[:40], **split)
     assert scaled[name].value == outcome[name].value
     with pytest.raises(ValueError, match="A label is 8"):
-        evaluate(predict, images, labels, epsilon=0.1, validation=(images, labels + 7))
+        summary.evaluate(predict, images, labels, epsilon=0.1, validation=(images, labels + 7))
 
 
 def test_outputs_of_nan_are_not_covered(setting):

@@ -12,9 +12,8 @@ import tensorflow as tf
 from oracles import published
 from tfrobust import corruptions
 from tfrobust.data.published.cifar import CifarC, CifarP
+from tfrobust.evaluation.engine import base, statistics
 from tfrobust.evaluation.engine import published as evaluation_published
-from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
 from tfrobust.evaluation.evaluators.corruption import CorruptionAccuracy, mean_corruption_errors
@@ -49,7 +48,7 @@ def folder(tmp_path):
 def make(images=IMAGES, labels=LABELS, **changes):
     predictor = dataclasses.replace(from_function(predict, image_shape=SHAPE), weights_sha256="w")
     setting = {"images": images / np.float32(255), "labels": labels, "batch_size": 8, "seed": 5, **changes}
-    return Setting(predictor=predictor, **setting)
+    return base.Setting(predictor=predictor, **setting)
 
 
 def judge(folder, **changes):
@@ -263,7 +262,7 @@ def test_sequences_that_stand_still_are_refused(tmp_path):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Late(Evaluator):
+class Late(base.Evaluator):
     """Must not run."""
 
     def run(self, setting):
@@ -280,7 +279,7 @@ def test_kept_results_follow_the_files(folder, tmp_path, monkeypatch):
     judged, setting, cache = judge(folder), make(), tmp_path / "kept"
     first = run_evaluation([CleanAccuracy(), judged], setting, cache_directory=cache)
     ran = []
-    monkeypatch.setattr(CorruptionAccuracy, "run", lambda self, setting: ran.append(1) or Outcome())
+    monkeypatch.setattr(CorruptionAccuracy, "run", lambda self, setting: ran.append(1) or base.Outcome())
     assert run_evaluation([CleanAccuracy(), judged], make(), cache_directory=cache) == first and not ran
     os.utime(folder / "fog.npy", ns=(1, 1))
     run_evaluation([CleanAccuracy(), judged], make(), cache_directory=cache)

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from tfrobust.common import thumbnails
-from tfrobust.evaluation.engine import predictor
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine import base, predictor
 from tfrobust.evaluation.evaluators.replaced_pixels import (
     ReplacedPixels,
     replace_pixels,
@@ -103,7 +102,7 @@ def _setting(train):
 
     images = np.full((300, 4, 4, 1), 0.5, np.float32)
     judged = predictor.from_function(logits, class_count=2, image_shape=(4, 4, 1), name="first pixel")
-    return Setting(predictor=judged, images=images, labels=np.zeros(300, np.int64), train_images=train)
+    return base.Setting(predictor=judged, images=images, labels=np.zeros(300, np.int64), train_images=train)
 
 
 def test_both_sets_are_measured():

@@ -11,8 +11,8 @@ import stored
 import tensorflow as tf
 
 from oracles import linear_model
+from tfrobust import errors, structs
 from tfrobust.attacks.shared.runner import Engine
-from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.chunks import Shard
@@ -24,7 +24,6 @@ from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
-from tfrobust.structs import Finding, Measurement, Series
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(20)
 RUNS = []
@@ -43,9 +42,9 @@ class Probe(Evaluator):
         RUNS.append(self.name)
         value = float(setting.clean_logits.mean())
         return Outcome(
-            [Measurement(f"probe.{self.name}", value, n=3, settings={"seed": setting.seed})],
-            [Series(f"series.{self.name}", "t", {"x": [1.0, 0.1], "y": [None, 2]})],
-            [Finding("same", "pass", "evidence")],
+            [structs.Measurement(f"probe.{self.name}", value, n=3, settings={"seed": setting.seed})],
+            [structs.Series(f"series.{self.name}", "t", {"x": [1.0, 0.1], "y": [None, 2]})],
+            [structs.Finding("same", "pass", "evidence")],
         )
 
 
@@ -93,7 +92,7 @@ def test_outputs_that_are_not_finite_leave_nothing_in_the_cache(tmp_path, value)
 
     setting, cache = _setting(predict, batch_size=5), tmp_path / "output" / "cache"
     attacked = AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.04)))
-    with pytest.raises(InputError, match="clean images contain NaN or infinity"):
+    with pytest.raises(errors.InputError, match="clean images contain NaN or infinity"):
         run_evaluation([CleanAccuracy(), attacked], setting, cache_directory=cache)
     (accuracy, *_) = run_evaluation([CleanAccuracy()], setting, cache_directory=cache).measurements
     assert accuracy.value == setting.clean_correct.mean() == _setting().clean_correct[:-1].sum() / len(IMAGES)

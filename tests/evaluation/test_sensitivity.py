@@ -11,8 +11,7 @@ import tensorflow as tf
 from oracles import linear_model
 from oracles import sensitivity as oracle
 from tfrobust.common import thumbnails
-from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine import base, statistics
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.ops import sensitivity_maps as maps
@@ -34,7 +33,7 @@ def predict(pixels):
 def setting():
     _, images, labels, _, _ = linear_model.make(30)
     predictor = from_function(predict, image_shape=linear_model.SHAPE, embedding=embed)
-    return Setting(predictor=predictor, images=images, labels=labels, batch_size=8)
+    return base.Setting(predictor=predictor, images=images, labels=labels, batch_size=8)
 
 
 def _by_hand(setting):
@@ -114,7 +113,7 @@ def test_many_classes_are_cut_and_many_pixels_stay_small():
     images, labels = generator.random((25, 70, 70, 3)).astype(np.float32), np.arange(25)
     weights = tf.constant(generator.normal(size=(70 * 70 * 3, 25)), tf.float32)
     predictor = from_function(lambda x: tf.reshape(x, [-1, weights.shape[0]]) @ weights, image_shape=(70, 70, 3))
-    outcome = Sensitivity().run(Setting(predictor=predictor, images=images, labels=labels))
+    outcome = Sensitivity().run(base.Setting(predictor=predictor, images=images, labels=labels))
     shown = {series.id: series for series in outcome.series}
     assert shown["sensitivity.classes"].columns["label"] == list(range(20))
     assert shown["sensitivity.classes"].title.endswith("of each class: the first 20 of 25")
@@ -138,7 +137,7 @@ def test_large_pictures_are_averaged(shape, shown):
     images, labels = generator.random((4, *shape)).astype(np.float32), np.arange(4) % 2
     weights = tf.constant(generator.normal(size=(int(np.prod(shape)), 2)), tf.float32)
     predictor = from_function(lambda x: tf.reshape(x, [-1, weights.shape[0]]) @ weights, image_shape=shape)
-    outcome = Sensitivity(pictures=1).run(Setting(predictor=predictor, images=images, labels=labels))
+    outcome = Sensitivity(pictures=1).run(base.Setting(predictor=predictor, images=images, labels=labels))
     columns = outcome.series[-1].columns
     assert (max(columns["row"]) + 1, max(columns["column"]) + 1) == shown
     side = -(-max(shape[:2]) // 32)

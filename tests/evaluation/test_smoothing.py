@@ -14,8 +14,7 @@ from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.evaluation.summary import evaluate
 from tfrobust.keras.evaluators import CleanAccuracy, Smoothing
-from tfrobust.report import sections
-from tfrobust.report.gate import Gate
+from tfrobust.report import gate, sections
 from tfrobust.report.renderers import console, html
 
 # The classes are x < 0.5 and x > 0.5: the last image is misclassified, the one before it lies on the boundary.
@@ -127,5 +126,5 @@ def test_the_report_separates_the_smoothed_classifier_from_the_served_one():
     assert any(line.startswith("Smoothed by Gaussian noise, sigma = 0.25  L2 0.25 ") for line in lines)
     assert "Certified accuracy over the radius" in html.render(report)
     lines = ("smoothing.sigma_0.25.l2_0.25.accuracy >= 0.5", "smoothing.sigma_0.25.acr >= 0.9")
-    (failure,) = Gate(require=lines).failures(report)
+    (failure,) = gate.Gate(require=lines).failures(report)
     assert failure.startswith(lines[1])

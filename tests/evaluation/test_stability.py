@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from oracles import sequences as oracle
 from tfrobust import corruptions
-from tfrobust.evaluation.engine import statistics
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine import base, statistics
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import stability
 from tfrobust.evaluation.evaluators.stability import ALEXNET, Stability
@@ -29,7 +28,7 @@ def setting_of(function, **changes):
     images = np.random.default_rng(1).random((11, *SHAPE)).astype(np.float32)
     predictor = from_function(function, image_shape=SHAPE, differentiable=False)
     fields = {"images": images, "labels": np.zeros(11, int), "batch_size": 70, "seed": 5, **changes}
-    return Setting(predictor=predictor, **fields)
+    return base.Setting(predictor=predictor, **fields)
 
 
 def found_by(evaluator, setting):

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.engine.loading import from_keras
+from tfrobust.evaluation.engine import base, loading
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.calibration import Calibration, brier_scores
 from tfrobust.evaluation.runner import cache_key, run_evaluation
@@ -35,7 +34,7 @@ def predict(tokens):
 
 def _setting(tokens=TOKENS, labels=LABELS, **more):
     predictor = from_function(predict, image_shape=(6,), name="words")
-    return Setting(predictor=predictor, images=tokens, labels=labels, vocabulary=WORDS, batch_size=16, **more)
+    return base.Setting(predictor=predictor, images=tokens, labels=labels, vocabulary=WORDS, batch_size=16, **more)
 
 
 def test_accuracy_and_calibration_of_sentences():
@@ -68,15 +67,15 @@ def test_the_doctor_wants_an_attack_for_images_and_none_for_text():
     images = np.zeros([4, 8, 8, 1]) + np.linspace(0, 1, 4)[:, None, None, None]
     predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
     with pytest.raises(ValueError, match="takes images: Doctor.attack must be a short attack"):
-        run_evaluation((Doctor(),), Setting(predictor=predictor, images=images, labels=[0, 1, 1, 1]))
+        run_evaluation((Doctor(),), base.Setting(predictor=predictor, images=images, labels=[0, 1, 1, 1]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OfSentences(Evaluator):
+class OfSentences(base.Evaluator):
     kinds = ("text",)
 
     def run(self, setting):
-        return Outcome()
+        return base.Outcome()
 
 
 def test_what_makes_no_sense_is_refused_before_anything_runs():
@@ -84,7 +83,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs():
         run_evaluation((CleanAccuracy(), AttackAccuracy(attack=FGSM(ThreatModel(epsilon=0.2)))), _setting())
     predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
     with pytest.raises(ValueError, match="OfSentences do not support such data: these are images"):
-        run_evaluation((OfSentences(),), Setting(predictor=predictor, images=np.ones([2, 8, 8, 1]), labels=[0, 1]))
+        run_evaluation((OfSentences(),), base.Setting(predictor=predictor, images=np.ones([2, 8, 8, 1]), labels=[0, 1]))
 
 
 def test_kept_outcomes_hang_on_the_strengths():
@@ -100,9 +99,9 @@ def test_a_method_and_a_functional_model_of_tokens_are_judged():
     hidden = keras.layers.Flatten()(keras.layers.Embedding(9, 4)(inputs))
     functional = keras.Model(inputs, keras.layers.Dense(2)(hidden))
     for model in (method, functional):
-        predictor = from_keras(model)
+        predictor = loading.from_keras(model)
         assert predictor.is_text and predictor.image_shape == (6,) and predictor.class_count == 2
-        setting = Setting(predictor=predictor, images=TOKENS, labels=LABELS)
+        setting = base.Setting(predictor=predictor, images=TOKENS, labels=LABELS)
         assert not setting.predictor.differentiable and "tokens" in setting.predictor.no_gradient
         np.testing.assert_allclose(setting.clean_logits, model(TOKENS.astype(np.int32)), rtol=1e-5, atol=1e-6)
         assert setting.embed(TOKENS.astype(np.int32)).shape[0] == 60
@@ -117,9 +116,9 @@ def test_a_model_names_the_ids_of_its_vocabulary():
     method.build((None, 4))
     good = np.array([[1, 8, 0, 0], [2, 3, 4, 5]])
     for part in (model, method):
-        assert len(Setting(predictor=from_keras(part), images=good, labels=[0, 1]).images) == 2
+        assert len(base.Setting(predictor=loading.from_keras(part), images=good, labels=[0, 1]).images) == 2
         with pytest.raises(InputError, match="token 9 at position 1 of sentence 0 is not in the vocabulary of 9"):
-            Setting(predictor=from_keras(part), images=good + (good == 8), labels=[0, 1])
+            base.Setting(predictor=loading.from_keras(part), images=good + (good == 8), labels=[0, 1])
     for call in (method.fit, method.evaluate, lambda x, y, verbose: method.predict(x, verbose=verbose)):
         for x, message in (
             (good + 1, "0 to 8; one is 9"),

@@ -6,8 +6,7 @@ import stored
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import searching
-from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine import base, searching
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.keras.attacks import FGSM, PGD, Ensemble, Square, ThreatModel, UniformNoise
@@ -43,7 +42,7 @@ def model():
     scores = np.take_along_axis(flat @ weights.T + bias, kinds[:, None], axis=1)[:, 0]
     duals = {"linf": np.abs(weights).sum(1), "l2": np.linalg.norm(weights, axis=1), "l1": np.abs(weights).max(1)}
     predictor = from_function(predict, image_shape=SHAPE)
-    setting = Setting(predictor=predictor, images=images, labels=(scores > 0).astype(np.int32), batch_size=16)
+    setting = base.Setting(predictor=predictor, images=images, labels=(scores > 0).astype(np.int32), batch_size=16)
     return setting, {norm: np.abs(scores) > radius * duals[norm][kinds] for norm, radius in RADII.items()}
 
 

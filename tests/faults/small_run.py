@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from tfrobust.augment.standard import RandomShift
-from tfrobust.data import pipeline
-from tfrobust.data.spec import ArrayExamples
+from tfrobust.data import pipeline, spec
 from tfrobust.keras.callbacks import AveragedWeights, BestWeights, RobustAccuracy
 from tfrobust.training.loop import Loop
 
@@ -22,7 +21,7 @@ LAST = EPOCHS * STEPS_PER_EPOCH
 def batches(start: int) -> tf.data.Dataset:
     """Batches of 6 of 24 images from a step on."""
     return pipeline.training_batches(
-        ArrayExamples(*battery.data(BATCH * STEPS_PER_EPOCH)),
+        spec.ArrayExamples(*battery.data(BATCH * STEPS_PER_EPOCH)),
         batch_size=BATCH,
         seed=3,
         augmentation=RandomShift(fraction=0.2),

@@ -17,9 +17,8 @@ from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.augment import ContrastiveViews, RandomShift
 from tfrobust.keras.methods import ACL, DINO, InstanceAdversary, MoCoV3, RoCL, SimCLR, Supervised, SwAV
 from tfrobust.keras.models import CNN, ProjectionHead, Prototypes
-from tfrobust.runs import experiment
+from tfrobust.runs import experiment, first_stage
 from tfrobust.runs.artifact import Artifact
-from tfrobust.runs.first_stage import Pretraining
 from tfrobust.training.optimizers import ScheduledAdamW
 
 STEPS = 8  # of each stage
@@ -92,7 +91,7 @@ def run(folder, name: str, **changed) -> tuple:
         "batch_size": 32,
         "checkpoint_seconds": 0.0,
         "workdir": str(folder),
-        "pretraining": Pretraining(
+        "pretraining": first_stage.Pretraining(
             method=recorded(FIRST[name]),
             optimizer=lambda: _optimizer(name),
             epochs=2,

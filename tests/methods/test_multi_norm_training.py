@@ -7,13 +7,12 @@ import stored
 import tensorflow as tf
 
 from oracles import tiny_network as tiny
-from tfrobust import saving
+from tfrobust import saving, structs
 from tfrobust.attacks.shared.attack import facts_of
 from tfrobust.evaluation.progress import attack_title
 from tfrobust.keras.attacks import FGSM, MSD, ThreatModel
 from tfrobust.keras.methods import Adversary, MultiNormTraining
 from tfrobust.methods.multi_norm_training import draw_probabilities
-from tfrobust.structs import Batch
 
 LINF, L2, L1 = (ThreatModel(norm=norm, epsilon=radius) for norm, radius in (("linf", 0.1), ("l2", 0.3), ("l1", 0.6)))
 ATTACKS = (FGSM(LINF), FGSM(L1))
@@ -65,7 +64,7 @@ def test_a_batch_has_the_drawn_attack_whose_accuracy_it_counts():
     expected = np.zeros([2, 2])
     for seed in range(6):
         batch, _ = tiny.batch(seed=seed)
-        batch = Batch(*batch)
+        batch = structs.Batch(*batch)
         context = method.context(batch)
         number = int(method.drawn(context))
         points, losses = attacked(method, ATTACKS[number], batch, context)
@@ -83,7 +82,7 @@ def test_a_batch_has_the_drawn_attack_whose_accuracy_it_counts():
 def test_all_attacks_are_combined_image_by_image(rule):
     method = built(rule=rule, attacks=(FGSM(LINF), FGSM(L2), FGSM(L1)))
     batch, context = tiny.batch()
-    batch = Batch(*batch)
+    batch = structs.Batch(*batch)
     losses = np.stack([attacked(method, attack, batch, context)[1] for attack in method.attacks])
     assert len(set(losses.argmax(axis=0))) > 1
     expected = losses.max(axis=0) if rule == "worst" else losses.mean(axis=0)
@@ -93,7 +92,7 @@ def test_all_attacks_are_combined_image_by_image(rule):
 
 def test_the_counts_survive_saving(tmp_path):
     method, (batch, _) = built(), tiny.batch()
-    method.train_step(Batch(*batch))
+    method.train_step(structs.Batch(*batch))
     saving.save(method, tmp_path / "method.keras")
     loaded = saving.load(tmp_path / "method.keras")
     np.testing.assert_array_equal(loaded.counts, method.counts)

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from conformance import methods as battery
-from tfrobust.data import pipeline
-from tfrobust.data.spec import ArrayExamples
+from tfrobust.data import pipeline, spec
 from tfrobust.losses.gradient_penalty import Tikhonov
 
 
@@ -16,7 +15,7 @@ def test_the_pipeline_makes_the_views_of_both_sizes():
     method = battery.build("dino", compiled=False)
     assert method.host_view_names == ("view_1", "view_2", "local_1", "local_2")
     drawn = {"batch_size": 6, "seed": 0, "views": method.host_views}
-    batch = next(iter(pipeline.training_batches(ArrayExamples(*battery.data()), **drawn)))
+    batch = next(iter(pipeline.training_batches(spec.ArrayExamples(*battery.data()), **drawn)))
     shapes = {name: tuple(view.shape) for name, view in batch.extra.items()}
     assert shapes == {"view_1": (6, 8, 8, 1), "view_2": (6, 8, 8, 1), "local_1": (6, 4, 4, 1), "local_2": (6, 4, 4, 1)}
     assert not np.array_equal(batch.extra["local_1"], batch.extra["local_2"])

@@ -6,13 +6,12 @@ import pytest
 import tensorflow as tf
 
 from conformance import methods as battery
-from tfrobust import saving
+from tfrobust import saving, structs
 from tfrobust.augment.noise import AddGaussian
 from tfrobust.keras.methods import SimCLR, Tikhonov
 from tfrobust.methods.shared.self_supervised import embedding_deviation
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
-from tfrobust.structs import Batch
 
 
 def test_the_spread_of_embeddings():
@@ -83,7 +82,7 @@ def test_without_a_probe_it_trains_without_labels(tmp_path):
     method.compile(keras.optimizers.SGD(0.05), metrics=["accuracy"], jit_compile=False)  # has no logits to measure
     images, _ = battery.data()
     head, encoder = method.head.get_weights(), method.encoder.get_weights()
-    batch = Batch(tf.constant(images), None, tf.range(len(images), dtype=tf.int64), {})
+    batch = structs.Batch(tf.constant(images), None, tf.range(len(images), dtype=tf.int64), {})
     logs = method.train_step(batch)
     assert set(logs) == {"loss", "contrastive", "embedding_deviation"} and method.terms == ("contrastive",)
     np.testing.assert_array_equal(head[0], method.head.get_weights()[0])

@@ -8,8 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from tfrobust.errors import InputError
-from tfrobust.models.shared import functional
-from tfrobust.models.shared.normalization import adopt_branch
+from tfrobust.models.shared import functional, normalization
 
 SIDE = 8
 
@@ -278,7 +277,7 @@ def test_adopted_branch_replaces_branch_0_and_freezes_the_others():
             norms[2].set_weights([value + 0.5 for value in norms[2].get_weights()])
     run = chain(stages)
     expected = run(images(), branch=2).numpy()
-    adopt_branch(composed, 2)
+    normalization.adopt_branch(composed, 2)
     np.testing.assert_array_equal(run(images()), expected)
     frozen = [v.path for v in composed.variables if v.path.endswith(("gamma", "beta")) and not v.trainable]
     assert len(frozen) == 2 * 2 * 4 and all("_branch_" in path for path in frozen)

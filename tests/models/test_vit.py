@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.models.shared.dropout import DropPath
-from tfrobust.models.shared.positions import patch_sinusoids, resizing_matrix
+from tfrobust.models.shared import dropout, positions
 from tfrobust.models.vit import POOLINGS, ViT
 
 SHAPE = (4, 6, 3)
@@ -116,7 +115,7 @@ def test_patches_see_their_own_pixels_and_only_attention_joins_them():
 
 
 def test_sinusoids_are_those_of_moco_v3():
-    table_of_patches = patch_sinusoids(2, 3, 8)
+    table_of_patches = positions.patch_sinusoids(2, 3, 8)
     for row in range(2):
         for column in range(3):
             angles = [[coordinate / 10000 ** (i / 2) for i in range(2)] for coordinate in (row, column)]
@@ -145,7 +144,7 @@ def interpolated(table, target) -> list[float]:
 
 @pytest.mark.parametrize(("size", "target"), [(14, 6), (14, 24), (3, 3), (1, 4), (4, 1)])
 def test_positions_are_resized_by_the_rule_of_dino(size, target):
-    matrix = resizing_matrix(size, target)
+    matrix = positions.resizing_matrix(size, target)
     assert matrix.shape == (target, size)
     np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
     table = np.random.default_rng(0).normal(size=size)
@@ -181,7 +180,7 @@ def test_a_size_unknown_while_tracing_must_be_that_of_the_table():
 
 
 def test_drop_path_drops_whole_examples_and_rescales_the_others():
-    layer, ones = DropPath(0.3), tf.ones([4000, 2, 3])
+    layer, ones = dropout.DropPath(0.3), tf.ones([4000, 2, 3])
     dropped = layer(ones, training=True).numpy()
     assert np.all(dropped == dropped[:, :1, :1])
     assert np.mean(dropped == 0) == pytest.approx(0.3, abs=0.04)

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from oracles import puzzlemix as oracle
-from tfrobust.augment.mixing import Mix
-from tfrobust.augment.puzzlemix import Puzzle
+from tfrobust.augment import mixing, puzzlemix
 from tfrobust.ops.grid_energy import lowest_levels
 
 SIDE = 32
@@ -15,8 +14,8 @@ SIDE = 32
 def terms_of(count, blocks, **keywords):
     """Energies like those of training."""
     images, saliency, weight, partner = oracle.pairs_of(count, SIDE, seed=blocks)
-    mix = Mix(tf.constant(weight, tf.float32), tf.constant(partner))
-    return [part.numpy() for part in Puzzle(**keywords).terms(images, saliency, mix, blocks)]
+    mix = mixing.Mix(tf.constant(weight, tf.float32), tf.constant(partner))
+    return [part.numpy() for part in puzzlemix.Puzzle(**keywords).terms(images, saliency, mix, blocks)]
 
 
 def gaps(terms):

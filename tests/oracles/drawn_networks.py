@@ -10,8 +10,7 @@ import stored
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from tfrobust.certification import certify
-from tfrobust.certification.network import NoBoundsError, walk
+from tfrobust.certification import certify, network
 
 LAYERS = keras.layers
 # Powers of ten that the weights of a layer are multiplied by; those of float32 end at -45 and 38.
@@ -210,8 +209,8 @@ def examine(drawn: Drawn) -> tuple[str, str]:
     try:
         # The largest of all three bounds.
         options = {"epsilon": drawn.epsilon, "method": "crown"}
-        margin = certify.certified_margins(walk(model), image[None], np.array([label]), **options)[0]
-    except NoBoundsError:
+        margin = certify.certified_margins(network.walk(model), image[None], np.array([label]), **options)[0]
+    except network.NoBoundsError:
         return "refused", ""
     outputs = _outputs(model, points(model, image, label, drawn.epsilon, generator))
     rivals = np.delete(outputs, label, axis=1).max(1)

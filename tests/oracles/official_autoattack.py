@@ -9,8 +9,7 @@ import numpy as np
 import recordings
 
 from tfrobust.attacks import ensemble
-from tfrobust.attacks.shared import runner
-from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.attacks.shared import runner, threat
 from tfrobust.keras.models import DigitsCNN, LinearHead
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
@@ -104,7 +103,7 @@ def compare(case: Case, robust: np.ndarray) -> Comparison:
 
 def attack_with_ours(case: Case, seed: int = 0) -> np.ndarray:
     """Ours on a case, bool [members, n]: still classified correctly after each member."""
-    autoattack = ensemble.AutoAttack(ThreatModel(norm=case.norm, epsilon=case.epsilon))
+    autoattack = ensemble.AutoAttack(threat.ThreatModel(norm=case.norm, epsilon=case.epsilon))
     attack = autoattack if case.attack == "ensemble" else autoattack.members[MEMBERS.index(case.attack)]
     result = runner.run_attack(attack, model(case.model), *data(), seed=seed, batch_size=len(data()[1]))
     if case.attack != "ensemble":

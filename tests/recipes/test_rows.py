@@ -15,8 +15,7 @@ import pytest
 
 from conformance import recipes
 from conformance.recipes import rates
-from tfrobust.commands import evaluate
-from tfrobust.commands.run import prepare
+from tfrobust.commands import evaluate, run
 from tfrobust.keras.models import CNN, LinearHead
 
 TABLE = tomllib.loads(pathlib.Path(__file__).with_name("rows.toml").read_text("utf-8"))
@@ -87,7 +86,7 @@ def parts(name: str) -> dict:
     row = recipes.ROWS.get(name)
     if row and row.evaluated:
         flags = evaluate.parser().parse_args(shlex.split(row.command)[3:])
-        prepare(flags, "evaluate")
+        run.prepare(flags, "evaluate")
         bindings = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
         return {**bindings, "encoder": bindings["encoder"](), "row": row, "flags": flags, "name": name}
     bindings = {"augmentation": None, "pretraining": None, **recipes.bound(*name.split("/"))}
@@ -155,7 +154,7 @@ def test_the_mean_of_all_is_over_19_corruptions_of_cifar_and_over_15_of_imagenet
 def test_videos_may_also_be_evaluated_by_the_file_for_videos():
     flags = parts("susceptibility/r2plus1d18_ucf101_supervised")["flags"]
     flags.gin_file.append("gin/eval/video.gin")  # as the file recommends
-    prepare(flags, "evaluate")
+    run.prepare(flags, "evaluate")
     bindings = gin.get_bindings("tfrobust.runs.experiment.evaluate", resolve_references=True)
     assert [row[3] for row in attacks(bindings["evaluators"])] == [1.0, 1.0]
 

@@ -6,9 +6,8 @@ import pathlib
 import pytest
 
 from tfrobust.errors import InputError
-from tfrobust.report import reading
+from tfrobust.report import reading, schema
 from tfrobust.report.renderers import card
-from tfrobust.report.schema import Report
 from tfrobust.structs import Finding, Measurement
 
 hub = pytest.importorskip("huggingface_hub")
@@ -18,7 +17,7 @@ WHERE = {"repo": "me/digits", "version": 1, "shape": (8, 8, 1)}
 
 @pytest.fixture(scope="module")
 def report():
-    return Report.from_json(REPORT.read_text("utf-8"))
+    return schema.Report.from_json(REPORT.read_text("utf-8"))
 
 
 def test_the_model_index_has_every_main_number_with_its_settings_and_interval(report):
@@ -66,7 +65,7 @@ def test_numbers_on_other_images_are_kept_apart_and_nothing_is_left_without_a_va
     about = {"model": {"name": "a: b", "version": 3, "weights_sha256": None, "parameters": None}}
     data = {"name": "my photos", "fingerprint": "f", "class_names": [f"<{n}>" for n in range(12)], **sizes}
     doctor = (Finding("masking", "warn", "The gradients are *tiny*.", ""),)
-    report = Report(**about, data=data, measurements=measurements, threat="Nothing.", doctor=doctor)
+    report = schema.Report(**about, data=data, measurements=measurements, threat="Nothing.", doctor=doctor)
     model_card = hub.ModelCard(card.render(report, repo="me/b", version=3, shape=(5,)))
     results = model_card.data.eval_results
     assert [result.dataset_name for result in results] == ["my photos", "my photos", "imagenet_r"]

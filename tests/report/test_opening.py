@@ -7,18 +7,16 @@ import pytest
 import stored
 from report.synthetic import attack, fraction, make_report
 
-from tfrobust.report import Report
-from tfrobust.report.attack_table import attack_rows
+from tfrobust.report import Report, attack_table, threat
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
 from tfrobust.report.renderers import html
-from tfrobust.report.threat import threat_statement
 from tfrobust.structs import Finding, Measurement
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "report_version_1.json"
 
 
 def row(identity):
-    return attack_rows([Measurement(identity, 0.5)])[0]
+    return attack_table.attack_rows([Measurement(identity, 0.5)])[0]
 
 
 @pytest.mark.parametrize("identity, words", stored.rows(globals(), "what_an_attacker_may_change_is_said_in_plain"))
@@ -77,4 +75,4 @@ def test_attacks_without_a_single_radius_are_not_denied():
     for measurements, radii in [([union], "several norms"), ([union, curve], "several norms and a range of radii")]:
         answer = opening(make_report(measurements=measurements)).answer
         assert answer == f"It was attacked within {radii} alone; the numbers are below."
-        assert threat_statement(measurements).startswith(f"Attacks were run within {radii} alone;")
+        assert threat.threat_statement(measurements).startswith(f"Attacks were run within {radii} alone;")

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from tfrobust.report.blocks import plots
-from tfrobust.report.blocks.palette import ROLES
+from tfrobust.report.blocks import palette, plots
 from tfrobust.report.history import history_groups
 
 
@@ -70,7 +69,7 @@ def test_series_differ_in_more_than_colour():
     lines = [plots.Line(str(i), [0, 1], [i, i]) for i in range(10)]
     keys = plots.curves("test", lines, x_label="x", y_label="y").legend
     assert len({(key.dash, key.marker) for key in keys}) == 10 and len({key.role for key in keys}) == 10
-    assert all(key.role in ROLES for key in keys)
+    assert all(key.role in palette.ROLES for key in keys)
 
 
 def test_feature_map_draws_every_point_with_its_shape():

@@ -2,9 +2,8 @@
 
 import stored
 
-from tfrobust.report import formats
+from tfrobust.report import difference, formats
 from tfrobust.report.comparison import views as compare_views
-from tfrobust.report.difference import Difference
 from tfrobust.structs import Measurement
 
 
@@ -21,7 +20,7 @@ def test_both_ends_have_the_same_digits():
 
 def test_a_difference_that_counts_is_not_shown_as_none():
     for ends, unit, shown in stored.table(globals(), "a_difference_that_counts_is_not_shown_as_none"):
-        text = compare_views._signed(Difference(*ends, "paired"), Measurement("a.b", 0.5, unit))
+        text = compare_views._signed(difference.Difference(*ends, "paired"), Measurement("a.b", 0.5, unit))
         assert text == shown
-    alone = Difference(0.0004, None, None, "")
+    alone = difference.Difference(0.0004, None, None, "")
     assert compare_views._signed(alone, Measurement("a.b", 0.5, "fraction")) == "+0.04"

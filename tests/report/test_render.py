@@ -12,8 +12,7 @@ from report.synthetic import attack, classes, examples, make_report
 from tfrobust.report import Report, formats, not_measured, sections, threat_statement, write_report
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views
-from tfrobust.report.renderers import card
-from tfrobust.report.renderers.console import console_table
+from tfrobust.report.renderers import card, console
 from tfrobust.report.renderers.html import render as render_html
 from tfrobust.report.renderers.markdown import render as markdown
 from tfrobust.report.renderers.markdown import safe
@@ -58,8 +57,8 @@ def compared(view):
 @pytest.mark.parametrize(
     "render",
     [
-        console_table,
-        functools.partial(console_table, short=True),
+        console.console_table,
+        functools.partial(console.console_table, short=True),
         markdown,
         render_html,
         functools.partial(card.render, repo="me/it", version=1, shape=(8, 8, 1)),
@@ -78,11 +77,11 @@ def test_a_number_that_was_not_possible_is_named_with_its_reason(render):
 
 def test_the_console_has_the_passes_that_were_counted():
     counted = attack("fast", 0.5, 0.9, forward_passes=689.3, backward_passes=355.0)
-    lines = console_table(make_report(measurements=[*counted, *attack("pgd", 0.6, 0.9)])).splitlines()
+    lines = console.console_table(make_report(measurements=[*counted, *attack("pgd", 0.6, 0.9)])).splitlines()
     heading, fast, pgd = (line.split("  ") for line in lines[1:4])
     assert "forward + backward passes" in [cell.strip() for cell in heading]
     assert "689 + 355" in [cell.strip() for cell in fast] and not [cell for cell in pgd if " + " in cell]
-    assert " + " not in console_table(make_report(measurements=attack("pgd", 0.6, 0.9)))
+    assert " + " not in console.console_table(make_report(measurements=attack("pgd", 0.6, 0.9)))
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +219,7 @@ def test_hostile_text_stays_text():
     page = Page(rendered)
     assert not {"script", "img"} & set(page.tags)
     assert not [key for key, _ in page.attributes if key.startswith("on")]
-    assert "\x1b" not in rendered and "\x1b" not in console_table(report)
+    assert "\x1b" not in rendered and "\x1b" not in console.console_table(report)
     assert "alert(1)" in " ".join(page.text)
     for shown in (make_report(threat="# Sold", not_measured=["1. Nothing", "~~~", "=== a"]), report):
         lines = re.sub(r"(`{3,})\n.*?\n\1", "", markdown(shown), flags=re.DOTALL).splitlines()

@@ -9,8 +9,7 @@ from report.synthetic import make_report
 from tfrobust.report import reading
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
-from tfrobust.report.renderers import html, markdown
-from tfrobust.report.renderers.console import console_table
+from tfrobust.report.renderers import console, html, markdown
 from tfrobust.structs import Measurement
 
 # One of each kind that an evaluator gives, and a kind that no one knows yet.
@@ -22,7 +21,7 @@ def only(measurements):
     return make_report(measurements=list(measurements), series=())
 
 
-@pytest.mark.parametrize("rendering", [console_table, markdown.render, html.render])
+@pytest.mark.parametrize("rendering", [console.console_table, markdown.render, html.render])
 def test_every_number_is_seen(rendering):
     text = rendering(only(NUMBERS))
     unseen = [m.id for m in NUMBERS if f"{100 * m.value:.1f}" not in text]
@@ -46,7 +45,7 @@ def test_headlines_lead_their_kind_and_are_what_is_compared():
 
 def test_a_drop_without_its_accuracy_has_a_row_of_its_own():
     drop = Measurement("attack.pgd_linf_0.2.drop", 0.4321, n=9)
-    assert "43.2 %" in console_table(only([drop]))
-    both = console_table(only([drop, dataclasses.replace(drop, id="attack.pgd_linf_0.2.accuracy", value=0.25)]))
+    assert "43.2 %" in console.console_table(only([drop]))
+    both = console.console_table(only([drop, dataclasses.replace(drop, id="attack.pgd_linf_0.2.accuracy", value=0.25)]))
     (line,) = [line for line in both.splitlines() if line.startswith("PGD")]
     assert line.split()[-5:] == ["25.0", "%", "43.2", "%", "9"]

@@ -15,11 +15,9 @@ import pytest
 import stored
 from report.synthetic import make_report
 
-from tfrobust.report import schema
-from tfrobust.report.renderers import html, markdown
-from tfrobust.report.renderers.console import console_table
+from tfrobust.report import schema, validator
+from tfrobust.report.renderers import console, html, markdown
 from tfrobust.report.schema import JSON_SCHEMA, SCHEMA_FILE, Report, check_document
-from tfrobust.report.validator import KEYWORDS, first_problem
 from tfrobust.structs import Finding, Measurement, Series
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "report_version_1.json"
@@ -85,7 +83,7 @@ def test_the_first_report_of_version_1_is_still_one():
     report = Report.from_json(text)
     assert report.to_json() == text
     page, card = html.render(report), markdown.render(report)
-    for shown in (page, card, console_table(report)):
+    for shown in (page, card, console.console_table(report)):
         assert "63.6 %" in shown and "over images" in shown and "Wilson" in shown
     headings = " ".join(line.lower() for line in card.splitlines() if line.startswith("## "))
     for later in ("examples", "class", "epsilon", "calibration"):
@@ -124,7 +122,7 @@ def test_validators_agree_on_every_single_replacement():
         for value in (None, True, -1, 1.5, 2.0, "", "x", "a" * 64, [], [None], {}, {"a": {}}):
             trial = replaced(base, path, value) if path else value
             count += 1
-            if CHECKER.is_valid(trial) != (first_problem(trial, JSON_SCHEMA) is None):
+            if CHECKER.is_valid(trial) != (validator.first_problem(trial, JSON_SCHEMA) is None):
                 disagreements.append((path, value))
     assert count > 500 and not disagreements
 
@@ -133,7 +131,7 @@ def test_the_schema_is_one_and_uses_only_what_our_validator_knows():
     jsonschema.Draft202012Validator.check_schema(JSON_SCHEMA)
 
     def check(schema):
-        assert schema.keys() <= KEYWORDS
+        assert schema.keys() <= validator.KEYWORDS
         for inner in schema.get("properties", {}).values():
             check(inner)
         for name in ("items", "additionalProperties"):

@@ -20,13 +20,10 @@ from tfrobust.report import Report, blocks, sections
 from tfrobust.report.blocks import Block, Grid, Numbers
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
-from tfrobust.report.renderers import html, markdown
-from tfrobust.report.renderers.console import console_table
+from tfrobust.report.renderers import console, html, markdown
+from tfrobust.report.sections import noise, sensitivity, tokens
 from tfrobust.report.sections.corruptions import Corruptions
-from tfrobust.report.sections.noise import Noise
-from tfrobust.report.sections.sensitivity import Sensitivity
 from tfrobust.report.sections.stability import Stability
-from tfrobust.report.sections.tokens import Tokens
 from tfrobust.structs import Measurement, Series
 
 # Anchor: the section, a report that has it, and a number that stands in it alone: identity, name, value.
@@ -37,18 +34,18 @@ CASES = {
         ("corruption.mean.accuracy", "Corruptions, mean accuracy", "61.6"),
     ),
     "noise": (
-        Noise,
+        noise.Noise,
         test_noise_section.report(test_noise_section.examples()[0], test_noise_section.replacement()),
         ("noise.uniform.accuracy", "Uniform noise (UN), accuracy", "70.0"),
     ),
     "sensitivity": (
-        Sensitivity,
+        sensitivity.Sensitivity,
         test_sensitivity_section.report(test_sensitivity_section.series()),
         ("sensitivity.agreement", "Utility-sensitivity agreement", "0.43 to 0.47"),
     ),
     "stability": (Stability, test_stability_section.report(), ("stability.mfr", "Mean flip rate (mFR)", "58.0")),
     "tokens": (
-        Tokens,
+        tokens.Tokens,
         test_tokens_section.report(test_tokens_section.series()),
         (
             "sensitivity.tokens.correlation",
@@ -65,7 +62,7 @@ def test_a_section_stands_once_in_a_page_that_needs_nothing_else(anchor):
     page, (_, body) = html.render(report), written(section, report)
     assert page.count(body) == 1 and f'id="{anchor}"' in page
     assert page.count(f">{identity}<") == 1 and value in page  # in the table of ids
-    for text in (markdown.render(report), console_table(report)):
+    for text in (markdown.render(report), console.console_table(report)):
         assert name in text and value.split(" ")[0] in text
     assert name in compare_views.table(compare.arrange([("a", report)]))
     again = Report.from_json(report.to_json())
@@ -114,7 +111,7 @@ def test_a_new_section_takes_one_file(novel):
     anchors = [section.anchor for section in sections.build(report)]
     following = sections.ORDER[sections.ORDER.index("further") :]
     assert anchors[anchors.index("novel") + 1] in following and anchors[anchors.index("novel") - 1] not in following
-    page, card, table = html.render(report), markdown.render(report), console_table(report)
+    page, card, table = html.render(report), markdown.render(report), console.console_table(report)
     assert '<section id="novel"><h2>A novel section</h2>' in page and "Its sentence.</p>" in page
     assert "## A novel section\n\n**Its sentence.**" in card
     for text in (page, card, table):
@@ -127,7 +124,7 @@ def test_a_measurement_without_a_section_is_a_further_one():
     assert Report.from_json(report.to_json()) == report
     (further,) = [section for section in sections.build(report) if section.anchor == "further"]
     assert further.content == [Numbers([NUMBER])]
-    for text in (html.render(report), markdown.render(report), console_table(report)):
+    for text in (html.render(report), markdown.render(report), console.console_table(report)):
         assert "novel.kind" in text and "43.2" in text
 
 

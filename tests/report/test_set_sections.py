@@ -2,8 +2,7 @@
 
 from report.synthetic import extended, fraction, written
 
-from tfrobust.report.gate import Gate
-from tfrobust.report.protocol import differences
+from tfrobust.report import gate, protocol
 from tfrobust.report.sections.out_of_distribution import OutOfDistribution
 from tfrobust.report.sections.prediction_sets import PredictionSets
 from tfrobust.structs import Measurement, Series
@@ -52,7 +51,7 @@ def test_detection_has_bars_unless_columns_are_no_numbers():
 def test_gates_and_comparisons():
     report, name = report_of_sets(), "conformal.pgd20_linf_0.2.lac_0.9.coverage"
     lines = ("conformal.lac_0.9.coverage >= 0.9", f"{name} >= 0.5")
-    assert Gate(require=lines).failures(report) == [f"{lines[1]}: it is 0.342"]
+    assert gate.Gate(require=lines).failures(report) == [f"{lines[1]}: it is 0.342"]
     # Each model has its own threshold; another number of calibration images is another protocol.
-    assert differences(report[name], report_of_sets(threshold=0.1)[name]) == []
-    assert differences(report[name], report_of_sets(images=50)[name]) == ["calibration_images"]
+    assert protocol.differences(report[name], report_of_sets(threshold=0.1)[name]) == []
+    assert protocol.differences(report[name], report_of_sets(images=50)[name]) == ["calibration_images"]

@@ -4,8 +4,7 @@ import pytest
 import stored
 from report.synthetic import attack, fraction, make_report
 
-from tfrobust.report import catalog, not_measured, reading, threat_statement
-from tfrobust.report.attack_table import attack_rows, weakly_attacked
+from tfrobust.report import attack_table, catalog, not_measured, reading, threat_statement
 from tfrobust.report.catalog import spelling
 from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Measurement, Series
@@ -17,8 +16,8 @@ STRONG = {"steps": 100, "targets": 9}
 def test_a_report_says_when_no_strong_attack_was_run(attacks, weak):
     clean, pgd = fraction("accuracy.clean", 0.9), attack("pgd", 0.7, 0.9, steps=100)
     other = attack("pgd", 0.5, 0.9, norm="l2", epsilon=0.5)
-    assert weakly_attacked([*pgd, *attacks]) == ["L∞ ε = 0.2"] * weak
-    assert weakly_attacked([*pgd, *attacks, *other])[-1] == "L2 ε = 0.5"  # each budget on its own
+    assert attack_table.weakly_attacked([*pgd, *attacks]) == ["L∞ ε = 0.2"] * weak
+    assert attack_table.weakly_attacked([*pgd, *attacks, *other])[-1] == "L2 ε = 0.5"  # each budget on its own
     text = Attacks(make_report(measurements=[clean, *pgd, *attacks])).sentence
     sentence = (
         "No attack as strong as APGD-T or AutoAttack was run within L∞ ε = 0.2; these usually leave less accuracy."
@@ -52,7 +51,7 @@ def test_what_the_doctor_has_not_checked_is_said(check, word):
 @pytest.mark.parametrize("variant, words", stored.rows(globals(), "budgets_for_frames_are_budgets_of_their_own"))
 def test_budgets_for_frames_are_budgets_of_their_own(variant, words):
     names = [f"attack.pgd_l2_0.5{variant}.accuracy", f"attack.ensemble_l2_0.5{variant}.apgd_t.accuracy"]
-    plain, *rows = attack_rows(
+    plain, *rows = attack_table.attack_rows(
         [Measurement(identity, 0.5, "fraction", 9) for identity in ("attack.pgd_l2_0.5.accuracy", *names)], members=True
     )
     assert plain.budget == "L2 ε = 0.5" and [row.budget for row in rows] == [words] * 2

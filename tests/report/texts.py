@@ -12,13 +12,12 @@ import pathlib
 import numpy as np
 from report.synthetic import attack, examples, extended, fraction, make_report, measurements
 
-from tfrobust.report import sections
+from tfrobust.report import schema, sections
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views
 from tfrobust.report.opening import opening
 from tfrobust.report.renderers import markdown
 from tfrobust.report.renderers.console import console_table
-from tfrobust.report.schema import Report
 from tfrobust.structs import Finding, Measurement, Series
 
 FOLDER = pathlib.Path(__file__).parent / "texts"
@@ -29,7 +28,7 @@ CLEAN, PGD = "accuracy.clean", "attack.pgd_linf_0.2.accuracy"
 # ------------------------------------------------------------------------------------------------------ reports
 
 
-def natural() -> Report:
+def natural() -> schema.Report:
     """Corruptions with generated frost, sequences against a baseline, random pixels, and all that features tell."""
     frost, base = {"source": "generated", "frost": "textures of tfrobust"}, {"baseline": "a<b>"}
     rates = [("gaussian_noise", 0.125, "first frame"), ("rotate", 0.0625, "previous frame")]
@@ -50,7 +49,7 @@ def natural() -> Report:
     return make_report(measurements=[*measurements(0.9, 0.7, 0.6), *numbers], series=())
 
 
-def outputs() -> Report:
+def outputs() -> schema.Report:
     """Prediction sets, clean and under an attack, and the detection of other images."""
     under = {"attack": "pgd", "norm": "linf", "epsilon": 0.2, "steps": 20}
     numbers, kinds = [], (("lac_0.9", 0.91, 0.93, {}), ("pgd20_linf_0.2.lac_0.9", 0.342, 0.38, under))
@@ -67,7 +66,7 @@ def outputs() -> Report:
     return extended(numbers, [Series("ood.corruptions_5", "AUROC against each corruption", columns)])
 
 
-def attacks() -> Report:
+def attacks() -> schema.Report:
     """Ensembles, few images, budgets of frames, searches cut short, a minimal attack, bounds, and another model."""
     efforts = ["apgd_ce (50 steps, 1 restart)", "square (300 steps, 1 restart)"]
     named = {"reference": "plain/1", "undefended": True}
@@ -90,7 +89,7 @@ def attacks() -> Report:
     )
 
 
-def parts() -> Report:
+def parts() -> schema.Report:
     """The weakest of many classes, groups, and pictures of an attack that another attack of the report contradicts."""
     values = np.random.default_rng(0).permutation(35) / 35
     columns = {"label": list(range(35)), "n": [50] * 35, "accuracy": values, "low": values, "high": values}
@@ -103,7 +102,7 @@ def parts() -> Report:
     return make_report(measurements=[fraction(CLEAN, 0.9), *attack("pgd", 0.5, 0.9, n=30)], series=shown)
 
 
-def stages() -> Report:
+def stages() -> schema.Report:
     """Histories of two stages, with shares of false negatives, and features of natural images alone."""
     shares = {"false_negatives_found": [0.1, 0.4], "true_negatives_removed": [0.0, 0.02]}
     cloud = {"x": [0.0, 1.0], "y": [0.0, 1.0], "label": [0, 1], "entropy": [0.1, 0.2], "adversarial": [0, 0]}
@@ -115,15 +114,15 @@ def stages() -> Report:
     )
 
 
-def bare() -> Report:
+def bare() -> schema.Report:
     """Nothing but its identity."""
     sizes = dict.fromkeys(("fingerprint", "train_size", "validation_size", "test_size"))
-    return Report(
+    return schema.Report(
         model={"name": "m", "version": None, "weights_sha256": None, "parameters": None}, data={"name": "d"} | sizes
     )
 
 
-def document(report: Report) -> str:
+def document(report: schema.Report) -> str:
     """The opening, the sections that depend on the case, and the console's table."""
     parts = [opening(report).paragraph]
     for section in sections.build(report):
@@ -136,7 +135,7 @@ def document(report: Report) -> str:
 # -------------------------------------------------------------------------------------------------- comparisons
 
 
-def run(name, clean, robust, n=1000, **changes) -> Report:
+def run(name, clean, robust, n=1000, **changes) -> schema.Report:
     """A report of so many correct images of n; its outcomes are the first ones of a row."""
     measured = [fraction(CLEAN, clean / n, n), *attack("pgd", robust / n, clean / n, n, steps=20)]
     series = [
@@ -146,7 +145,7 @@ def run(name, clean, robust, n=1000, **changes) -> Report:
     return make_report(name, 1, series=series, **{"cost": {}, "doctor": (), "measurements": measured} | changes)
 
 
-def gap(name, *drops, steps=20) -> Report:
+def gap(name, *drops, steps=20) -> schema.Report:
     """A report of relative drops under FGSM and AutoAttack."""
     numbers = [fraction(CLEAN, 0.9)]
     for kind, drop in zip(("fgsm", "autoattack"), drops, strict=False):
@@ -168,14 +167,14 @@ A, B = run("a", 800, 600), functools.partial(run, "b", 800, 500)
 ENDS, GROUPED = {"ends": ("simclr", "supcon")}, {"grouped": True}
 
 
-def seeds(**robust) -> list[Report]:
+def seeds(**robust) -> list[schema.Report]:
     """Runs of two seeds, by the name of the method."""
     pairs = [(name, seed, count) for name, counts in robust.items() for seed, count in enumerate(counts)]
     return [run(f"{name}-seed{seed}", 800 + 20 * seed, count) for name, seed, count in pairs]
 
 
 @functools.cache
-def comparisons() -> dict[str, tuple[list[Report], dict]]:
+def comparisons() -> dict[str, tuple[list[schema.Report], dict]]:
     """Name -> (reports, how they are compared)."""
     by_seed = seeds(a=(500, 503), b=(600, 603))
     four = [run(name, 800, robust) for name, robust in zip("abcd", (600, 601, 500, 400), strict=True)]

@@ -11,15 +11,14 @@ from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
-from tfrobust.evaluation.engine.base import Setting
-from tfrobust.evaluation.engine.predictor import from_function
+from tfrobust.evaluation.engine import base, predictor
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.evaluators import CleanAccuracy, Doctor
 from tfrobust.runs import artifact
 
 DATASET = Digits(validation_size=100).load()
 JUDGES = (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),)
-PREDICTOR = from_function(lambda images: tf.zeros((tf.shape(images)[0], 10)), image_shape=(8, 8, 1))
+PREDICTOR = predictor.from_function(lambda images: tf.zeros((tf.shape(images)[0], 10)), image_shape=(8, 8, 1))
 FACTS = {"norm": "l2", "epsilon": 0.5, "attack_steps": 7, "selection": {"on": "validation"}}
 
 
@@ -38,7 +37,7 @@ def test_what_a_first_stage_saw_is_told_and_read_again_by_its_report(caplog):
     again = artifact.training_facts(facts, DATASET, JUDGES)["pretraining_examples"]
     assert again.fingerprint == seen.fingerprint
     setting = {"images": DATASET.test.arrays()[0], "labels": DATASET.test.labels, "predictor": PREDICTOR}
-    finding = check_duplicates(Setting(**setting, pretraining_examples=again))
+    finding = check_duplicates(base.Setting(**setting, pretraining_examples=again))
     assert finding.verdict == "fail" and "Of 360 test images 272 (75.6%) are among 1337 images of" in finding.evidence
     for untold in (facts, (CleanAccuracy(),), None), (FACTS, JUDGES, DATASET.train), (FACTS, JUDGES, None):
         assert "pretraining_examples" not in artifact.training_facts(untold[0], DATASET, *untold[1:])

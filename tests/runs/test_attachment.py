@@ -14,7 +14,7 @@ from report.synthetic import attack, fraction, make_report
 from serving.conftest import make_parts
 
 from oracles import linear_model
-from tfrobust.errors import Failure, InputError
+from tfrobust import errors, structs
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.adversarial import AccuracyCurve
@@ -22,7 +22,6 @@ from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.report.schema import Report
 from tfrobust.runs.attachment import Attachment
 from tfrobust.serving.export import assets, probe, publish, saved_model, verify
-from tfrobust.structs import Series
 
 # One attack that the report of the run lacks.
 ATTACH = ["--model=exported/tiny", "--gin_file=gin/eval/quick.gin", "--gin_param=EVAL_EPSILON=0.1", "--attach"]
@@ -91,7 +90,7 @@ def test_a_curve_with_other_points_is_refused_before_the_evaluation(tmp_path):
     attachment = Attachment(tmp_path, tmp_path)
     attachment.check(earlier, dataset, [curve, dataclasses.replace(curve, label="other")], setting)
     for changes, message in stored.table(globals(), "a_curve_with_other_points_is_refused_before_the"):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(errors.InputError, match=message):
             attachment.check(earlier, dataset, [dataclasses.replace(curve, **changes)], setting)
 
 
@@ -103,7 +102,7 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
     certified = fraction("certified.linf_0.1.accuracy", 0.5, n=2, norm="linf", epsilon=0.1)
     broken = fraction("attack.fgsm_linf_0.05.accuracy", 0.5, n=2, norm="linf", epsilon=0.05)
     rows = [
-        Series(f"outcomes.{measurement.id}", "", {"right": [row]})
+        structs.Series(f"outcomes.{measurement.id}", "", {"right": [row]})
         for measurement, row in ((certified, "10"), (broken, "01"))
     ]
     measurements, series = (*earlier.measurements, certified), (*earlier.series, rows[0])
@@ -117,7 +116,7 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
     later_measurements = (*attack("square", 0.7, 0.983, norm="l2", epsilon=0.5), broken)
     later = dataclasses.replace(earlier, measurements=later_measurements, series=(rows[1],), doctor=())
     other = dataclasses.replace(later, model=model | {"weights_sha256": "0" * 64})
-    with pytest.raises(InputError, match="has other weights"):
+    with pytest.raises(errors.InputError, match="has other weights"):
         attachment.publish(other)
     problems = {"golden request": ("The golden request returns other logits.",)}
     rounding = {"golden request": ("Rounded as on another processor.",)}  # of every version
@@ -126,7 +125,7 @@ def test_a_copy_that_fails_its_checks_and_numbers_of_other_weights_are_not_publi
         return verify.VerifyResult(str(directory), rounding | (problems if directory == output / "attached" else {}))
 
     monkeypatch.setattr(verify, "verify", verified)
-    with pytest.raises(Failure, match="small gets no new version: The golden request returns other logits"):
+    with pytest.raises(errors.Failure, match="small gets no new version: The golden request returns other logits"):
         attachment.publish(later)
     assert os.listdir(base) == ["1"]  # and no claim
     problems.clear()
@@ -151,11 +150,11 @@ def test_only_the_newest_published_version_can_be_attached_to(tmp_path):
             path.touch()
     base = tmp_path / "exported" / "photos"
     assert Attachment.to(str(base), "out") == Attachment.to(str(base / "2"), "out")
-    with pytest.raises(InputError, match="would replace those of version 2"):
+    with pytest.raises(errors.InputError, match="would replace those of version 2"):
         Attachment.to(str(base / "1"), "out")
-    with pytest.raises(InputError, match="needs an output"):
+    with pytest.raises(errors.InputError, match="needs an output"):
         Attachment.to(str(base), None)
     os.unlink(base / "2" / publish.PUBLISHER_FILE)
     for model in (base, tmp_path / "model.keras"):
-        with pytest.raises(InputError, match="is no published version of tfrobust"):
+        with pytest.raises(errors.InputError, match="is no published version of tfrobust"):
             Attachment.to(str(model), "out")

@@ -11,16 +11,14 @@ import tensorflow as tf
 from faults.whole_run import unverified
 
 from conformance.recipes import arguments
-from tfrobust import saving
+from tfrobust import errors, saving
 from tfrobust.data.sources.digits import Digits
-from tfrobust.errors import InputError
 from tfrobust.keras.attacks import FGSM, ThreatModel
 from tfrobust.keras.methods import AdversarialTraining, Supervised
 from tfrobust.keras.models import Backbone, LinearHead
 from tfrobust.models.shared import trained_parts
-from tfrobust.runs import experiment
+from tfrobust.runs import experiment, initial_encoder
 from tfrobust.runs.first_stage import Pretraining
-from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.trained_line import trained_line
 
 DIGITS = Digits(validation_size=100)
@@ -139,7 +137,7 @@ def run(folder, **changes):
         "data": DIGITS,
         "workdir": str(folder / "run"),
         "export_dir": str(folder / "exported"),
-        "pretrained": Pretrained(path=str(folder / "robust.keras")),
+        "pretrained": initial_encoder.Pretrained(path=str(folder / "robust.keras")),
         "pretraining": Pretraining(**settings, probe=True, frozen=False),
     }
     return encoder, experiment.train(**settings | options | changes)
@@ -181,8 +179,8 @@ def test_what_cannot_be_trained_is_refused(make, message):
 
 
 def test_a_frozen_pretrained_encoder_cannot_follow_a_probe(tmp_path):
-    with pytest.raises(InputError, match="set Pretrained.frozen = False"):
-        run(tmp_path, pretrained=Pretrained(path="any", frozen=True))
+    with pytest.raises(errors.InputError, match="set Pretrained.frozen = False"):
+        run(tmp_path, pretrained=initial_encoder.Pretrained(path="any", frozen=True))
 
 
 @pytest.mark.parametrize("recipe", ["robust_backbone", "normal_backbone"])

@@ -22,11 +22,9 @@ from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning
 from tfrobust.keras.models import CNN, LinearHead, ProjectionHead, Prototypes
 from tfrobust.ops.schedules import LinearRamp, OverTraining
-from tfrobust.runs import estimate, experiment
+from tfrobust.runs import estimate, experiment, initial_encoder, workdir
 from tfrobust.runs.first_stage import Pretraining
-from tfrobust.runs.initial_encoder import Pretrained
 from tfrobust.runs.stage import Stage, _refuse_silent
-from tfrobust.runs.workdir import canonical
 
 DIGITS = Digits(validation_size=100)
 
@@ -127,14 +125,14 @@ def test_a_stage_tells_a_method_how_many_images_there_are():
     stage.callbacks = (BestWeights("best"),)
     facts = stage.configuration()
     fingerprint.json_sha256(facts)  # takes no infinity
-    assert facts == json.loads(json.dumps(facts)) == canonical(facts) and facts["data_fingerprint"]
+    assert facts == json.loads(json.dumps(facts)) == workdir.canonical(facts) and facts["data_fingerprint"]
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Pretraining.epochs is 0"):
         pretraining(epochs=0)
     with pytest.raises(InputError, match="exclude each other: set only one"):
-        run(tmp_path, pretrained=Pretrained(path="exported/other"))
+        run(tmp_path, pretrained=initial_encoder.Pretrained(path="exported/other"))
     with pytest.raises(InputError, match=r"the head returns 3 logits, but digits has 10 classes"):
         stage = Stage(
             method=methods.Supervised(encoder(), LinearHead(3)),

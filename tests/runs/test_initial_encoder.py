@@ -8,8 +8,7 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust import saving
-from tfrobust.errors import InputError
+from tfrobust import errors, saving
 from tfrobust.keras.models import CNN, R3D18, LinearHead
 from tfrobust.methods.supervised import Supervised
 from tfrobust.runs.initial_encoder import Pretrained
@@ -124,7 +123,7 @@ def test_an_encoder_of_clips_starts_from_an_export_and_from_a_file(tmp_path):
 @pytest.mark.parametrize("encoder, shape, fault", stored.rows(globals(), "another_network_is_refused"))
 def test_another_network_is_refused(source, encoder, shape, fault):
     for kind in ("version", "method"):
-        with pytest.raises(InputError, match=fault) as caught:
+        with pytest.raises(errors.InputError, match=fault) as caught:
             Pretrained(path=str(source[1][kind])).give(encoder(), shape)
         assert "another network" in str(caught.value) and len(str(caught.value)) <= 300
 
@@ -137,7 +136,7 @@ def test_what_is_no_source_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("nothing")
     for name, fault in stored.table(globals(), "what_is_no_source_is_named"):
-        with pytest.raises(InputError, match=fault) as caught:
+        with pytest.raises(errors.InputError, match=fault) as caught:
             Pretrained(path=str(tmp_path / name)).give(cnn(), SHAPE)
         assert str(caught.value).startswith("Pretrained.path: ") and len(str(caught.value)) <= 300
 

@@ -12,9 +12,8 @@ import tensorflow as tf
 from tfrobust.commands import train
 from tfrobust.errors import InputError
 from tfrobust.models.resnets.resnet18 import ResNet18
-from tfrobust.runs import plan_lines, plan_work
+from tfrobust.runs import plan_lines, plan_step, plan_work
 from tfrobust.runs.plan import Plan
-from tfrobust.runs.plan_step import speedup, step_of
 from tfrobust.runs.plan_work import Work
 
 WORK = Work(
@@ -33,15 +32,15 @@ PLAN = Plan(
 
 @pytest.mark.parametrize("replicas, computing, reading, gradients, normalization, limit", stored.rows(globals(), "a"))
 def test_a_step_by_hand(replicas, computing, reading, gradients, normalization, limit):
-    step = step_of(WORK, PLAN, replicas)
+    step = plan_step.step_of(WORK, PLAN, replicas)
     parts = (step.computing, step.reading, step.gradients, step.normalization)
     assert parts == pytest.approx((computing, reading, gradients, normalization))
     assert step.seconds == pytest.approx(computing + gradients + normalization) and step.limit == limit
 
 
 def test_the_speedup_by_hand():
-    assert speedup(WORK, PLAN, 8) == pytest.approx(1.04 / 0.176675)
-    assert speedup(WORK, PLAN, 512) == pytest.approx(1.04 / 0.12338046875)
+    assert plan_step.speedup(WORK, PLAN, 8) == pytest.approx(1.04 / 0.176675)
+    assert plan_step.speedup(WORK, PLAN, 512) == pytest.approx(1.04 / 0.12338046875)
     # 16 replicas: 0.08 + 2 x 15/16 x 0.005 + 530 x 8 x 1e-5 = 0.131775 s, 7.9 times as fast, that is less than half.
     assert (
         plan_lines._end(WORK, PLAN)
@@ -63,7 +62,7 @@ def test_a_ring_sends_what_the_plan_counts(replicas):
                 sent[replica] += before[replica, block].nbytes
     np.testing.assert_allclose(blocks, np.broadcast_to(total, blocks.shape))
     work = Work(1, 1, 1.0, blocks[0].nbytes, 1, 0, 1.0)
-    counted = step_of(work, Plan(inside=1.0), replicas).gradients
+    counted = plan_step.step_of(work, Plan(inside=1.0), replicas).gradients
     np.testing.assert_allclose(sent, counted)
 
 
@@ -73,7 +72,7 @@ def test_a_tree_takes_the_hops_that_the_plan_counts(replicas):
     while waiting > 1:  # pairs add
         waiting, hops = math.ceil(waiting / 2), hops + 1
     work = Work(replicas, 1, 1.0, 0, 1, 1, 1.0)
-    assert step_of(work, Plan(latency=1.0), replicas).normalization == 2 * hops
+    assert plan_step.step_of(work, Plan(latency=1.0), replicas).normalization == 2 * hops
 
 
 def test_the_defaults_reproduce_the_published_throughput():

@@ -13,8 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from tfrobust.serving.client import Client
-from tfrobust.serving.client.transport import ServerUnavailable
+from tfrobust.serving.client import Client, transport
 from tfrobust.serving.export import golden, probe
 from tfrobust.serving.server import recipes
 
@@ -123,7 +122,7 @@ def test_the_real_server_answers_the_golden_request(real, exported, report):
                 try:
                     outputs = client.predict(answer["images"])
                     break
-                except (ServerUnavailable, ValueError):
+                except (transport.ServerUnavailable, ValueError):
                     time.sleep(0.5)
             for name in probe.PREDICTIONS:
                 np.testing.assert_allclose(outputs[name], answer[name], rtol=1e-5, atol=1e-6)

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 from serving.helpers import serving
 
-from tfrobust.certification import smoothing
-from tfrobust.certification.smoothing_noise import Gaussian, Uniform
+from tfrobust.certification import smoothing, smoothing_noise
 from tfrobust.commands import export as export_command
 from tfrobust.commands import query as query_command
 from tfrobust.security import saved_models
@@ -54,9 +53,9 @@ def test_an_answer_is_the_certificate_of_the_seed_that_it_returns(loaded):
         "abstain": "bool",
         "seed": "int32",
     }
-    voting = smoothing.Voting(logits, SHAPE, Gaussian(0.3), copies=64)
+    voting = smoothing.Voting(logits, SHAPE, smoothing_noise.Gaussian(0.3), copies=64)
     votes = [voting.both(*pair, 40, 300) for pair in zip(IMAGES, tf.unstack(answers["seed"]), strict=True)]
-    options = {"noise": Gaussian(0.3), "alpha": 0.001, "values": 4}
+    options = {"noise": smoothing_noise.Gaussian(0.3), "alpha": 0.001, "values": 4}
     expected = smoothing.certificates(*map(np.stack, zip(*votes, strict=True)), 300, **options)
     np.testing.assert_array_equal(answers["class"], expected.classes)
     np.testing.assert_array_equal(answers["radius"], expected.radii)
@@ -68,8 +67,8 @@ def test_uniform_noise_has_its_own_radii():
     served_smoothing = smoothed.ServedSmoothing(**OPTIONS, noise="uniform")
     image, seed = tf.constant(IMAGES[:1]), tf.constant([[3, 4]])
     answers = served_smoothing.from_seed(logits, SHAPE, 3)(image, seed)
-    voting = smoothing.Voting(logits, SHAPE, Uniform(0.3), copies=64)
-    options = {"noise": Uniform(0.3), "alpha": 0.001, "values": 4}
+    voting = smoothing.Voting(logits, SHAPE, smoothing_noise.Uniform(0.3), copies=64)
+    options = {"noise": smoothing_noise.Uniform(0.3), "alpha": 0.001, "values": 4}
     first, second = voting.both(IMAGES[0], seed[0], 40, 300)
     assert answers["radius"][0] == smoothing.certificates(first[None], second[None], 300, **options).radii[0]
 

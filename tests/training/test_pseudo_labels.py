@@ -12,8 +12,7 @@ from faults import small_run
 from conformance import methods as battery
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.errors import StopRequested
-from tfrobust.ops import randomness
-from tfrobust.ops.schedules import LinearRamp
+from tfrobust.ops import randomness, schedules
 from tfrobust.pairs.false_negatives import FNC, IFND
 from tfrobust.training.pseudo_labels import refreshers
 
@@ -43,7 +42,7 @@ def make_loop(directory, rule, **keywords):
 
 
 def test_labels_are_clusters_of_the_features_at_their_epoch(tmp_path):
-    rule = IFND(clusters=3, every=2, acceptance=LinearRamp(1.0, length=2 * small_run.LAST))
+    rule = IFND(clusters=3, every=2, acceptance=schedules.LinearRamp(1.0, length=2 * small_run.LAST))
     loop, recorder = make_loop(tmp_path, rule)
     expected = []
     refresh = loop.callbacks[0].on_epoch_end
