@@ -6,12 +6,13 @@ Each was once let through, and loaded it wrote a file of its choice, or gave out
 import pathlib
 
 import numpy as np
+import stored
 from hostile import programs
 from tensorflow.core.framework import types_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 CASES = programs.Cases()
-_SAVES, _READS = "'SaveV2', which only the model's own saver may use", "not one of its assets"
+_READS = "not one of its assets"
 
 # ------------------------------------------------------------------------------------------------------ they save
 
@@ -28,6 +29,7 @@ def _saver(nodes, output: str = "") -> None:
 def _saving(name_it):
     """A saver in the main graph, and what makes a loader run it; "after" is what an answer may wait for."""
 
+    @programs.changed
     def change(graph) -> None:
         _saver(graph.graph_def.node)
         programs.new_node(graph.graph_def.node, "after", "Identity", ["numbers", "^canary"])
@@ -45,21 +47,10 @@ def _answer(graph):
     return graph.signature_def["serving_default"].outputs["more"]
 
 
-CASES.graphs(
-    _SAVES,
-    restored_by_saving=_saving(lambda graph: setattr(graph.saver_def, "restore_op_name", "canary")),
-    table_initializer_that_saves=_saving(
-        lambda graph: graph.collection_def["table_initializer"].node_list.value.append("canary")
-    ),
-    local_variable_that_saves=_saving(_local_variable),
-    sparse_answer_that_saves=_saving(lambda graph: setattr(_answer(graph).coo_sparse, "values_tensor_name", "after:0")),
-    answer_of_parts_that_saves=_saving(lambda graph: _answer(graph).composite_tensor.components.add(name="after:0")),
-)
-
-
 def _saving_function(name_it):
     """A function `aside` that saves, and what names it."""
 
+    @programs.changed
     def change(graph) -> None:
         function = programs.new_function(graph, "aside")
         _saver(function.node_def, ":output:0")
@@ -72,26 +63,7 @@ def _object(graph):
     return graph.object_graph_def.nodes.add()
 
 
-CASES.graphs(
-    _SAVES,
-    object_that_saves=_saving_function(
-        lambda graph, _: setattr(_object(graph).bare_concrete_function, "concrete_function_name", "aside")
-    ),
-    method_that_saves=_saving_function(lambda graph, _: _object(graph).function.concrete_functions.append("aside")),
-    gradient_that_saves=_saving_function(
-        lambda graph, _: graph.graph_def.library.registered_gradients.add(
-            gradient_func="aside", registered_op_type="CustomGradient-1"
-        )
-    ),
-    stand_in_that_saves=_saving_function(lambda _, function: setattr(function.attr["api_implements"], "s", b"lstm")),
-)
-
 # ------------------------------------------------------------------------------------------------------ they read
-
-
-@CASES.graph("has the name of the operation 'Identity'")
-def function_named_as_what_is_known(graph) -> None:
-    programs.new_constant(programs.new_function(graph, "Identity").node_def, "secret", "/etc/passwd")
 
 
 @CASES.graph(_READS)
@@ -130,32 +102,6 @@ def _older_asset(graph) -> None:
     old.tensor_info.name = "secret:0"
     graph.collection_def["saved_model_assets"].any_list.value.add().Pack(old)
 
-
-CASES |= {
-    # Only while it restores does a loader know where the variables lie.
-    "table of the saver's file": (_table("", "other:0"), _READS),
-    "table while restoring": (
-        _table("secret", "secret:0", lambda graph: setattr(graph.saver_def, "restore_op_name", "canary")),
-        _READS,
-    ),
-    "table of an asset that nothing reads": (_table("secret", "other:0", _older_asset), _READS),
-    "table of an asset's second output": (
-        _table(
-            "two:1", "two:0", lambda graph: programs.new_node(graph.graph_def.node, "two", "IdentityN", ["secret"] * 2)
-        ),
-        _READS,
-    ),
-    # A server would read the file of the constant's name when it answers, by a signature that only looks like one of
-    # TensorFlow's own.
-    "signature that is called run once": (
-        _table(
-            "secret",
-            "secret:0",
-            lambda graph: setattr(graph.signature_def["__saved_model_mine"].outputs["found"], "name", "canary:0"),
-        ),
-        _READS,
-    ),
-}
 
 # ----------------------------------- they hide it behind names: empty ones, the same twice, marks of inputs and outputs
 
@@ -199,19 +145,6 @@ def argument_twice(graph) -> None:
         function.signature.input_arg.add(name="twice")
 
 
-@CASES.graph("'twice' occurs twice")
-def node_of_a_function_twice(graph) -> None:
-    for _ in range(2):
-        programs.new_node(programs.served_function(graph).node_def, "twice", "NoOp")
-
-
-@CASES.graph("occurs twice")
-def node_named_as_an_argument(graph) -> None:
-    """The argument is an asset's name, the node is not."""
-    function = programs.served_function(graph)
-    programs.new_constant(function.node_def, function.signature.input_arg[0].name, "/etc/passwd")
-
-
 @CASES.graph("has ':' or '^' in its name")
 def node_named_as_an_output(graph) -> None:
     nodes = programs.served_function(graph).node_def
@@ -219,18 +152,4 @@ def node_named_as_an_output(graph) -> None:
     programs.new_constant(nodes, "words:output", "/etc/passwd")
 
 
-CASES.graphs(
-    "has ':' or '^' in its name",
-    node_named_as_a_control_input=lambda graph: programs.new_node(graph.graph_def.node, "^after", "NoOp"),
-)
-CASES.graphs(
-    "a node of the graph has no name",
-    node_without_a_name=lambda graph: programs.new_node(graph.graph_def.node, "", "NoOp"),
-)
-CASES.graphs(
-    "a node or argument of function",
-    node_of_a_function_without_a_name=lambda graph: programs.new_node(
-        programs.served_function(graph).node_def, "", "NoOp"
-    ),
-    argument_without_a_name=lambda graph: programs.new_function(graph, "aside").signature.input_arg.add(),
-)
+CASES |= stored.cases(__file__, "detours", globals())

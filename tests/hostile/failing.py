@@ -1,6 +1,7 @@
 """SavedModels in which no scan finds anything, and that fail when they are loaded or asked."""
 
-from hostile.programs import Cases, new_constant, new_node, read, served_function, write
+import stored
+from hostile.programs import Cases, changed, new_constant, new_node, read, served_function, write
 from tensorflow.core.framework import types_pb2
 
 CASES = Cases()
@@ -21,30 +22,19 @@ def false_assertion(graph) -> None:
 
 
 def _on(device: str):
-    return lambda graph: [setattr(node, "device", device) for node in served_function(graph).node_def]
-
-
-CASES.graphs(ASKED, unknown_device=_on("/job:worker/task:7/device:GPU:9"))
-CASES.graphs(LOADED, garbage_device=_on("no device at all"))
+    return changed(lambda graph: [setattr(node, "device", device) for node in served_function(graph).node_def])
 
 
 def _bound(change):
     """A change of the inputs that the loader binds to the functions behind the signatures."""
 
+    @changed
     def build(graph) -> None:
         for held in graph.object_graph_def.concrete_functions.values():
             if held.bound_inputs:
                 held.bound_inputs[:] = change(list(held.bound_inputs))
 
     return build
-
-
-CASES.graphs(
-    ASKED,
-    too_few_bound_inputs=_bound(lambda inputs: inputs[:-1]),
-    bound_inputs_in_another_order=_bound(lambda inputs: inputs[::-1]),
-)
-CASES.graphs(LOADED, bound_inputs_that_are_not_there=_bound(lambda inputs: [10_000, *inputs[1:]]))
 
 
 @CASES.graph(UNSIGNED)
@@ -63,11 +53,6 @@ def _signatures(graph):
     return next(child for child in graph.object_graph_def.nodes[0].children if child.local_name == "signatures")
 
 
-@CASES.graph(UNSIGNED)
-def signatures_that_are_a_variable(graph) -> None:
-    _signatures(graph).node_id = _variable(graph)
-
-
 @CASES.graph(ASKED)
 def signature_that_is_a_variable(graph) -> None:
     for child in graph.object_graph_def.nodes[_signatures(graph).node_id].children:
@@ -75,7 +60,9 @@ def signature_that_is_a_variable(graph) -> None:
 
 
 def _without(field: str):
-    return lambda graph: [function.ClearField(field) for function in graph.object_graph_def.concrete_functions.values()]
+    return changed(
+        lambda graph: [function.ClearField(field) for function in graph.object_graph_def.concrete_functions.values()]
+    )
 
 
 @CASES.graph(LOADED)
@@ -84,19 +71,6 @@ def matrix_of_no_size(graph) -> None:
         for node in function.node_def:
             if node.op == "MatMul":
                 node.attr["transpose_b"].b = True
-
-
-CASES.graphs(
-    LOADED,
-    no_objects=lambda graph: graph.object_graph_def.ClearField("nodes"),
-    structure_of_arguments_missing=_without("canonicalized_input_signature"),
-    structure_of_outputs_missing=_without("output_signature"),
-)
-
-
-@CASES.folder("fingerprint.pb is damaged")
-def garbage_fingerprint(directory) -> None:
-    (directory / "fingerprint.pb").write_bytes(b"\xff" * 40)
 
 
 @CASES.folder("debug_info.pb is damaged")
@@ -112,3 +86,6 @@ def no_tags_and_two_graphs(directory) -> None:
     for graph in program.meta_graphs:
         del graph.meta_info_def.tags[:]
     write(directory, program)
+
+
+CASES |= stored.cases(__file__, "failing", globals())

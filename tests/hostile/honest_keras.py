@@ -9,6 +9,7 @@ import tomllib
 
 import keras
 import numpy as np
+import stored
 
 L = keras.layers
 VECTOR, SEQUENCE, IMAGE, CLIP = (8,), (6, 4), (8, 8, 3), (4, 8, 8, 2)
@@ -35,16 +36,8 @@ def _attention(layer):
 SINGLE = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("utf-8"))
 # Layers of several inputs.
 JOINT = {
-    **{name: _pair(getattr(L, name)) for name in ("Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply")},
-    "Subtract": _pair(L.Subtract),
-    "Dot": lambda: _merged(L.Dot(axes=1, normalize=True)),
-    "Attention": lambda: _attention(lambda *inputs: L.Attention(use_scale=True, score_mode="concat")(list(inputs))),
-    "AdditiveAttention": lambda: _attention(lambda *inputs: L.AdditiveAttention()(list(inputs))),
-    "MultiHeadAttention": lambda: _attention(
-        lambda query, value: L.MultiHeadAttention(2, 3, dropout=0.1)(query, value, use_causal_mask=True)
-    ),
-    "GroupQueryAttention": lambda: _attention(L.GroupQueryAttention(4, 4, 2)),
-}
+    **{name: _pair(getattr(L, name)) for name in ("Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply")}
+} | stored.table(globals(), "joint_layers")
 
 
 def _single(name):
@@ -112,23 +105,6 @@ def _low_rank():
     return model
 
 
-COMPLETE = {
-    "operations": _operations,
-    "nested": _nested,
-    "adam": _compiled(keras.optimizers.Adam),
-    "decayed": _compiled(_decayed, keras.losses.SparseCategoricalCrossentropy(from_logits=True)),
-    "sgd": _compiled(
-        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
-        keras.losses.CategoricalCrossentropy(label_smoothing=0.1),
-        (keras.metrics.TopKCategoricalAccuracy(2), keras.metrics.AUC()),
-    ),
-    "loss_scale": _compiled(lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.RMSprop())),
-    "mixed_float16": _precise("mixed_float16"),
-    "mixed_bfloat16": _precise(keras.DTypePolicy("mixed_bfloat16")),
-    "int8": _quantized("int8"),
-    "int4": _quantized("int4"),
-    "float8": _quantized("float8"),
-    "low_rank": _low_rank,
-}
+COMPLETE = stored.table(globals(), "complete_models")
 
 MODELS = {**{name: _single(name) for name in SINGLE}, **JOINT, **COMPLETE}

@@ -1,5 +1,6 @@
 """SavedModels of a few thousand bytes that ask for memory or time without end."""
 
+import stored
 from hostile import programs
 from tensorflow.core.framework import types_pb2
 
@@ -29,31 +30,9 @@ def _held_in_a_constant(graph):
     return outer.variant_val.add().tensors.add()
 
 
-# Where a constant may stand.
-for _name, _tensor in {
-    "specification of a function": lambda graph: (
-        _specification(graph).fullargspec.tuple_value.values.add().tensor_value
-    ),
-    "signature of a function": lambda graph: (
-        _held(graph).canonicalized_input_signature.tuple_value.values.add().tensor_value
-    ),
-    "bound": lambda graph: _held(graph).output_signature.bounded_tensor_spec_value.minimum,
-    "array": lambda graph: _specification(graph).input_signature.numpy_value,
-    "default": lambda graph: graph.signature_def["serving_default"].defaults["images"],
-    "attribute of an attribute": lambda graph: _called(graph).attr["held"].list.tensor.add(),
-    "attribute of a function": lambda graph: programs.served_function(graph).attr["held"].tensor,
-    "argument": lambda graph: programs.served_function(graph).arg_attr[0].attr["held"].tensor,
-    "constant in a constant": _held_in_a_constant,
-}.items():
-    CASES[f"constant: {_name}"] = (
-        programs.changed(lambda graph, tensor=_tensor: programs.fill(tensor(graph))),
-        "too many bytes",
-    )
-
-
-@CASES.graph("too many bytes")
-def many_empty_strings(graph) -> None:
-    programs.fill(programs.tensor_of(graph.graph_def.node), 2**27, types_pb2.DT_STRING)
+def _constant(tensor):
+    """A huge constant at a place where one may stand."""
+    return programs.changed(lambda graph: programs.fill(tensor(graph)))
 
 
 @CASES.graph("too many bytes")
@@ -64,6 +43,7 @@ def shares_of_the_limit_in_different_fields(graph) -> None:
 
 
 def _shape(*sizes: int):
+    @programs.changed
     def change(graph) -> None:
         shape = programs.new_node(graph.graph_def.node, "shaped", "Placeholder").attr["shape"].shape
         for size in sizes:
@@ -85,20 +65,10 @@ def specification_of_many_dimensions(graph) -> None:
         shape.dim.add(size=1)
 
 
-CASES.graphs("300 dimensions, more than 254", shape_of_300_dimensions=_shape(*[1] * 300))
-CASES.graphs("negative size", shape_of_negative_size=_shape(-2))
-CASES.graphs(
-    "more than 2^40 elements",
-    shape_of_many_elements=_shape(2**20, 2**21),
-    shape_of_more_elements_than_a_number_holds=_shape(2**62, 2**62, 2**62),
-    shape_of_many_elements_and_none=_shape(0, 2**62, 2**62),
-    shape_of_many_elements_and_any=_shape(-1, 2**41),
-)
-
-
 def _functions(count: int, calls: int):
     """Each function calls the next one so many times."""
 
+    @programs.changed
     def change(graph) -> None:
         programs.new_call(programs.served_function(graph).node_def, "call", "f0")
         for number in range(count):
@@ -108,14 +78,6 @@ def _functions(count: int, calls: int):
                 programs.new_call(nodes, f"call_{call}", f"f{number + 1}")
 
     return change
-
-
-CASES.graphs(
-    "more than 10000000 operations",
-    functions_that_each_call_the_next_twice=_functions(40, 2),
-    functions_that_each_call_the_next_a_hundred_times=_functions(5, 100),
-)
-CASES.graphs("more than 200 deep", chain_of_calls=_functions(5_000, 1))
 
 
 @CASES.graph("its graph runs more than 10000000 operations")
@@ -144,11 +106,6 @@ def many_objects(graph) -> None:
         graph.object_graph_def.nodes.add().asset.asset_file_def_index = 0
 
 
-@CASES.graph("a part that is not there")
-def part_that_is_not_there(graph) -> None:
-    graph.object_graph_def.nodes[0].children.add(node_id=2**31 - 1, local_name="more")
-
-
 @CASES.folder("more than 100 graphs")
 def many_graphs(directory) -> None:
     program = programs.read(directory)
@@ -162,3 +119,6 @@ def structure_of_100_000_outputs(graph) -> None:
     values = _held(graph).output_signature.list_value.values
     for _ in range(100_000):
         values.add().none_value.SetInParent()
+
+
+CASES |= stored.cases(__file__, "large", globals())

@@ -1,9 +1,9 @@
 """SavedModels that mean harm or are broken: each case changes a copy of one small whole export."""
 
-import os
 import pathlib
 import shutil
 
+import stored
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
@@ -61,10 +61,6 @@ class Cases(dict):
             return change
 
         return add
-
-    def graphs(self, part: str, **changes):
-        """Add functions of the graph under the names of the arguments."""
-        self.update({name.replace("_", " "): (changed(change), part) for name, change in changes.items()})
 
 
 # ------------------------------------------------------------------------------------------------ parts of graphs
@@ -168,12 +164,6 @@ def table_of_a_named_file(graph) -> None:
     new_table(nodes, "path:output:0")
 
 
-@CASES.graph(_READS)
-def table_of_a_file_the_client_names(graph) -> None:
-    function = served_function(graph)
-    new_table(function.node_def, function.signature.input_arg[0].name)
-
-
 def _table_function(graph) -> None:
     function = new_function(graph, "table")
     function.signature.input_arg.add(name="path", type=types_pb2.DT_STRING)
@@ -218,42 +208,10 @@ def restore_of_a_named_file(graph) -> None:
     new_node(nodes, "canary", "RestoreV2", ["elsewhere", "elsewhere", "elsewhere"])
 
 
-@CASES.graph("too many bytes")
-def many_large_constants(graph) -> None:
-    for number in range(40):
-        fill(tensor_of(served_function(graph).node_def, f"part_{number}"), 2**24)
-
-
-@CASES.graph("no known size")
-def constant_of_no_type(graph) -> None:
-    tensor_of(served_function(graph).node_def).dtype = 9999
-
-
-@CASES.graph("calls itself")
-def function_that_calls_itself(graph) -> None:
-    function = served_function(graph)
-    new_call(function.node_def, "again", function.signature.name)
-
-
 @CASES.graph("calls itself")
 def functions_in_a_circle(graph) -> None:
     new_call(new_function(graph, "day").node_def, "next", "night")
     new_call(new_function(graph, "night").node_def, "next", "day")
-
-
-CASES.graphs(
-    "which is not there",
-    function_that_is_not_there=lambda graph: new_call(served_function(graph).node_def, "call", "nowhere"),
-    # There is no such function, but such a kernel.
-    function_named_as_an_operation=lambda graph: new_call(served_function(graph).node_def, "call", "ReadFile"),
-)
-CASES.graphs(
-    "occurs twice",
-    function_twice=lambda graph: graph.graph_def.library.function.add().CopyFrom(graph.graph_def.library.function[0]),
-    node_twice=lambda graph: graph.graph_def.node.add().CopyFrom(graph.graph_def.node[0]),
-)
-CASES.graphs("too many bytes", huge_constant=lambda graph: fill(tensor_of(served_function(graph).node_def)))
-CASES.graphs("no known size", constant_of_negative_size=lambda graph: fill(tensor_of(graph.graph_def.node), -5))
 
 
 @CASES.folder("damaged, or not a SavedModel")
@@ -309,31 +267,4 @@ def _half(content: bytes) -> bytes:
 
 _PROGRAM, _INDEX, _DATA = "saved_model.pb", "variables/variables.index", "variables/variables.data-*"
 
-CASES |= {
-    "asset above": (_asset("../../outside.txt"), "lies outside assets/"),
-    "asset of the system": (_asset("/etc/passwd"), "lies outside assets/"),
-    "asset with a backslash": (_asset("..\\outside.txt"), "lies outside assets/"),
-    "asset with a control character": (_asset("a\x1b[2Jb"), "lies outside assets/"),
-    "asset without a name": (_asset(""), "lies outside assets/"),
-    "asset that is missing": (_asset("words.txt"), "is missing in assets/"),
-    "asset of a long name": (_asset("a" * 5000), "is missing in assets/"),
-    "no program": (_replaced(_PROGRAM), "nor a numbered version"),
-    "empty program": (_file(_PROGRAM, lambda content: b""), "has no graph"),
-    "random bytes": (_file(_PROGRAM, lambda content: bytes(range(256)) * 8), "damaged, or not a SavedModel"),
-    "half a program": (_file(_PROGRAM, _half), "damaged, or not a SavedModel"),
-    "text for a program": (_file(_PROGRAM, lambda content: b"import os"), "has no graph"),
-    "folder for a program": (_replaced(_PROGRAM, pathlib.Path.mkdir), "saved_model.pb is missing"),
-    "pipe for a program": (_replaced(_PROGRAM, os.mkfifo), "neither a file nor a folder"),
-    "program as text beside": (_replaced("saved_model.pbtxt", pathlib.Path.touch), "stands beside"),
-    "program in parts beside": (_replaced("saved_model.cpb", pathlib.Path.touch), "stands beside"),
-    "program by a link": (_replaced(_PROGRAM, lambda path: path.symlink_to("/etc/hostname")), "leads out of the"),
-    "link out": (_replaced("assets", lambda path: path.symlink_to("/etc")), "leads out of the folder"),
-    "link to nothing": (_replaced("assets", lambda path: path.symlink_to("nothing")), "cannot be read"),
-    "link to itself": (_replaced("assets", lambda path: path.symlink_to("assets")), "cannot be read"),
-    "pipe among the assets": (lambda directory: os.mkfifo(directory / "assets" / "a"), "neither a file nor a folder"),
-    "data cut short": (_file(_DATA, lambda content: content[:40]), "ends after the end of its data file"),
-    "index of random bytes": (_file(_INDEX, lambda content: b"\x00" * 200), "index is damaged"),
-    "half an index": (_file(_INDEX, _half), "index is damaged"),
-    "index alone": (_replaced(_DATA), "variables"),
-    "data alone": (_replaced(_INDEX), "index is missing"),
-}
+CASES |= stored.cases(__file__, "programs", globals())

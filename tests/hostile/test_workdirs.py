@@ -108,20 +108,7 @@ def _objects(change):
 
 
 # Name -> what spoils a checkpoint, which then gets its checksums.
-SUMMED = {name: _index(name) for name in variable_tables.CASES} | {
-    "no JSON": _state_file("{"),
-    "a list": _state_file("[]"),
-    "brackets": _state_file("[" * 100_000 + "]" * 100_000),
-    "no step": _state_file("{}"),
-    "a step that is true": _state_file('{"step": true}'),
-    "a step below nothing": _state_file('{"step": -1}'),
-    "an object that is not there": _objects(lambda nodes: nodes[0].children.add(node_id=len(nodes))),
-    "an object below nothing": _objects(lambda nodes: nodes[0].children.add(node_id=-1)),
-    "an object of no other": _objects(lambda nodes: nodes.add()),
-    "a slot": _objects(lambda nodes: nodes[0].slot_variables.add()),
-    "no objects": _objects(lambda nodes: nodes.__delitem__(slice(None))),
-    "other variables": lambda folder: [path.replace(folder / path.name) for path in _other(folder)],
-}
+SUMMED = {name: _index(name) for name in variable_tables.CASES} | stored.table(globals(), "summed")
 
 
 def _other(folder):
