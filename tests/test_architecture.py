@@ -50,13 +50,10 @@ def test_every_folder_is_in_the_table_with_a_file_to_read_first():
         assert purpose and path_in(first).is_file() and path_in(first).parent == path_in(folder)
 
 
-def test_the_layers_are_those_of_the_check():
+def test_the_layers_are_those_of_the_check_and_exist():
     (line,) = re.findall(r"```text\n(.*?)```", section("Layers"), re.DOTALL)
     printed = [{name.strip() for name in names.split(",")} for names in line.split(">")]
     assert printed == [set(names) for names in TOOL.LAYERS]
-
-
-def test_every_entry_of_the_layers_exists():
     modules = TOOL.modules(ROOT)
     assert [name for names in TOOL.LAYERS for name in names if name not in modules] == []
 
@@ -98,12 +95,9 @@ def importers(places: str, imported: str, root: pathlib.Path = ROOT) -> set[str]
     }
 
 
-def test_attacks_import_no_models_and_evaluation_no_methods():
+def test_attacks_import_no_models_evaluation_no_methods_and_only_the_command_the_server():
     assert importers(r"attacks\b", r"models\b") == set()
     assert importers(r"evaluation\b", r"methods\b") == set()
-
-
-def test_only_the_command_imports_the_development_server():
     assert importers(r"(?!serving\.server\b)", r"serving\.server\.development") == {"commands.serve"}
 
 

@@ -101,12 +101,9 @@ def _code_lines(node) -> int:
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
-def test_no_package_below_tests():
+def test_no_package_below_tests_and_no_leftovers():
     """With `__init__.py`, tests/keras would shadow keras."""
     assert sorted(ROOT.glob("tests/**/__init__.py")) == []
-
-
-def test_no_leftovers():
     for path in sources():
         leftover = re.search(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(", path.read_text("utf-8"))
         assert leftover is None, f"{path.relative_to(ROOT)}: {leftover.group()}"

@@ -55,17 +55,11 @@ def test_of_costly_tests_the_first_tier_takes_each_function_and_value_at_the_lea
     assert {pairs[index][0] for index in places} == {*"ab"} and {pairs[index][1] for index in places} == {1, 2, 3}
 
 
-def test_a_value_that_a_cheap_test_has_needs_no_costly_one_but_every_function_does():
+def test_a_value_that_a_cheap_test_has_needs_no_costly_one_and_files_and_marks_decide():
     items = [item("quick", size=1), item("long", size=1), item("long", size=2)]
     assert chosen(items, [0.1, 0.9, 0.5]) == [0, 2]
-
-
-def test_files_are_covered_each_by_itself():
     items = [item("long", "a.py", size=1), item("long", "b.py", size=1)]
     assert chosen(items, [0.9, 0.9]) == [0, 1]
-
-
-def test_marks_and_the_highest_cost_decide():
     items = [item("long", mark="first"), item("short", mark="rest"), item("very_long")]
     assert chosen(items, [50.0, 0.1, 50.0]) == [0]
 

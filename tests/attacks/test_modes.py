@@ -33,12 +33,9 @@ def test_what_moves_and_what_batch_norm_sees():
     assert np.any(batch != inference)
 
 
-def test_unknown_mode_names_the_valid_ones():
+def test_modes_that_are_unknown_or_of_one_replica_are_refused():
     with pytest.raises(ValueError, match="inference.*batch.*train"):
         modes.forward_in_mode(lambda x, training: x, "eval")
-
-
-def test_synchronized_batch_norm_refuses_train():
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.BatchNormalization(synchronized=True)])
     with pytest.raises(ValueError, match="synchronized=False"):
         modes.forward_in_mode(model, "train")

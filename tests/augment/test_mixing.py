@@ -62,13 +62,10 @@ def test_partners_are_a_permutation_inside_each_group(count, group):
     np.testing.assert_array_equal(rows // group, np.arange(count) // group)
 
 
-def test_each_row_of_a_group_is_as_likely_as_any_other():
+def test_each_row_of_a_group_is_as_likely_as_any_other_also_in_an_unknown_count():
     rows = mixing.partners(KEY, 3 * 3000, 3).numpy().reshape(3000, 3) % 3
     orders, counts = np.unique(rows, axis=0, return_counts=True)
     assert len(orders) == 6 and stats.chisquare(counts).pvalue > 1e-3
-
-
-def test_partners_of_an_unknown_count_are_the_same():
     traced = tf.function(
         lambda values: mixing.partners(KEY, shapes.batch_size(values), 4), input_signature=[tf.TensorSpec([None])]
     )
@@ -91,15 +88,12 @@ def test_a_replica_has_the_partners_of_its_rows_of_the_global_batch(monkeypatch)
 # ------------------------------------------------------------------------------------------------------ mixing
 
 
-def test_a_step_draws_one_weight_or_one_for_each_example():
+def test_a_step_draws_one_weight_of_its_beta_or_one_for_each_example():
     single, many = (Mixing(per_example=per_example).draw(KEY, 50).weight.numpy() for per_example in (False, True))
     assert single.shape == () and many.shape == (50,)
     assert len(np.unique(many)) == 50 and 0 <= many.min() < 0.2 and 0.8 < many.max() <= 1
     np.testing.assert_array_equal(Mixing(alpha=0).draw(KEY, 3).weight, 1.0)
     np.testing.assert_array_equal(Mixing(alpha=0, per_example=True).draw(KEY, 3).weight, [1, 1, 1])
-
-
-def test_the_weight_of_a_step_is_distributed_as_its_beta():
     weights = over_keys(500, lambda key: Mixing(alpha=2.0).draw(key, 4).weight)
     assert stats.kstest(weights.numpy(), stats.beta(2, 2).cdf).pvalue > 1e-3
 

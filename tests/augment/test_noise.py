@@ -11,14 +11,11 @@ from tfrobust.ops import randomness
 KEY = randomness.make_key(4, "noise")
 
 
-def test_noise_is_added_and_clipped():
+def test_noise_is_gaussian_added_and_clipped():
     images = tf.reshape([0.0, 0.25, 0.5, 1.0], [1, 2, 2, 1])
     noise = tf.reshape([-0.5, 0.25, -0.125, 0.5], [1, 2, 2, 1])
     noisy = AddGaussian().apply(images, {"noise": noise})
     np.testing.assert_array_equal(tf.reshape(noisy, [-1]), [0.0, 0.5, 0.375, 1.0])
-
-
-def test_the_noise_of_one_level_is_gaussian():
     noise = AddGaussian(deviation=0.3).draw(KEY, (8, 10, 10, 3))["noise"].numpy()
     assert stats.kstest(noise.ravel(), stats.norm(scale=0.3).cdf).pvalue > 1e-3
 

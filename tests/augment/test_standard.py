@@ -49,14 +49,11 @@ def test_pad_crop_closed_form():
     assert np.array_equal(result[0, :, :, 0], expected)
 
 
-def test_compose_applies_in_order():
+def test_compose_applies_in_order_what_draws_independently():
     flip, shift = RandomFlip(), RandomShift()
     draw = {"0": {"flip": tf.constant([True])}, "1": {"shift": tf.constant([[0.0, 1.0]])}}
     result = Compose(augmentations=(flip, shift)).apply(RAMP, draw)
     assert np.array_equal(result[0, :, :, 0] * 16, [[2, 1, 0, 0], [6, 5, 4, 4], [10, 9, 8, 8]])
-
-
-def test_compose_members_draw_independently():
     twice = Compose(augmentations=(RandomFlip(), RandomFlip())).draw(randomness.make_key(0), (512, 4, 4, 1))
     agree = np.mean(twice["0"]["flip"].numpy() == twice["1"]["flip"].numpy())
     assert 0.4 < agree < 0.6

@@ -31,14 +31,6 @@ def in_hsv(image, change):
     return np.array([[colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*pixel))) for pixel in row] for row in image])
 
 
-def saturated(image, amount):
-    return in_hsv(image, lambda h, s, v: (h, min(1.0, s * amount), v))
-
-
-def turned(image, amount):
-    return in_hsv(image, lambda h, s, v: ((h + amount) % 1.0, s, v))
-
-
 def blend(origin, image, amount):
     return origin + amount * (image - origin)
 
@@ -48,8 +40,8 @@ def literal_changes(colors):
     plain = {
         "brightness": lambda x, a: x * a if colors != "additive" else x + a - 1,
         "contrast": lambda x, a: blend(x.mean(axis=(0, 1)), x, a),
-        "saturation": saturated,
-        "hue": turned,
+        "saturation": lambda x, a: in_hsv(x, lambda h, s, v: (h, min(1.0, s * a), v)),
+        "hue": lambda x, a: in_hsv(x, lambda h, s, v: ((h + a) % 1.0, s, v)),
     }
     if colors in ("torchvision", "mean"):
         plain["contrast"] = lambda x, a: blend(grey(x, weights)[..., 0].mean(), x, a)
@@ -91,10 +83,6 @@ def literal_view(image, draw, views):
         if step == "solarize" and draw["solarize"]:
             image = np.where(image < 0.5, image, 1 - image)
     return image
-
-
-def of_one(draw, row):
-    return {name: value.numpy()[row] for name, value in draw.items()}
 
 
 OPERATIONS = stored.table(globals(), "operations")
@@ -163,7 +151,8 @@ def test_views_beside_literal_ones(paper, channels):
     draw = views.draw(randomness.make_key(7), images.shape)
     result = views.apply(tf.constant(images), draw).numpy()
     for row, image in enumerate(images):
-        np.testing.assert_allclose(result[row], literal_view(image.astype(float), of_one(draw, row), views), atol=1e-5)
+        of_one = {name: value.numpy()[row] for name, value in draw.items()}
+        np.testing.assert_allclose(result[row], literal_view(image.astype(float), of_one, views), atol=1e-5)
 
 
 def test_draws_have_the_probabilities_and_ranges_they_say():

@@ -78,18 +78,9 @@ CALLBACKS = {
     "NegativesWarning": lambda folder: robust.callbacks.NegativesWarning(),
 }
 # Layers whose input is no image and no vector.
-TOKEN_LAYERS = {
-    "TextTransformer": lambda **k: models.TextTransformer(
-        WORDS, 6, width=8, depth=1, heads=2, inner=8, style=PARTS["TransformerStyle"](), **k
-    )
-}
-PAIR_LAYERS = {
-    "UtilityPerturbationLayer": lambda **k: layers.UtilityPerturbation(count=0.1, unit="pixels", seed=4, **k)
-}
-CLIP_LAYERS = {
-    "R2Plus1D18": lambda **k: models.R2Plus1D18("small", width=2, dilated=True, **k),
-    "R3D18": lambda **k: models.R3D18("small", width=2, **k),
-}
+TOKEN_LAYERS = stored.table(globals(), "facade_token_layers")
+PAIR_LAYERS = stored.table(globals(), "facade_pair_layers")
+CLIP_LAYERS = stored.table(globals(), "facade_clip_layers")
 LAYERS = IMAGE_LAYERS | VECTOR_LAYERS | TOKEN_LAYERS | PAIR_LAYERS | CLIP_LAYERS
 ROWS = PARTS | LOSSES | METRICS | OPTIMIZERS | LAYERS | METHODS
 ABSTRACT = ("Augmentation", "Encoder", "Method")

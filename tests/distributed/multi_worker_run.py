@@ -54,7 +54,8 @@ def main(folder: str) -> None:
     observed = {"count": worker.count, "index": []}
     for start, steps in ((0, STEPS), (STEPS - 2, 2)):  # from the beginning, and resumed
         for _, batch in zip(range(steps), loop._distributed_batches(start), strict=False):
-            observed["index"].append([part.tolist() for part in _local(scope, batch.index)])
+            parts = scope.experimental_local_results(batch.index)
+            observed["index"].append([part.numpy().tolist() for part in parts])
     observed["any"] = agreement.any(worker.chief, not worker.chief, False, True)
     agreement.check_step(7)
     try:
@@ -64,7 +65,3 @@ def main(folder: str) -> None:
     pathlib.Path(folder, f"{worker.index}.json").write_text(json.dumps(observed))
     agreement.final_barrier()
     os._exit(0)
-
-
-def _local(scope, value) -> list:
-    return [part.numpy() for part in scope.experimental_local_results(value)]

@@ -156,15 +156,12 @@ def test_training_and_evaluation_differ_only_if_the_recipe_says_so(trained, diff
         assert finding.verdict == "fail" and differing in finding.evidence and "EVAL_EPSILON" in finding.remedy
 
 
-def test_the_recipe_says_so():
+def test_strength_is_that_of_the_attacks_that_the_recipe_has_or_of_its_own():
     setting = _few(training_attack={"norm": "linf", "epsilon": 0.04, "steps": 3}, evaluation_attacks=(_pgd(20),))
     silent = Doctor(attack=_pgd(1), factors=(0.5, 1.0), limit=4)
     for checks, words in ((silent, "different"), (dataclasses.replace(silent, other_threat=True), "at most 0.02")):
         (finding,) = (candidate for candidate in checks.run(setting).findings if candidate.check == "attack_strength")
         assert words in finding.evidence
-
-
-def test_without_other_attacks_the_doctor_checks_its_own():
     assert "3 steps" in strength.check_strength(_few(), SHORT).evidence
 
 
@@ -192,7 +189,7 @@ def test_units(epsilon, norm, verdict):
     assert f"{epsilon:.4g}" in finding.evidence and norm in finding.evidence
 
 
-def test_the_size_that_is_wrong_may_be_any_attack_of_the_evaluation():
+def test_the_size_that_is_wrong_may_be_that_of_any_attack_or_of_the_images():
     setting = _few(evaluation_attacks=(_attack(8.0, "l2"), _attack(0.02)))
     finding = radius.check_units(setting, _attack(0.02))
     assert finding.verdict == "fail" and "8/255 = 0.03137" in finding.remedy
@@ -203,9 +200,6 @@ def test_the_size_that_is_wrong_may_be_any_attack_of_the_evaluation():
     setting = _few(evaluation_attacks=tuple(_attack(epsilon) for epsilon in (0.0375, 0.15, 0.3)))
     finding = radius.check_units(setting, _attack(0.15))
     assert finding.verdict == "fail" and "0.15/255" in finding.remedy
-
-
-def test_images_without_contrast_were_divided_once_too_often():
     finding = radius.check_units(_few(images=FEW_IMAGES / 255), _attack(0.02))
     assert finding.verdict == "fail" and "divided by 255" in finding.remedy
 
@@ -271,19 +265,18 @@ def test_of_a_large_first_stage_some_images_are_looked_at(monkeypatch):
     assert duplicates.check_duplicates(_few(pretraining_examples=other)) is None
 
 
-def test_almost_empty_images_are_no_duplicates():
+def test_images_that_are_no_duplicates():
     images = np.full((40, 3, 4, 1), 0.5, np.float32)
     images[:, 0, 0, 0] += np.linspace(0, 0.02, 40, dtype=np.float32)
     train = images[:20] + np.float32(0.006)
     assert duplicates.check_duplicates(_few(images=images, train_images=train)).verdict == "pass"
-
-
-def test_averaging_never_parts_images():
     generator = np.random.default_rng(0)
     first, second = generator.uniform(0, 1, (2, 50, 24, 40, 3)).astype(np.float32)
     full = np.sqrt(np.mean((first - second) ** 2, axis=(1, 2, 3)))
     small = np.sqrt(np.mean((duplicates._small(first) - duplicates._small(second)) ** 2, axis=1))
     assert duplicates._small(first).shape == (50, 8 * 8 * 3) and np.all(small <= full)
+    assert duplicates.check_duplicates(_few()) is None
+    assert duplicates.check_duplicates(_few(train_images=np.zeros((3, 8, 8, 1)))) is None
 
 
 @pytest.mark.parametrize("labels, counts, evidence", stored.rows(globals(), "classes_without_images_are_named"))
@@ -293,11 +286,6 @@ def test_classes_without_images_are_named(labels, counts, evidence):
     facts = {"labels": np.array(labels), "train_counts": counts, "class_names": names, "examples": "images"}
     finding = claims.check_classes(types.SimpleNamespace(predictor=predictor, **facts))
     assert (finding.evidence if finding else "") == evidence and (not finding or finding.verdict == "warn")
-
-
-def test_without_training_images_nothing_is_said_of_duplicates():
-    assert duplicates.check_duplicates(_few()) is None
-    assert duplicates.check_duplicates(_few(train_images=np.zeros((3, 8, 8, 1)))) is None
 
 
 @pytest.mark.parametrize(("flipped", "verdict"), [(0, "pass"), (17, "warn"), (30, "fail")])

@@ -64,15 +64,12 @@ def test_a_large_radius_that_leaves_more_than_grey_does_fails():
     assert f"{trivial.mean():.1%}" in finding.evidence
 
 
-def test_surrogates_follow_from_the_seed_and_learn_the_answers():
+def test_surrogates_follow_from_the_seed_learn_the_answers_and_shrink_large_images():
     setting = _setting()
     first, second = doctor_full.train_surrogate(setting, 150), doctor_full.train_surrogate(_setting(), 150)
     np.testing.assert_array_equal(first.clean_logits, second.clean_logits)
     assert doctor_full.train_surrogate(setting, 150) is first
     assert np.mean(first.clean_logits.argmax(-1) == setting.clean_logits.argmax(-1)) > 0.9
-
-
-def test_surrogates_shrink_large_images():
     assert doctor_full.surrogate_network((224, 200, 3), 7, 0).count_params() < 3e6
 
 

@@ -34,12 +34,9 @@ def test_one_line_per_attack(lines_of):
     assert lines_of(0, *calls) == []
 
 
-def test_the_line_names_the_examples(lines_of):
+def test_the_line_names_the_examples_and_other_attacks_are_shown_on_request(lines_of):
     task = AttackTask(PGD, 120, 62, 3, 9, examples="clips")
     assert lines_of(1, (task, 1, 1)) == ["attack 3 of 9  PGD-100  Linf 0.2  62 of 120 clips left  12 s"]
-
-
-def test_an_attack_besides_those_of_the_evaluation_is_shown_on_request(lines_of):
     task = AttackTask(PGD, 120, 62)
     assert lines_of(1, (task, 1, 1)) == [] and lines_of(2, (task, 1, 1)) == [
         "PGD-100  Linf 0.2  62 of 120 images left  12 s"

@@ -199,7 +199,7 @@ def test_the_mildest_corruptions_are_not_the_clean_set():
         assert float(tf.reduce_mean(tf.abs(changed - images))) > 2 * evaluation_published._ROUNDING, name
 
 
-def test_labels_of_another_test_split_are_refused(folder):
+def test_labels_of_another_test_split_and_pictures_of_frost_are_refused(folder):
     changed = LABELS.copy()
     changed[7] = (changed[7] + 1) % 3
     with pytest.raises(
@@ -207,9 +207,6 @@ def test_labels_of_another_test_split_are_refused(folder):
     ) as e:
         judge(folder).run(make(labels=changed))
     assert len(str(e.value)) <= 300
-
-
-def test_pictures_of_frost_are_of_no_use(folder):
     with pytest.raises(ValueError, match="frost_pictures is without effect"):
         judge(folder, frost_pictures="somewhere")
 

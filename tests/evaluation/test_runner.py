@@ -64,10 +64,6 @@ def _setting(predict=PREDICT, weights="w", **changes):
     return Setting(**{"predictor": predictor, "images": IMAGES, "labels": LABELS, **changes})
 
 
-def _with_layers(setting):
-    return dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, network=object()))
-
-
 def _without_cost(outcome):
     return dataclasses.replace(outcome, measurements=[m for m in outcome.measurements if not m.id.startswith("cost.")])
 
@@ -110,7 +106,8 @@ def test_nothing_is_taken_over_from_another_run(setting, tmp_path, changes):
 
 def test_what_needs_the_layers_runs_again_when_they_are_known(setting, tmp_path):
     run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
-    run_evaluation([Probe(name="a")], _with_layers(_setting()), cache_directory=tmp_path)
+    layered = _setting(predictor=dataclasses.replace(setting.predictor, network=object()))
+    run_evaluation([Probe(name="a")], layered, cache_directory=tmp_path)
     assert RUNS == ["a", "a"]
 
 

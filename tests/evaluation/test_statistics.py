@@ -20,11 +20,16 @@ def test_wilson_ends_solve_the_score_equation():
         assert abs(37 / 90 - end) == pytest.approx(statistics.Z * np.sqrt(end * (1 - end) / 90), rel=1e-12)
 
 
-def test_paired_difference_by_hand():
+def test_paired_difference_by_hand_and_narrower_than_separate_intervals():
     # Differences 1, 0, 0, 1: mean 1/2, sample deviation sqrt(1/3), error sqrt(1/12).
     interval = statistics.paired_difference(np.array([1, 1, 0, 1]), np.array([0, 1, 0, 0]))
     half = 1.959963984540054 / np.sqrt(12)
     np.testing.assert_allclose(interval, (0.5, 0.5 - half, 0.5 + half), rtol=1e-12)
+    base = np.arange(100) % 2
+    shifted = base.copy()
+    shifted[:2] = 1
+    _, low, high = statistics.paired_difference(shifted, base)
+    assert high - low < 0.1 < np.diff(statistics.wilson_interval(50, 100))[0]
 
 
 def test_a_mean_of_shares_has_an_interval_also_where_all_agree():
@@ -40,19 +45,14 @@ def test_student_by_hand():
     assert (low + high) / 2 == pytest.approx(0.54) and (high - low) / 2 == pytest.approx(0.099366, abs=1e-6)
 
 
-def test_paired_difference_is_narrower_than_separate_intervals():
-    base = np.arange(100) % 2
-    shifted = base.copy()
-    shifted[:2] = 1
-    _, low, high = statistics.paired_difference(shifted, base)
-    assert high - low < 0.1 < np.diff(statistics.wilson_interval(50, 100))[0]
-
-
-def test_relative_drop_under_an_attack_is_a_share_of_the_right():
+def test_relative_drop_under_an_attack_and_at_its_corners():
     clean, robust = np.arange(10) < 8, np.arange(10) < 2
     drop, low, high = statistics.relative_drop(clean, robust)
     assert drop == pytest.approx(0.75)
     assert (low, high) == statistics.wilson_interval(6, 8)
+    assert statistics.relative_drop(np.zeros(3, bool), np.ones(3, bool)) == (None, None, None)
+    drop, low, high = statistics.relative_drop(np.ones(5, bool), np.zeros(5, bool))
+    assert drop == high == 1.0 and 0.4 < low < 1
 
 
 def test_relative_drop_covers_its_true_value():
@@ -65,12 +65,6 @@ def test_relative_drop_covers_its_true_value():
         assert low < drop < high
         covered += low <= 1 - (0.8 * 0.7 + 0.2 * 0.3) / 0.8 <= high
     assert 0.92 < covered / 400 < 0.98
-
-
-def test_relative_drop_corners():
-    assert statistics.relative_drop(np.zeros(3, bool), np.ones(3, bool)) == (None, None, None)
-    drop, low, high = statistics.relative_drop(np.ones(5, bool), np.zeros(5, bool))
-    assert drop == high == 1.0 and 0.4 < low < 1
 
 
 @pytest.mark.parametrize("count", [5, 6, 40, 1001])

@@ -38,11 +38,15 @@ def outcome():
     return evaluate(halves, IMAGES, LABELS, **FEW)
 
 
-def test_it_prints_as_a_table(outcome):
+def test_it_prints_as_a_table_and_is_written_as_the_report_of_a_command(outcome, tmp_path):
     lines = str(outcome).splitlines()
     assert lines[0] == "function, evaluated on 40 images" and repr(outcome) == outcome.summary() == str(outcome)
     (clean,) = [line for line in lines if line.startswith("Clean accuracy")]
     assert "100.0 %" in clean and clean.endswith("40") and max(map(len, lines)) <= 100
+    report = Report.from_json(outcome.to_json())
+    assert report.measurements == tuple(outcome.measurements) and report.data["test_size"] == 40
+    outcome.save_html(tmp_path / "report.html")
+    assert "40 images" in (tmp_path / "report.html").read_text()
 
 
 def test_measurements_have_short_names(outcome):
@@ -57,13 +61,6 @@ def test_measurements_have_short_names(outcome):
     two = {"evaluators": [AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=e))) for e in (0.1, 0.2)]}
     with pytest.raises(KeyError, match="matches several of the measurements: .*0.1.accuracy, .*0.2.accuracy"):
         evaluate(halves, IMAGES, LABELS, **two)["fgsm"]
-
-
-def test_it_is_written_as_the_report_of_a_command(outcome, tmp_path):
-    report = Report.from_json(outcome.to_json())
-    assert report.measurements == tuple(outcome.measurements) and report.data["test_size"] == 40
-    outcome.save_html(tmp_path / "report.html")
-    assert "40 images" in (tmp_path / "report.html").read_text()
 
 
 def test_pixels_of_other_bounds(outcome):

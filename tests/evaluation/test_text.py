@@ -61,13 +61,17 @@ def test_the_doctor_judges_what_text_has():
     assert "image" not in texts and "pixel" not in texts
 
 
-def test_the_doctor_wants_an_attack_for_images_and_none_for_text():
+def test_what_makes_no_sense_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match="words takes text: Doctor.attack must be None"):
         run_evaluation((Doctor(attack=FGSM(ThreatModel(epsilon=0.2))),), _setting())
     images = np.zeros([4, 8, 8, 1]) + np.linspace(0, 1, 4)[:, None, None, None]
     predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
     with pytest.raises(ValueError, match="takes images: Doctor.attack must be a short attack"):
         run_evaluation((Doctor(),), base.Setting(predictor=predictor, images=images, labels=[0, 1, 1, 1]))
+    with pytest.raises(ValueError, match=r"^AttackAccuracy do not support such data: these data are text"):
+        run_evaluation((CleanAccuracy(), AttackAccuracy(attack=FGSM(ThreatModel(epsilon=0.2)))), _setting())
+    with pytest.raises(ValueError, match="OfSentences do not support such data: these are images"):
+        run_evaluation((OfSentences(),), base.Setting(predictor=predictor, images=np.ones([2, 8, 8, 1]), labels=[0, 1]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,14 +80,6 @@ class OfSentences(base.Evaluator):
 
     def run(self, setting):
         return base.Outcome()
-
-
-def test_what_makes_no_sense_is_refused_before_anything_runs():
-    with pytest.raises(ValueError, match=r"^AttackAccuracy do not support such data: these data are text"):
-        run_evaluation((CleanAccuracy(), AttackAccuracy(attack=FGSM(ThreatModel(epsilon=0.2)))), _setting())
-    predictor = from_function(lambda x: tf.reduce_sum(x, axis=(1, 2)) * [[1.0, 2.0]], image_shape=(8, 8, 1))
-    with pytest.raises(ValueError, match="OfSentences do not support such data: these are images"):
-        run_evaluation((OfSentences(),), base.Setting(predictor=predictor, images=np.ones([2, 8, 8, 1]), labels=[0, 1]))
 
 
 def test_kept_outcomes_hang_on_the_strengths():

@@ -12,17 +12,14 @@ from tfrobust.evaluation.engine import loading
 from tfrobust.training.callbacks.deployable import deployable_variables
 
 
-def submodules():
-    return [item for name in robust.__all__ if isinstance(item := getattr(robust, name), types.ModuleType)]
-
-
 def test_every_row_is_of_something_offered_and_kinds_are_found():
     assert set(facade.ROWS) | set(facade.CALLBACKS) <= set(facade.CLASSES_OFFERED)
     assert all(facade.names(kind) for kind in facade.KINDS)
 
 
 def test_names_are_listed_in_order_and_real_keras_is_not_hidden():
-    for module in [robust, *submodules()]:
+    offered = [getattr(robust, name) for name in robust.__all__]
+    for module in [robust, *(item for item in offered if isinstance(item, types.ModuleType))]:
         assert module.__all__ == sorted(module.__all__) and len(set(module.__all__)) == len(module.__all__)
     assert robust.__name__ == "tfrobust.keras" and keras.__name__ == "keras"
 

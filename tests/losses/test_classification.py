@@ -31,13 +31,10 @@ def test_smoothed_labels_share_a_part_among_all_classes():
     np.testing.assert_array_equal(classification.smoothed([1], 3, 0.0), [[0.0, 1.0, 0.0]])
 
 
-def test_the_mean_is_the_released_clean_term():
+def test_the_mean_is_the_released_clean_term_and_uniform_logits_give_log_k():
     golden = recordings.arrays("ascl_losses")
     values = classification.cross_entropy(golden["input/clean_logits"], golden["input/labels"])
     np.testing.assert_allclose(np.mean(values), golden["robust/trades_natural"], rtol=2e-6)
-
-
-def test_uniform_logits_give_log_k():
     np.testing.assert_allclose(classification.cross_entropy(tf.zeros([1, 7]), [3]), [np.log(7)], rtol=1e-6)
 
 

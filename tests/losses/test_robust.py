@@ -72,15 +72,9 @@ def test_adr_reproduces_the_released_code(term):
     check(term, lambda sources: adr_terms(sources, GOLDEN["input/labels"])[term])
 
 
-def test_vat_reproduces_the_released_code():
+def test_vat_trades_and_pair_weights_reproduce_the_released_code():
     check("vat", lambda s: robust.virtual_adversarial(s[1], s[3], divide_by_classes=True))
-
-
-def test_trades_reproduces_the_released_code():
     check("trades", lambda s: robust.trades_kl(s[1], s[3]))
-
-
-def test_pair_weights_reproduce_the_released_code():
     labels = tf.constant(GOLDEN["input/labels"])
     np.testing.assert_allclose(robust.pair_weights(labels, labels), GOLDEN["robust/pair_weights"], rtol=2e-5)
 

@@ -60,11 +60,10 @@ class Trial:
 FIRST = ("supervised", "trades", "ascl_leaked", "nfm", "augmix", "fcl", "cl_gaussian", "simclr", "byol")
 
 
-def tiered(row: str):
-    return pytest.param(row, marks=pytest.mark.first if row in FIRST else pytest.mark.rest)
+ROWS = [pytest.param(row, marks=pytest.mark.first if row in FIRST else pytest.mark.rest) for row in battery.ROWS]
 
 
-@pytest.fixture(scope="module", params=map(tiered, battery.ROWS))
+@pytest.fixture(scope="module", params=ROWS)
 def trial(request):
     return Trial(request.param)
 

@@ -42,11 +42,10 @@ METHODS = stored.table(globals(), "modern_training")
 WITH_ADVERSARIAL = ("awp", "trades_awp", "mart", "hat")  # these get the adversarial examples, too
 
 
-def tiered(name: str):
-    return pytest.param(name, marks=[] if name in ("awp", "grad_align", "free") else pytest.mark.rest)
+FIRST = ("awp", "grad_align", "free")
 
 
-@pytest.mark.parametrize("name", [tiered(name) for name in METHODS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FIRST else pytest.mark.rest) for n in METHODS])
 def test_three_steps_are_those_of_pytorch(name, monkeypatch):
     method = METHODS[name](*parts())
     method.build((None, *SHAPE))

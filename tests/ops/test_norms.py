@@ -30,8 +30,10 @@ def test_norm_is_its_definition(kind):
     np.testing.assert_allclose(norms.norm(tf.constant(x), kind), expected, rtol=1e-6)
 
 
-def test_l0_counts_what_is_not_zero():
+def test_l0_counts_what_is_not_zero_and_l2_sees_the_tiniest_gradient():
     np.testing.assert_array_equal(norms.norm(tf.constant([[[0.0, -1e-30], [2.0, 0.0]], [[0.0] * 2] * 2]), "l0"), [2, 0])
+    x = tf.constant([[3e-30, 4e-30], [0.0, 0.0]])
+    np.testing.assert_allclose(norms.norm(x, "l2"), [5e-30, 0.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -52,11 +54,6 @@ def test_among_equals_exactly_so_many_are_kept():
         norms.largest_mask(tf.ones([3, 4]), tf.constant([0, 2, 9])),
         [[False] * 4, [True, True, False, False], [True] * 4],
     )
-
-
-def test_l2_norm_of_the_tiniest_gradient():
-    x = tf.constant([[3e-30, 4e-30], [0.0, 0.0]])
-    np.testing.assert_allclose(norms.norm(x, "l2"), [5e-30, 0.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,8 +124,12 @@ def test_zero_gradient_gives_a_zero_step(kind):
     np.testing.assert_array_equal(norms.unit_steepest(tf.zeros([2, 3]), kind), np.zeros([2, 3]))
 
 
-def test_ties_share_the_steepest_l1_step():
+def test_ties_share_the_steepest_l1_step_and_a_sparse_one_goes_where_there_is_room():
     np.testing.assert_array_equal(norms.unit_steepest(tf.constant([[2.0, -2.0, 1.0]]), "l1"), [[0.5, -0.5, 0]])
+    gradient = tf.constant([[1.0, -4.0, 3.0, 0.5], [0.0, 0.0, 2.0, 0.0]])
+    room = tf.constant([[1.0, 0.125, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
+    step = norms.sparse_step(gradient, room, 1.0, 0.5)
+    np.testing.assert_allclose(step, [[0.375, -0.125, 0.5, 0], [0, 0, 0.5, 0]], atol=1e-7)
 
 
 @pytest.mark.parametrize("size", [0.1, 0.6, 3.0, 100.0])
@@ -139,13 +140,6 @@ def test_a_strict_sparse_step_is_the_best_inside_the_box(size):
     step = norms.sparse_step(tf.constant(gradient), tf.constant(room), size, 0.0)
     best = [projections.linear_maximiser(g, x, "l1", size, 0, 1) for g, x in zip(gradient, images, strict=True)]
     np.testing.assert_allclose(images + step, best, atol=1e-6)
-
-
-def test_a_shared_sparse_step_spreads_over_the_largest_with_room():
-    gradient = tf.constant([[1.0, -4.0, 3.0, 0.5], [0.0, 0.0, 2.0, 0.0]])
-    room = tf.constant([[1.0, 0.125, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
-    step = norms.sparse_step(gradient, room, 1.0, 0.5)
-    np.testing.assert_allclose(step, [[0.375, -0.125, 0.5, 0], [0, 0, 0.5, 0]], atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -35,19 +35,13 @@ def test_nothing_is_infinite_and_the_largest_answer_stays_the_largest():
         np.testing.assert_array_equal(values.argmax(axis=1), answers.argmax(axis=1))
 
 
-def test_kl_matches_the_sum_over_classes():
+def test_kl_matches_the_sum_over_classes_and_closed_forms_and_ignores_shifts():
     np.testing.assert_allclose(probabilities.kl_from_logits(P, Q), oracle.kl(P, Q), rtol=3e-6)
-
-
-def test_kl_is_zero_of_itself_and_ignores_shifts():
     np.testing.assert_allclose(probabilities.kl_from_logits(P, P), np.zeros(5), atol=1e-7)
     np.testing.assert_allclose(
         probabilities.kl_from_logits(P, Q + 2.5), probabilities.kl_from_logits(P, Q), rtol=1e-5, atol=1e-6
     )
-
-
-def test_kl_of_two_classes_has_a_closed_form():
-    """p = (3/4, 1/4), q = (1/2, 1/2): 3/4 log 3 - log 2; the other way round: log 2 - 1/2 log 3."""
+    # p = (3/4, 1/4), q = (1/2, 1/2): 3/4 log 3 - log 2; the other way round: log 2 - 1/2 log 3.
     p, q = [[np.log(3.0), 0.0]], [[0.0, 0.0]]
     np.testing.assert_allclose(probabilities.kl_from_logits(p, q), [0.75 * np.log(3) - np.log(2)], rtol=1e-5)
     np.testing.assert_allclose(probabilities.kl_from_logits(q, p), [np.log(2) - 0.5 * np.log(3)], rtol=1e-5)

@@ -15,14 +15,11 @@ def test_a_key_follows_from_its_path_alone():
     assert all(np.any(key.numpy() != randomness.make_key(*other).numpy()) for other in paths)
 
 
-def test_an_examples_key_is_a_fold_of_its_index():
+def test_keys_of_examples_and_of_stacks_are_folds():
     key = randomness.make_key(1, "pipeline", 2)
     index = tf.constant([7, 0, 7, 123456], tf.int64)
     expected = [tf.random.experimental.stateless_fold_in(key, int(i)) for i in index]
     np.testing.assert_array_equal(randomness.example_keys(key, index), tf.stack(expected))
-
-
-def test_folding_a_stack_folds_each_key():
     keys = randomness.example_keys(randomness.make_key(0), tf.range(4))
     expected = [randomness.fold(key, "start", 3) for key in tf.unstack(keys)]
     np.testing.assert_array_equal(randomness.fold(keys, "start", 3), tf.stack(expected))

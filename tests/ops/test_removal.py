@@ -32,19 +32,12 @@ def embed(tokens):
     return tf.tanh(tf.reduce_sum(tf.where(tokens[..., None] != 0, vectors, 0.0), axis=1))
 
 
-def loss(tokens, labels):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, embed(tokens))
-
-
-def test_a_token_less():
+def test_one_token_or_several_less():
     tokens = padded([[5, 6, 7], [8]])
     assert removal.without(tokens, tf.constant([1, 0])).numpy().tolist() == padded([[5, 7], []]).tolist()
     assert removal.without(tokens, tf.constant([0, 3])).numpy().tolist() == padded([[6, 7], [8]]).tolist()
     full = padded([[2, 3, 4, 5, 6, 7, 8]])
     assert removal.without(full, tf.constant([6])).numpy().tolist() == padded([[2, 3, 4, 5, 6, 7]]).tolist()
-
-
-def test_several_tokens_less():
     tokens = padded([[5, 6, 5, 7], [8, 9], [3]])
     chosen = np.zeros((3, LENGTH), bool)
     chosen[0, [0, 3, 6]] = chosen[2, 0] = True  # place 6 is padding
@@ -57,6 +50,7 @@ def test_utility_and_sensitivity_are_those_of_one_removal_after_the_other(block_
     rows, labels = sentences(), np.array([0, 2, 1, 1], np.int32)
     shape = [4 if static else None, LENGTH]
     signature = [tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape[:1], tf.int32)]
+    loss = lambda tokens, ids: tf.nn.sparse_softmax_cross_entropy_with_logits(ids, embed(tokens))  # noqa: E731
     utilities = tf.function(lambda x, y: removal.utility(loss, x, y, block_size=block_size), signature)
     sensitivities = tf.function(lambda x: removal.sensitivity(embed, x, block_size=block_size), signature[:1])
     utility = utilities(padded(rows), labels).numpy()

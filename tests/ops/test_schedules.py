@@ -5,18 +5,12 @@ import pytest
 from tfrobust.ops.schedules import LinearRamp, OverTraining, over_training
 
 
-def test_waits_rises_and_stays():
+def test_a_ramp_waits_rises_and_stays_in_steps_or_epochs_and_without_length_it_jumps():
     ramp = LinearRamp(2.0, delay=100, length=50)
     assert [float(ramp(step)) for step in (0, 99, 100, 110, 125, 150, 10**6)] == pytest.approx(
         [0, 0, 0, 0.4, 1, 2, 2], abs=1e-6
     )
-
-
-def test_without_length_it_jumps():
     assert [float(LinearRamp(0.3, delay=5)(np.int64(step))) for step in (0, 4, 5, 6)] == pytest.approx([0, 0, 0.3, 0.3])
-
-
-def test_epochs_are_units_of_steps():
     by_epoch, by_step = LinearRamp(1.0, delay=2, length=2, steps_per_unit=7), LinearRamp(1.0, delay=14, length=14)
     assert [float(by_epoch(s)) for s in range(40)] == [float(by_step(s)) for s in range(40)]
 

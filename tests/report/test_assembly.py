@@ -67,15 +67,12 @@ def test_a_number_that_one_evaluation_could_not_measure_is_that_of_the_other():
     assert assembly.extended(both[1], later(measured))[measured.id] == measured
 
 
-def test_a_curve_of_the_same_id_with_other_points_or_settings_is_refused():
+def test_an_id_with_another_result_or_other_settings_is_refused():
     curve = EARLIER.get_series("attack.pgd_linf.curve")
     assert assembly.extended(EARLIER, later(series=(curve,))).series == EARLIER.series
     for other in ({"settings": {"steps": 100}}, {"columns": {**curve.columns, "epsilon": [0.0] * 7}}):
         with pytest.raises(InputError, match="attack.pgd_linf.curve is in the report with another result"):
             assembly.extended(EARLIER, later(series=(dataclasses.replace(curve, **other),)))
-
-
-def test_an_id_with_another_result_or_other_settings_is_refused():
     clean = EARLIER["accuracy.clean"]
     for other in (fraction("accuracy.clean", 0.5), dataclasses.replace(clean, settings={"seed": 9})):
         with pytest.raises(InputError, match="accuracy.clean is in the report with another result"):

@@ -41,12 +41,9 @@ def test_the_model_index_has_every_main_number_with_its_settings_and_interval(re
     assert card_data.eval_results[1].metric_args["epsilon"] == 0.2
 
 
-def test_the_card_is_read_again_as_it_was_written(report):
+def test_the_card_is_read_again_as_it_was_written_and_fits_two_screens(report):
     text = card.render(report, **WHERE)
     assert str(hub.ModelCard(text)) == text
-
-
-def test_the_card_fits_two_screens_and_says_where_the_report_is(report):
     body = hub.ModelCard(card.render(report, **WHERE)).text
     assert len(body.splitlines()) <= 100
     assert "(1/assets.extra/robustness_report.html)" in body and "hf://me/digits" in body

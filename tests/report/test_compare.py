@@ -36,13 +36,10 @@ def exported(tmp_path):
     return tmp_path
 
 
-def test_finds_the_newest_version_of_each_and_skips_the_rest(exported):
+def test_finds_the_newest_version_of_each_or_what_is_named_each_once(exported):
     reports = compare.load_reports(sorted(exported.iterdir()))
     assert compare.names(reports) == ["ascl/10", "supervised/1", "trades/1"]
     assert compare.find_report(exported / "empty") is None and compare.find_report(exported / "nowhere") is None
-
-
-def test_takes_versions_files_and_folders_each_once(exported):
     version = exported / "ascl" / "2"
     file = version / "assets.extra" / "robustness_report.json"
     reports = compare.load_reports([version, file, file.parent])
@@ -214,12 +211,9 @@ def test_json_for_programs(exported):
     assert not any("difference" in number for number in document["rows"][2]["measurements"].values())
 
 
-def test_markdown_is_escaped():
+def test_markdown_is_escaped_and_same_names_stay_apart():
     text = compare_views.markdown(compared(make_report(name="a|b<i>", version=1), make_report("c", 1), reference="c"))
     assert "a\\|b&lt;i&gt;/1" in text and "## Differences from c/1" in text and "<i>" not in text
-
-
-def test_same_names_stay_apart():
     assert compare.names([("a", make_report()), ("b", make_report())]) == ["ascl_leaked/3", "ascl_leaked/3 (2)"]
 
 

@@ -15,15 +15,12 @@ def table(both, first, second, neither):
     return "".join(rows)[0::2], "".join(rows)[1::2]
 
 
-def test_bonett_and_price_worked_example():
+def test_worked_examples_of_bonett_price_and_newcombe():
     # The example of ci.prop.ps(.05, 12, 4, 26, 6) in the R package statpsych 1.7, by Bonett.
     value, low, high = paired_shares(*table(6, 26, 4, 12))
     assert (value, low, high) == pytest.approx((22 / 48, 0.2548067, 0.6251933), abs=5e-8)
     value, high, low = (-end for end in paired_shares(*table(6, 4, 26, 12)))
     assert (low, high) == pytest.approx((0.2548067, 0.6251933), abs=5e-8)
-
-
-def test_newcombe_worked_examples():
     # Newcombe 1998, table II, method 10.
     for (a, m), (b, n), expected in (((56, 70), (48, 80), (0.0524, 0.3339)), ((9, 10), (3, 10), (0.1705, 0.8090))):
         ends = (a / m, *wilson_interval(a, m)), (b / n, *wilson_interval(b, n))

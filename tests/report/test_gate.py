@@ -55,11 +55,8 @@ def test_what_is_not_known_never_passes(sign, measurement, fault):
     assert faults(f"{ATTACK} {sign} 0.5", measurement) == [f"{ATTACK} {sign} 0.5: {fault}"]
 
 
-def test_an_interval_that_is_not_there_does_not_pass():
+def test_what_has_no_interval_does_not_pass_and_a_percentage_means_what_it_says():
     assert faults("low of calibration.ece <= 1", measured("calibration.ece", 0.1))[0].endswith("it has no interval")
-
-
-def test_a_percentage_means_what_it_says():
     for share, number in ((0.573, 57.3), (0.287, 28.7), (0.082, 8.2), (0.999, 99.9)):
         assert faults(f"accuracy.clean >= {number} %", measured("accuracy.clean", share)) == []
 

@@ -15,13 +15,10 @@ from tfrobust.structs import Finding, Measurement
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "report_version_1.json"
 
 
-def row(identity):
-    return attack_table.attack_rows([Measurement(identity, 0.5)])[0]
-
-
 @pytest.mark.parametrize("identity, words", stored.rows(globals(), "what_an_attacker_may_change_is_said_in_plain"))
 def test_what_an_attacker_may_change_is_said_in_plain_words(identity, words):
-    assert power(row(identity)).endswith(words)
+    (row,) = attack_table.attack_rows([Measurement(identity, 0.5)])
+    assert power(row).endswith(words)
 
 
 @pytest.mark.parametrize("share, words", stored.rows(globals(), "shares_are_counts_of_a_hundred"))

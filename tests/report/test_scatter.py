@@ -14,13 +14,10 @@ def drawn(points):
     return scatter.scatter("test", points, x_label="clean accuracy", y_label="robust accuracy")
 
 
-def test_apart_from_each_other_marks_have_their_names_and_need_no_legend():
+def test_marks_have_their_names_where_they_lie_apart_else_a_legend():
     plot = drawn([point("first", 0.8, 0.2), point("second", 0.95, 0.6, 1)])
     assert plot.legend == () and all(name in plot.svg for name in ("first", "second"))
     assert {"series-2", "series-3"} <= set(re.findall(r"var\(--([a-z]+-\d)\)", plot.svg))
-
-
-def test_marks_in_one_place_are_named_in_a_legend():
     plot = drawn([point(f"a long name of number {number}", 0.9, 0.5, number) for number in range(12)])
     assert len(plot.legend) == 12 and len({(key.role, key.marker) for key in plot.legend}) == 12
 

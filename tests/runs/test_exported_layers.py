@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.certification import certify
@@ -63,16 +64,7 @@ def test_the_variables_of_a_saved_model_have_the_order_of_its_layers(tmp_path):
     assert "bounds need the model's .keras file" in predictor.no_network
 
 
-@pytest.mark.parametrize(
-    "change, reason",
-    [
-        (lambda config: config["head"]["config"].update(class_count=4), "other shapes"),
-        (lambda config: config["encoder"]["config"].update(dense=[10**9]), "more weights"),
-        (lambda config: config["encoder"].update(class_name="FashionMnist"), "may not name"),
-        (lambda config: config.pop("head"), "head"),
-        (lambda config: config.update(encoder=7), "7"),
-    ],
-)
+@pytest.mark.parametrize("change, reason", stored.rows(globals(), "a_report_of_another_model_gives_a_reason"))
 def test_a_report_of_another_model_gives_a_reason(change, reason):
     encoder, head, report = parts_of("cnn")
     predictor, changed = predictor_of(encoder, head), copy.deepcopy(report)

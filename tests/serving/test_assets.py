@@ -17,15 +17,12 @@ def names(directory):
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
-def test_the_version_directory_is_complete(attached, staged):
+def test_the_version_directory_is_complete_and_sha256sum_agrees(attached, staged):
     extras = ["SHA256SUMS", "class_names.json", "golden.npz", "tf_serving_warmup_requests"]
     reports = [f"robustness_report.{suffix}" for suffix in ("html", "json", "md")]
     assert sorted(os.listdir(staged / "assets.extra")) == extras
     assert sorted(os.listdir(attached / "assets.extra")) == sorted(extras + reports)
     assert json.loads((attached / export.CLASS_NAMES_FILE).read_text()) == ["a", "b", "c"]
-
-
-def test_sha256sum_agrees(attached):
     command = ["sha256sum", "-c", "--strict", "assets.extra/SHA256SUMS"]
     done = subprocess.run(command, cwd=attached, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -42,15 +42,12 @@ def parsed_models(*arguments):
     return list(parsed.model_config_list.config)
 
 
-def test_the_newest_version_is_served_or_the_labelled_ones():
+def test_versions_and_paths_are_those_of_the_model_server():
     first, second = parsed_models({"plain": "/models/plain", "x.y-z": "/m"}, {"x.y-z": {"stable": 3, "canary": 12}})
     assert (first.name, first.base_path, first.model_platform) == ("plain", "/models/plain", "tensorflow")
     assert first.model_version_policy.latest.num_versions == 1 and not first.version_labels
     assert list(second.model_version_policy.specific.versions) == [3, 12]
     assert dict(second.version_labels) == {"stable": 3, "canary": 12}
-
-
-def test_a_path_with_quotes_stays_one_path():
     (only,) = parsed_models({"m": 'a "b" \\ c'})
     assert only.base_path == 'a "b" \\ c'
 
@@ -64,15 +61,12 @@ def test_batching_parameters_are_the_servers(genuine):
     assert not parsed.allowed_batch_sizes
 
 
-def test_monitoring_and_tls_are_the_servers(genuine):
+def test_monitoring_and_tls_are_the_servers_and_a_misspelt_field_would_be_seen(genuine):
     parsed = genuine("MonitoringConfig", recipes.monitoring()).prometheus_config
     assert parsed.enable and parsed.path == "/monitoring/prometheus/metrics"
     pem = "-----BEGIN X-----\nab+/=\n-----END X-----\n"
     parsed = genuine("SSLConfig", recipes.ssl_config(pem, pem + pem))
     assert (parsed.server_key, parsed.server_cert, parsed.client_verify) == (pem, pem + pem, False)
-
-
-def test_a_misspelt_field_would_be_seen(genuine):
     with pytest.raises(text_format.ParseError):
         genuine("BatchingParameters", recipes.batching_parameters().replace("max_batch_size", "batch_size"))
 

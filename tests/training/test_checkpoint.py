@@ -100,11 +100,15 @@ def test_damage_is_named_and_the_next_older_one_used(run, caplog, name, damage):
     assert name in message or name == "SHA256SUMS"
 
 
-def test_a_data_file_that_the_sums_do_not_know_is_damage(run):
+def test_what_is_damaged_is_passed_over_and_saved_anew(run):
     run.save(1, 2)
     sums = run.store.directory / "step-00000002" / "SHA256SUMS"
     sums.write_text("".join(line + "\n" for line in sums.read_text().splitlines() if "data-00000" not in line))
     assert run.restore() == 1
+    run.save(1, 2)
+    flip(run.store.directory / "step-00000002" / "variables.index")
+    run.save(2)
+    assert run.restore() == 2
 
 
 def test_nothing_valid_restores_nothing(run):
@@ -124,13 +128,6 @@ def test_damaged_later_ones_never_crowd_out_what_is_saved_after_them(tmp_path):
         assert run.restore() is None
         run.save(10)
         assert run.restore() == 10 and run.names() == ["step-00000010"]
-
-
-def test_a_step_is_saved_anew_over_a_damaged_one(run):
-    run.save(1, 2)
-    flip(run.store.directory / "step-00000002" / "variables.index")
-    run.save(2)
-    assert run.restore() == 2
 
 
 class Killed(BaseException):

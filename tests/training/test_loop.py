@@ -78,8 +78,12 @@ def finished(tmp_path_factory):
     return folder, loop, loop.run(), recorder, len(traces)
 
 
-def test_the_step_is_traced_once(finished):
+def test_a_loop_traces_its_step_once_and_writes_its_history(finished):
     assert finished[-1] == 1
+    with open(finished[1].history_file, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"] and set(rows[0]) == set(finished[2])
+    assert [float(row["ce"]) for row in rows] == finished[2]["ce"]
 
 
 def test_the_history_has_what_callbacks_add_and_the_learning_rate(finished):
@@ -93,17 +97,13 @@ def test_the_history_has_what_callbacks_add_and_the_learning_rate(finished):
     assert loop.seconds > 0
 
 
-def test_the_history_file_has_a_row_per_epoch_and_nothing_where_a_log_is_missing(tmp_path):
+def test_a_history_has_a_row_per_epoch_and_a_hole_where_a_log_is_missing(tmp_path):
     assert _table(history_columns([{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": 2.0, "val": 0.5}])) == (
         "epoch,loss,val\n1,2.5,\n2,2.0,0.5\n"
     )
-
-
-def test_a_loop_writes_its_history(finished):
-    with open(finished[1].history_file, newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["epoch"] for row in rows] == ["1", "2", "3"] and set(rows[0]) == set(finished[2])
-    assert [float(row["ce"]) for row in rows] == finished[2]["ce"]
+    rows = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0, "val": 0.5}]
+    assert history_columns(rows) == {"epoch": [1, 2], "loss": [2.0, 1.0], "val": [None, 0.5]}
+    assert history_columns([]) == {}
 
 
 def test_a_finished_run_trains_no_step_more(finished, capsys):
@@ -275,12 +275,6 @@ def test_what_is_not_finite_is_named_and_the_checkpoint_before_it_kept(tmp_path,
 def test_a_profile_is_written_also_of_a_run_that_is_too_short_for_it(tmp_path, steps):
     make_loop(tmp_path, "supervised", epochs=1, profile_steps=steps, profile_directory=str(tmp_path / "logs")).run()
     assert list(pathlib.Path(tmp_path, "logs").glob("plugins/profile/*/*.xplane.pb"))
-
-
-def test_columns_of_a_history_have_a_hole_where_an_epoch_lacks_a_log():
-    rows = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0, "val": 0.5}]
-    assert history_columns(rows) == {"epoch": [1, 2], "loss": [2.0, 1.0], "val": [None, 0.5]}
-    assert history_columns([]) == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -183,12 +183,9 @@ def test_one_line_for_each_mistake(tmp_path, line, part):
     assert part in complaint(tmp_path, RUN + line + "\n")
 
 
-def test_the_same_by_flag(tmp_path):
+def test_flags_for_what_nothing_uses_are_refused(tmp_path):
     message = complaint(tmp_path, RUN, "EPSLON=0.9")
     assert message.startswith("--gin_param=EPSLON=0.9: nothing uses EPSLON; nearest: EPSILON")
-
-
-def test_a_flag_for_something_that_is_not_built_is_refused(tmp_path):
     message = complaint(tmp_path, RUN, "CosineDecay.alpha=0.5")
     assert "nothing here uses CosineDecay; this configuration uses" in message and "ASCL" in message
     load(tmp_path, RUN + "CosineDecay.alpha = 0.5\n")  # a shared base file may say more than one run needs

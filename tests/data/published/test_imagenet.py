@@ -129,10 +129,13 @@ def test_renditions(tmp_path, monkeypatch, kind, count):
     assert seen == [("class folders", 2, 200), ("images", 6, count)]
 
 
-def test_one_class_is_no_task(tmp_path):
+def test_one_class_is_no_task_and_numbers_of_clips_must_agree(tmp_path):
     folder = published.tree(tmp_path / "r", {"n01440764/a.jpg": flat(3)})
     with pytest.raises(ValueError, match="has one class folder"):
         few(folder, ImageNetR).open(Target((14, 14, 3), 1000))
+    folder = published.tree(p_tree(tmp_path / "p"), {f"scale/n1/c/{frame}.png": flat(9) for frame in range(3)})
+    with pytest.raises(ValueError, match="different numbers of clips: {'tilt': 6, 'scale': 1}"):
+        few(folder, ImageNetP).open(("tilt", "scale"), TARGET)
 
 
 def test_the_centre_is_seen_and_not_the_margin(tmp_path):
@@ -194,9 +197,3 @@ def test_a_part_of_the_videos_is_not_the_published_set(tmp_path):
     with pytest.raises(ValueError, match="has 1 videos without a folder of frames and 6 with one"):
         ImageNetP(folder=str(folder)).open(("tilt",), TARGET)
     assert len(few(folder, ImageNetP).open(("tilt",), TARGET).labels) == 6
-
-
-def test_different_numbers_of_clips(tmp_path):
-    folder = published.tree(p_tree(tmp_path / "p"), {f"scale/n1/c/{frame}.png": flat(9) for frame in range(3)})
-    with pytest.raises(ValueError, match="different numbers of clips: {'tilt': 6, 'scale': 1}"):
-        few(folder, ImageNetP).open(("tilt", "scale"), TARGET)

@@ -109,13 +109,10 @@ def test_python_version_as_archive_folder_and_parent(tmp_path):
     assert cifar._note(50_000, 10_000) == ""
 
 
-def test_python3_pickles(tmp_path):
+def test_python3_pickles_and_the_binary_version(tmp_path):
     files, pixels, labels = _cifar10(_python3_batch)
     files["batches.meta"] = _python_files()[0]["batches.meta"]
     _check(Cifar(path=str(_write_folder(tmp_path / "c", files))).load(), pixels, labels)
-
-
-def test_binary_version(tmp_path):
     files, pixels, labels = _cifar10(_binary, ".bin")
     files["batches.meta.txt"] = ("\n".join(NAMES) + "\n\n").encode()
     _check(Cifar(path=str(_write_folder(tmp_path / "c", files))).load(), pixels, labels)
@@ -149,20 +146,17 @@ def test_only_plain_data_is_read(content, words):
     assert len(str(caught.value)) < 150
 
 
-def test_a_pickle_leaves_no_trace():
+def test_plain_data_comes_through_and_a_pickle_leaves_no_trace():
     """BUILD sets attributes on whatever a name led to; that must not be an object of the module."""
     load_plain(b"c_codecs\nencode\n}(U\x05traceK\x01ub.")
     assert not vars(restricted_pickle._encode_latin1)
-
-
-def test_plain_data_comes_through():
     array = GENERATOR.integers(0, 256, (3, 5), np.uint8)
     value = load_plain(pickle.dumps({"a": array, "b": [1, 2.5, None]}, 2))
     assert np.array_equal(value["a"], array) and value["b"] == [1, 2.5, None]
     assert np.array_equal(load_plain(_python2_array(array) + b"."), array)
 
 
-def test_bad_archives(tmp_path):
+def test_bad_archives_and_records(tmp_path):
     files, _, _ = _python_files()
     del files["data_batch_3"]
     partial = _write_archive(tmp_path / "partial.tar.gz", files)
@@ -172,6 +166,11 @@ def test_bad_archives(tmp_path):
         Cifar(path=str(tmp_path / "nope")).load()
     with pytest.raises(FileNotFoundError, match="no complete CIFAR archive"):
         Cifar(path=str(_write_folder(tmp_path / "empty", {}))).load()
+    files, _, _ = _cifar10(_binary, ".bin")
+    files["batches.meta.txt"] = "\n".join(NAMES).encode()
+    files["data_batch_4.bin"] = files["data_batch_4.bin"][:-1]
+    with pytest.raises(ValueError, match="data_batch_4.bin: 61459 bytes are no whole number of records of 3073"):
+        Cifar(path=str(_write_folder(tmp_path / "c", files))).load()
 
 
 @pytest.mark.parametrize("name, content, words", stored.cases(__file__, "cifar_batches", globals())["rows"])
@@ -181,11 +180,3 @@ def test_bad_batches(tmp_path, name, content, words):
     with pytest.raises(ValueError, match=words) as caught:
         Cifar(path=str(folder)).load()
     assert len(str(caught.value)) <= 300
-
-
-def test_bad_binary_record(tmp_path):
-    files, _, _ = _cifar10(_binary, ".bin")
-    files["batches.meta.txt"] = "\n".join(NAMES).encode()
-    files["data_batch_4.bin"] = files["data_batch_4.bin"][:-1]
-    with pytest.raises(ValueError, match="data_batch_4.bin: 61459 bytes are no whole number of records of 3073"):
-        Cifar(path=str(_write_folder(tmp_path / "c", files))).load()

@@ -43,13 +43,10 @@ def _rows(examples):
     return [image.tobytes() for image in examples.arrays()[0]]
 
 
-def test_splits_are_disjoint_and_complete():
+def test_splits_and_folds_are_disjoint_and_complete():
     data = Digits(validation_size=0.2, split_seed=5).load()
     rows = _rows(data.train) + _rows(data.validation) + _rows(data.test)
     assert sorted(rows) == sorted(image.tobytes() for image in read_digits()[0])
-
-
-def test_every_image_in_exactly_one_test_fold():
     folds = [Digits(fold=fold, validation_size=50).load() for fold in range(5)]
     tested = [row for data in folds for row in _rows(data.test)]
     assert sorted(tested) == sorted(image.tobytes() for image in read_digits()[0])
