@@ -140,13 +140,7 @@ def worst_margins(clips, threat):
 
 
 BUDGETS = stored.table(globals(), "budgets")
-ATTACKS = {
-    "fgsm": gradient.FGSM,
-    "pgd": lambda threat: gradient.PGD(threat, steps=25),
-    "apgd_ce": lambda threat: apgd.APGDCrossEntropy(threat, steps=25),
-    "apgd_t": lambda threat: apgd.APGDTargeted(threat, steps=25),
-    "momentum": lambda threat: gradient.MomentumPGD(threat, steps=25),
-}
+ATTACKS = stored.table(globals(), "clip_attacks")
 FIRST = [("pgd", 0), ("apgd_ce", 5)]
 CASES = [*itertools.product(("fgsm", "pgd", "apgd_ce"), range(6)), ("apgd_t", 2), ("apgd_t", 4), ("momentum", 5)]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stored
 import tensorflow as tf
 
 from tfrobust.augment.clips import frames_at, sparse_and_dense, two_starts
@@ -9,16 +10,7 @@ from tfrobust.keras import augment
 
 KEY = tf.constant([3, 4])
 IMAGES = np.random.default_rng(0).random((6, 8, 10, 3)).astype(np.float32)
-AUGMENTATIONS = {
-    "composed": augment.EveryFrame(
-        augmentation=augment.Compose(
-            augmentations=(augment.RandomFlip(), augment.RandomShift(), augment.PadCrop(padding=2))
-        )
-    ),
-    "crop": augment.EveryFrame(augmentation=augment.RandomResizedCrop()),
-    "views": augment.ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5, solarize=0.5, aspect=(0.5, 2.0)),
-    "smaller_views": augment.ContrastiveViews(size=5, colors="torchvision", order="rocl"),
-}
+AUGMENTATIONS = stored.table(globals(), "clip_augmentations")
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)

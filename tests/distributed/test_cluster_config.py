@@ -88,16 +88,10 @@ def test_half_a_slurm_step_is_one_line(missing):
         cluster_config.tf_config({name: value for name, value in SLURM.items() if name != missing})
 
 
-@pytest.mark.parametrize("changed, message", stored.rows(globals(), "a_kubernetes_job_that_contradicts_itself"))
-def test_a_kubernetes_job_that_contradicts_itself(changed, message):
+@pytest.mark.parametrize("variables, message", stored.rows(globals(), "a_job_or_step_that_contradicts_itself"))
+def test_a_kubernetes_job_or_a_slurm_step_that_contradicts_itself(variables, message):
     with pytest.raises(InputError, match=message):
-        cluster_config.tf_config(KUBERNETES | changed)
-
-
-@pytest.mark.parametrize("changed, message", stored.rows(globals(), "a_slurm_step_that_contradicts_itself"))
-def test_a_slurm_step_that_contradicts_itself(changed, message):
-    with pytest.raises(InputError, match=message):
-        cluster_config.tf_config(SLURM | changed)
+        cluster_config.tf_config(variables)
 
 
 def test_joining_meets_the_workers_and_tells_tensorflow(monkeypatch):

@@ -6,6 +6,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import stored
 
 from conformance.attacks import ATTACKS
 from oracles import linear_model
@@ -43,15 +44,7 @@ EVALUATORS = (
     ),
 )
 # Evaluators whose batches differ from those of `Setting.predict`.
-_BY_BATCHES = (
-    evaluators.AttackAccuracy,
-    evaluators.CorruptionAccuracy,
-    evaluators.Stability,
-    evaluators.Sensitivity,
-    evaluators.Smoothing,
-    evaluators.PredictionSets,
-    evaluators.OutOfDistribution,
-)
+_BY_BATCHES = tuple(stored.table(globals(), "by_batches"))
 
 
 def for_each(members):

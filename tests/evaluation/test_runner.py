@@ -300,26 +300,23 @@ def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog):
             path.unlink()
 
 
-def test_an_attack_without_gradients_to_climb_is_refused_before_any_work(tmp_path):
+def test_clashing_ids_and_attacks_without_gradients_are_refused_before_any_work(tmp_path, setting):
     predictor = from_function(PREDICT, image_shape=linear_model.SHAPE, differentiable=False)
     setting = Setting(predictor=dataclasses.replace(predictor, weights_sha256="w"), images=IMAGES, labels=LABELS)
     with pytest.raises(ValueError, match="gradients.*square.gin"):
         run_evaluation(ATTACKS, setting, cache_directory=tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_unknown_weights_are_not_kept(tmp_path):
-    run_evaluation([Probe(name="a")], _setting(weights=None), cache_directory=tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_clashing_ids_are_refused_before_any_work(setting):
     attack = FGSM(threat=ThreatModel(epsilon=0.1))
     with pytest.raises(ValueError, match=r"attack.fgsm_linf_0.1.accuracy.*label"):
         run_evaluation([Probe(name="a"), AttackAccuracy(attack=attack), AttackAccuracy(attack=attack)], setting)
     assert not RUNS
     with pytest.raises(ValueError, match="probe.a"):
         run_evaluation([Probe(name="a"), Probe(name="a")], setting)
+
+
+def test_unknown_weights_are_not_kept(tmp_path):
+    run_evaluation([Probe(name="a")], _setting(weights=None), cache_directory=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_hot_labels_are_ids(setting):

@@ -89,14 +89,7 @@ def test_the_negative_log_likelihood_of_a_certain_error_is_finite():
     assert streamed(sure, np.array([1]), np.array([[1e4, 0.0]])) == pytest.approx(1e4)
 
 
-RANKINGS = {
-    "paper": (robust.metrics.RMSCalibrationError(), calibration.rms_calibration_error),
-    "code": (
-        robust.metrics.RMSCalibrationError(bins="code"),
-        lambda *answers: calibration.rms_calibration_error(*answers, bins="code"),
-    ),
-    "aurra": (robust.metrics.AURRA(), lambda *answers: calibration.response_accuracy(*answers).mean()),
-}
+RANKINGS = stored.table(globals(), "rankings")
 
 
 @pytest.mark.parametrize("name", RANKINGS)

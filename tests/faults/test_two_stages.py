@@ -7,6 +7,7 @@ import signal
 
 import once
 import pytest
+import stored
 from faults import processes, small_stages
 from faults.processes import Trap
 from faults.whole_run import EXPORT, TRAIN, copy, numbers, report_of, variables_of
@@ -14,20 +15,7 @@ from faults.whole_run import EXPORT, TRAIN, copy, numbers, report_of, variables_
 # Ten steps of each stage.
 FLAGS = [
     "--gin_file=gin/simclr.gin",
-    *(
-        f"--gin_param={param}"
-        for param in (
-            "Pretraining.epochs=2",
-            "EPOCHS=2",
-            "BATCH_SIZE=256",
-            "ENCODER=@CNN",
-            "CNN.stages=((8,),)",
-            "CNN.dense=(8,)",
-            "train.validation=None",
-            "train.checkpoint_seconds=0.0",
-            "EVALUATORS=[@CleanAccuracy()]",
-        )
-    ),
+    *(f"--gin_param={param}" for param in stored.text(globals(), "two_stages").split()),
 ]
 STEP, BETWEEN = "tfrobust.training.loop:Loop._check_finite", "tfrobust.runs.first_stage:Pretraining.hand_over"
 VERSION = pathlib.Path("exported", "simclr", "1")

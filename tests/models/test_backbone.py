@@ -46,15 +46,7 @@ class SubclassedBackbone(keras.Model):
 
 # ------------------------------------------------------------------------------------------------- pixels
 
-MODES = {
-    "MobileNetV2": lambda x: x / 127.5 - 1,
-    "ResNet50V2": lambda x: x / 127.5 - 1,
-    "DenseNet121": lambda x: (x / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225],
-    "ResNet50": lambda x: x[..., ::-1] - [103.939, 116.779, 123.68],
-    "EfficientNetB0": lambda x: x,
-    "ConvNeXtTiny": lambda x: x,
-    "MobileNetV3Small": lambda x: x,
-}
+MODES = stored.table(globals(), "modes")
 
 
 def identity_backbone(pixels: foreign.PixelMap) -> Backbone:
@@ -74,15 +66,12 @@ def test_pixels_of_applications_are_those_of_their_modules(name):
     np.testing.assert_allclose(preprocessed, MODES[name](BYTES.astype(np.float64)), rtol=1e-6, atol=1e-5)
 
 
-def test_pixel_range_and_channel_order():
+def test_pixels_are_mapped_to_their_range_and_order_and_gray_ones_repeated():
     for low, high in ((0, 255), (-1, 1), (0, 1)):
         mapped = Backbone(functional(), pixel_range=(low, high)).standardize(tf.constant(IMAGES))
         np.testing.assert_allclose(mapped, low + (high - low) * IMAGES, rtol=1e-5, atol=1e-4)
     turned = Backbone(functional(), pixel_range=(0, 1), channel_order="bgr").standardize(tf.constant(IMAGES))
     np.testing.assert_array_equal(turned, IMAGES[..., ::-1])
-
-
-def test_gray_images_are_repeated():
     gray = IMAGES[..., :1]
     backbone = Backbone(functional(), pixel_mean=(0.1, 0.2, 0.3), pixel_std=(1.0, 2.0, 3.0))
     backbone.build((None, 8, 8, 1))

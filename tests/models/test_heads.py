@@ -154,11 +154,7 @@ def test_initializers():
     np.testing.assert_allclose(np.std(wide.variables[0]), np.sqrt(2 / 1000), rtol=0.05)
 
 
-MAKERS = {
-    "MLPHead": lambda **k: models.MLPHead(5, hidden=5, **k),
-    "MLPProjection": lambda **k: models.MLPProjection(5, dim=5, **k),
-    "ProjectionHead": lambda **k: models.ProjectionHead((5,), dim=5, **k),
-}
+MAKERS = stored.table(globals(), "makers")
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -128,9 +128,13 @@ def test_the_length_of_the_normal_does_not_matter(kind, scale):
     np.testing.assert_allclose(hyperplane.move(tf.constant(points), *map(tf.constant, scaled), kind), plain, atol=1e-6)
 
 
-def test_equal_weights_share_the_shortest_l1_move():
+def test_equal_weights_share_the_shortest_l1_move_and_boxes_may_be_others():
     points, normals = np.full([1, 4], 0.5, np.float32), np.array([[1, 1, -1, 0.5]], np.float32)
     np.testing.assert_allclose(project(points, normals, [1.35], "l1"), [[0.2, 0.2, -0.2, 0]], atol=1e-6)
+    points, normals = np.array([[-0.5, 0.5]], np.float32), np.array([[1.0, 1.0]], np.float32)
+    np.testing.assert_allclose(project(points, normals, [1.8], "linf", low=-1.0, high=1.0), [[1.3, 0.5]], rtol=1e-6)
+    with pytest.raises(ValueError, match="linf.*l2.*l1"):
+        hyperplane.move(tf.zeros([1, 2]), tf.zeros([1, 2]), tf.zeros([1]), "l0")
 
 
 def test_close_to_the_plane_the_move_follows_the_excess():
@@ -139,13 +143,6 @@ def test_close_to_the_plane_the_move_follows_the_excess():
     excess = np.full(8, 1e-6, np.float32)
     moves = hyperplane.move(tf.constant(points), tf.constant(normals), tf.constant(excess), "l2").numpy()
     np.testing.assert_allclose(np.sum(normals.astype(np.float64) * moves, axis=1), -1e-6, rtol=1e-4)
-
-
-def test_other_boxes_and_unknown_norms():
-    points, normals = np.array([[-0.5, 0.5]], np.float32), np.array([[1.0, 1.0]], np.float32)
-    np.testing.assert_allclose(project(points, normals, [1.8], "linf", low=-1.0, high=1.0), [[1.3, 0.5]], rtol=1e-6)
-    with pytest.raises(ValueError, match="linf.*l2.*l1"):
-        hyperplane.move(tf.zeros([1, 2]), tf.zeros([1, 2]), tf.zeros([1]), "l0")
 
 
 @pytest.mark.parametrize("kind", ["linf", "l2"])

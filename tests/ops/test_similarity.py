@@ -18,12 +18,14 @@ def test_pairs_match_the_definition(kind, features):
     np.testing.assert_allclose(similarities, expected, rtol=3e-6, atol=1e-6)
 
 
-def test_near_pairs_keep_their_distance():
+def test_near_pairs_keep_their_distance_and_zero_vectors_are_similar_to_nothing():
     """The expanded square |a|^2 + |k|^2 - 2 a.k would lose this gap."""
     anchor = np.full([1, 8], 100.0, np.float32)
     key = anchor.copy()
     key[0, 3] += 2.0**-10
     np.testing.assert_allclose(similarity.pairwise(anchor, key, "l2"), [[-(2.0**-10)]], rtol=1e-6)
+    z = tf.constant([[0.0, 0.0], [1.0, 0.0]])
+    np.testing.assert_allclose(similarity.pairwise(z, z, "cosine"), [[0, 0], [0, 1]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e18, 1e30])
@@ -72,8 +74,3 @@ def test_coinciding_vectors_have_finite_gradients_under_xla():
         return tape.gradient(values, z)
 
     np.testing.assert_array_equal(gradient(tf.ones([2, 3])), np.zeros([2, 3]))
-
-
-def test_zero_vectors_are_similar_to_nothing():
-    z = tf.constant([[0.0, 0.0], [1.0, 0.0]])
-    np.testing.assert_allclose(similarity.pairwise(z, z, "cosine"), [[0, 0], [0, 1]], rtol=1e-6)

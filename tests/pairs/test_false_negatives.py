@@ -17,28 +17,16 @@ PSEUDO_LABELS = np.array([0, 1, 1, -1, 0, 2, -1, 0, 1])
 # Transformer -> what the loops suspect of anchor (i, view).
 CASES = {
     "fnc": (FNC(threshold=0.4, top_k=5), functools.partial(oracle.fnc, threshold=0.4, top_k=5, combine="intersection")),
-    "fnc_union": (
-        FNC(threshold=0.6, top_k=3, combine="union", action="cancel"),
-        functools.partial(oracle.fnc, threshold=0.6, top_k=3, combine="union"),
-    ),
-    "fnc_threshold": (
-        FNC(threshold=0.3, top_k=0, combine="union", features="embedding"),
-        functools.partial(oracle.fnc, threshold=0.3, top_k=0, combine="union"),
-    ),
-    "fnc_nearest": (
-        FNC(threshold=-1.0, top_k=99),
-        functools.partial(oracle.fnc, threshold=-1, top_k=99, combine="union"),
-    ),
-    "ifnd": (IFND(), functools.partial(oracle.ifnd, pseudo_labels=PSEUDO_LABELS)),
-    "ifnd_attract": (IFND(action="attract"), functools.partial(oracle.ifnd, pseudo_labels=PSEUDO_LABELS)),
+    **stored.table(globals(), "cases"),
     **{
-        f"adaptive_{key_views}": (
-            AdaptiveFNC(threshold=0.3, key_views=key_views),
-            functools.partial(oracle.adaptive, threshold=0.3, key_views=key_views),
+        f"adaptive_{views}": (
+            AdaptiveFNC(threshold=0.3, key_views=views),
+            functools.partial(oracle.adaptive, threshold=0.3, key_views=views),
         )
-        for key_views in ("each", "any", "all")
+        for views in ("each", "any", "all")
     },
 }
+CANCELLING = ("adaptive_each", "adaptive_any", "fnc_union", "ifnd")
 TRANSFORMERS = {name: transformer for name, (transformer, _) in CASES.items()}
 
 
@@ -84,26 +72,16 @@ def test_suspects_are_the_loops(name, views):
     assert 0 < np.mean(sizes), "the case suspects no key"
 
 
-@pytest.mark.parametrize("views", [2, 3])
-def test_attraction_gives_the_released_loss(views):
-    """Suspects among the positives and in the denominator: google-research/fnc for each anchor."""
-    transformer, suspects = CASES["fnc"]
-    z, labels = drawn(1, views)
+@pytest.mark.parametrize("name, views", [("fnc", 2), ("fnc", 3), *((name, 2) for name in CANCELLING)])
+def test_attraction_gives_the_released_loss_and_cancellation_equation_4(name, views):
+    """Suspects attracted are among the positives and in the denominator: google-research/fnc for each anchor."""
+    transformer, suspects = CASES[name]
+    z, labels = drawn(2 if name in CANCELLING else 1, views)
     features = np.concatenate(z)
     values = masked_contrastive(features, features, filtered(transformer, z, labels), temperature=0.3)
     places = [divmod(anchor, COUNT) for anchor in range(views * COUNT)]
-    expected = [oracle.attracting_loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
-    np.testing.assert_allclose(values, expected, rtol=2e-5)
-
-
-@pytest.mark.parametrize("name", ["adaptive_each", "adaptive_any", "fnc_union", "ifnd"])
-def test_cancellation_gives_equation_4(name):
-    transformer, suspects = CASES[name]
-    z, labels = drawn(2)
-    features = np.concatenate(z)
-    values = masked_contrastive(features, features, filtered(transformer, z, labels), temperature=0.3)
-    places = [divmod(anchor, COUNT) for anchor in range(2 * COUNT)]
-    expected = [oracle.cancelling_loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
+    loss = oracle.cancelling_loss if name in CANCELLING else oracle.attracting_loss
+    expected = [loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
     np.testing.assert_allclose(values, expected, rtol=2e-5)
 
 

@@ -109,14 +109,7 @@ def _slowly(handler, start: bytes = b"HTTP/1.0 200 OK\r\n\r\n", then: bytes = b"
         time.sleep(0.05)
 
 
-WAITS = {
-    "a file without end": (_without_end, InputError, "more than the 5 bytes"),
-    "a byte a moment": (_slowly, Failure, "only [0-9]+ bytes"),
-    "headers, a byte a moment": (lambda handler: _slowly(handler, b"", b"x"), Failure, "nothing more for"),
-    "nothing": (lambda handler: time.sleep(1), Failure, "nothing more for|timed out"),
-    "another content": (lambda handler: sent(handler, b"01234"), InputError, "is not what the list announces"),
-    "too little": (lambda handler: sent(handler, b"0123"), InputError, "4 of 5 bytes"),
-}
+WAITS = stored.table(globals(), "waits")
 
 
 @pytest.mark.parametrize("name", WAITS)

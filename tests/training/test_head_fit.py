@@ -113,7 +113,7 @@ def test_logistic_regression_is_fitted_to_the_training_images_as_they_are():
     assert np.mean(np.argmax(method(images), axis=-1) == labels) > 0.3  # of random features
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_what_does_not_fit_is_refused_before_the_first_stage_trains(tmp_path):
     with pytest.raises(InputError, match="KNearestNeighbours is fitted to a frozen encoder: set Pretraining.frozen"):
         run(tmp_path, frozen=False)
     with pytest.raises(InputError, match="KNearestNeighbours is fitted at once and needs an encoder that is trained"):
@@ -123,6 +123,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
         HeadFit(methods.AdversarialTraining(attack=ATTACK, **parts), DIGITS.load().train)
     with pytest.raises(InputError, match="METHOD is @Supervised then, not one with a penalty"):
         HeadFit(methods.Supervised(**parts, penalty=losses.Tikhonov()), DIGITS.load().train)
+    with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
+        run(tmp_path, method=functools.partial(methods.AdversarialTraining, attack=ATTACK), dry_run=True)
+    with pytest.raises(InputError, match="KNearestNeighbours is fitted at once, without epochs"):
+        run(tmp_path, publish_weights="best", dry_run=True)
 
 
 def test_what_a_fitted_head_does_not_use_is_said_in_one_line(tmp_path, caplog, capsys):
@@ -132,10 +136,3 @@ def test_what_a_fitted_head_does_not_use_is_said_in_one_line(tmp_path, caplog, c
         "KNearestNeighbours is fitted at once; not used: EPOCHS 7, train.callbacks, train.validation."
     )
     assert "fitted at once" in capsys.readouterr().out and not list(tmp_path.iterdir())
-
-
-def test_a_method_that_does_not_fit_is_refused_before_the_first_stage_trains(tmp_path):
-    with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
-        run(tmp_path, method=functools.partial(methods.AdversarialTraining, attack=ATTACK), dry_run=True)
-    with pytest.raises(InputError, match="KNearestNeighbours is fitted at once, without epochs"):
-        run(tmp_path, publish_weights="best", dry_run=True)

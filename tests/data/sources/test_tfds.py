@@ -90,14 +90,11 @@ def _message(error, **arguments):
     return str(caught.value)
 
 
-def test_missing_data_say_what_to_do(tmp_path, no_network):
+def test_missing_data_say_what_to_do_and_a_download_without_network_ends_at_once(tmp_path, no_network):
     text = _message(FileNotFoundError, dataset="cifar10", data_dir=str(tmp_path))
     for part in ("'cifar10'", str(tmp_path)[-15:], "download = True", "copy the prepared folder", "Npz"):
         assert part in text
     assert no_network == []
-
-
-def test_download_without_network_ends_at_once(tmp_path, no_network):
     text = _message(FileNotFoundError, dataset="cifar10", data_dir=str(tmp_path), download=True)
     assert "cannot be reached" in text and len(no_network) == 1
 
