@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from faults.whole_run import train_in
 
 from oracles import tiny_network as tiny
 from tfrobust.keras.augment import UtilityPerturbation
 from tfrobust.keras.data import Digits
 from tfrobust.keras.methods import FCL, Supervised, TeacherUtility
-from tfrobust.runs import experiment
 from tfrobust.security import rehearsal
 
 
@@ -64,16 +64,11 @@ def test_a_run_with_a_teacher_that_does_not_fit_writes_nothing(exported, tmp_pat
     with pytest.raises(
         ValueError, match="there is no folder" if path == "none" else r"the data have the shape \[8, 8, 1\]"
     ):
-        experiment.train(
-            name="student",
+        train_in(
+            tmp_path,
             method=lambda **parts: FCL(teacher=teacher, perturbation=UtilityPerturbation(count=2), **parts),
             encoder=lambda: keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)]),
-            optimizer=keras.optimizers.SGD,
             data=Digits(),
-            epochs=1,
-            batch_size=128,
-            workdir=str(tmp_path / "run"),
-            export_dir=str(tmp_path / "exported"),
         )
     assert list(tmp_path.iterdir()) == []
 

@@ -80,26 +80,7 @@ def divergence_curve():
 def history(epochs=40):
     epoch = np.arange(1, epochs + 1)
     decay = np.exp(-epoch / 12)
-    robust = np.where(epoch % 5 == 0, 0.62 - 0.5 * decay, np.nan)
-    columns = {
-        "epoch": epoch,
-        "ce": 0.08 + 1.9 * decay,
-        "ce_adv": 0.7 + 1.6 * decay,
-        "contrastive": 2.6 + 1.7 * decay,
-        "vat": 0.05 + 0.1 * decay,
-        "loss": 3.5 + 5 * decay,
-        "learning_rate": np.full(epochs, 1e-3),
-        "val_clean_accuracy": 0.985 - 0.5 * decay,
-        "val_robust_accuracy": robust,
-        "positives_clean": 4 + 8 * (1 - decay),
-        "positives_adversarial": 2.5 + 6.8 * (1 - decay),
-        "negatives_clean": 4.1 + 50 * decay,
-        "negatives_adversarial": 13 + 62 * decay,
-        "val_r_div": np.where(epoch % 5 == 0, 0.48 + 0.4 * decay, np.nan),
-        "val_intra": 0.2 + 0.2 * decay,
-        "val_inter": 0.42 + 0.1 * decay,
-        "seconds": np.full(epochs, 0.81),
-    }
+    columns = stored.table(globals() | {"epoch": epoch, "epochs": epochs, "decay": decay}, "history")
     return Series("training.history", "Training", columns)
 
 
@@ -176,41 +157,18 @@ CONFIGURATION = stored.text(globals(), "configuration")
 def make_report(name="ascl_leaked", version=3, clean=0.983, fgsm=0.753, pgd=0.631, **changes):
     numbers = changes.pop("measurements", None) or measurements(clean, fgsm, pgd)
     fields = {
+        **stored.table(globals(), "report_fields"),
         "model": {"name": name, "version": version, "weights_sha256": "5f" * 32, "parameters": 130_762},
-        "data": {
-            "name": "digits",
-            "fingerprint": "a1" * 32,
-            "train_size": 1293,
-            "validation_size": 144,
-            "test_size": 360,
-            "source": {"class_name": "Digits", "config": {"test_size": 360, "split_seed": 0, "folds": 5}},
-            "class_names": CLASSES,
-        },
         "measurements": numbers,
         "doctor": stored.table(globals(), "findings"),
         "threat": threat_statement(numbers),
-        "run_sha256": "c0" * 32,
         "not_measured": not_measured(numbers),
         "configuration": CONFIGURATION,
-        "environment": {"tfrobust": "0.1.0", "tensorflow": "2.21.0", "keras": "3.15.0", "python": "3.12.3"},
-        "cost": {"training_seconds": 38.2, "total_seconds": 81.0, "training_steps": 400},
         "series": [
             *(curve(clean, pgd), divergence_curve(), history(), feature_map(), reliability(), response_rate()),
             *(attacked_reliability(), examples()),
             *(classes("accuracy", 0.99), classes("attack.multi_targeted_pgd_linf_0.2", 0.7)),
         ],
-        "training": {
-            "method": "ASCL",
-            "epochs": 40,
-            "seed": 0,
-            "epsilon": 0.2,
-            "norm": "linf",
-            "selection": "last weights",
-            "batch_norm_mode_of_the_attack": "inference",
-            "attack": {"name": "PGD", "steps": 10, "step_size": 0.05},
-            "configuration": {f"part_{index}": {"rate": 0.1 * index} for index in range(9)},
-        },
-        "created": "2026-11-20T10:40:00Z",
     }
     return Report(**{**fields, **changes})
 

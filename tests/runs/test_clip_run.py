@@ -5,7 +5,7 @@ import json
 import keras
 import pytest
 import stored
-from faults.whole_run import unverified
+from faults.whole_run import train_in, unverified
 
 from tfrobust.data.sources.moving_digits import MovingDigits
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel  # noqa: F401
@@ -32,13 +32,9 @@ def run(folder, **changes):
         "encoder": encoder,
         "optimizer": lambda: keras.optimizers.Adam(0.01),
         "data": DATA,
-        "epochs": 1,
-        "batch_size": 128,
         "evaluators": EVALUATORS,
-        "workdir": str(folder / "run"),
-        "export_dir": str(folder / "exported"),
     }
-    return experiment.train(**arguments | changes)
+    return train_in(folder, **arguments | changes)
 
 
 @pytest.fixture(scope="module")

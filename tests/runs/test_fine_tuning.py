@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import stored
 import tensorflow as tf
-from faults.whole_run import unverified
+from faults.whole_run import train_in, unverified
 
 from conformance.recipes import arguments
 from tfrobust import errors, saving
@@ -17,7 +17,7 @@ from tfrobust.keras.attacks import FGSM, ThreatModel
 from tfrobust.keras.methods import AdversarialTraining, Supervised
 from tfrobust.keras.models import Backbone, LinearHead
 from tfrobust.models.shared import trained_parts
-from tfrobust.runs import experiment, initial_encoder
+from tfrobust.runs import initial_encoder
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.trained_line import trained_line
 
@@ -135,12 +135,10 @@ def run(folder, **changes):
         "name": "tuned",
         "encoder": functools.partial(backbone, lora_rank=2),
         "data": DIGITS,
-        "workdir": str(folder / "run"),
-        "export_dir": str(folder / "exported"),
         "pretrained": initial_encoder.Pretrained(path=str(folder / "robust.keras")),
         "pretraining": Pretraining(**settings, probe=True, frozen=False),
     }
-    return encoder, experiment.train(**settings | options | changes)
+    return encoder, train_in(folder, **settings | options | changes)
 
 
 @pytest.mark.first

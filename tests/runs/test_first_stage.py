@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import stored
 import tensorflow as tf
-from faults.whole_run import unverified
+from faults.whole_run import train_in, unverified
 
 from conformance import methods as battery
 from tfrobust.commands import train
@@ -22,7 +22,7 @@ from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning
 from tfrobust.keras.models import CNN, LinearHead, ProjectionHead, Prototypes
 from tfrobust.ops.schedules import LinearRamp, OverTraining
-from tfrobust.runs import estimate, experiment, initial_encoder, workdir
+from tfrobust.runs import estimate, initial_encoder, workdir
 from tfrobust.runs.first_stage import Pretraining
 from tfrobust.runs.stage import Stage, _refuse_silent
 
@@ -44,19 +44,7 @@ def pretraining(**changed):
 
 def run(folder, **changed):
     """A whole run that measures nothing, in a folder."""
-    arguments = {
-        "name": "small",
-        "method": methods.Supervised,
-        "encoder": encoder,
-        "optimizer": keras.optimizers.Adam,
-        "data": DIGITS,
-        "epochs": 1,
-        "batch_size": 128,
-        "workdir": str(folder / "run"),
-        "export_dir": str(folder / "exported"),
-        "pretraining": pretraining(),
-    }
-    return experiment.train(**arguments | changed)
+    return train_in(folder, **{"encoder": encoder, "data": DIGITS, "pretraining": pretraining()} | changed)
 
 
 @pytest.fixture(scope="module")

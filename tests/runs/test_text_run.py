@@ -6,14 +6,14 @@ import json
 import keras
 import pytest
 import stored
-from faults.whole_run import unverified
+from faults.whole_run import train_in, unverified
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
 from tfrobust.data.wordpiece import WordPiece
 from tfrobust.keras.attacks import PGD, ThreatModel  # noqa: F401
 from tfrobust.keras.evaluators import Calibration, CleanAccuracy, Doctor
-from tfrobust.keras.methods import AdversarialTraining, Supervised  # noqa: F401
+from tfrobust.keras.methods import AdversarialTraining  # noqa: F401
 from tfrobust.runs import artifact, experiment
 from tfrobust.serving.export import saved_model as export
 
@@ -22,19 +22,9 @@ EVALUATORS = (CleanAccuracy(), Calibration(), Doctor())
 
 
 def run(folder, **changes):
-    arguments = {
-        "name": "words",
-        "method": Supervised,
-        "encoder": BagOfWords,
-        "optimizer": lambda: keras.optimizers.Adam(0.05),
-        "data": DATA,
-        "epochs": 4,
-        "batch_size": 40,
-        "evaluators": EVALUATORS,
-        "workdir": str(folder / "run"),
-        "export_dir": str(folder / "exported"),
-    }
-    return experiment.train(**arguments | changes)
+    parts = {"encoder": BagOfWords, "data": DATA, "evaluators": EVALUATORS}
+    training = {"optimizer": lambda: keras.optimizers.Adam(0.05), "epochs": 4, "batch_size": 40}
+    return train_in(folder, **{"name": "words"} | parts | training | changes)
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from faults.whole_run import train_in
 from sklearn.neighbors import KNeighborsClassifier
 
 from conformance import methods as battery
 from tfrobust.errors import InputError
 from tfrobust.keras import attacks, losses, methods, models
 from tfrobust.keras.data import Digits, LabelledFraction
-from tfrobust.runs import experiment, first_stage
+from tfrobust.runs import first_stage
 from tfrobust.training.head_fit import HeadFit
 
 DIGITS = Digits(validation_size=100)
@@ -30,20 +31,8 @@ def run(folder, **changed):
     """A whole run in two stages that measures nothing, in a folder."""
     first = {"method": lambda **parts: methods.SimCLR(views=battery.SHIFT, **parts), "optimizer": keras.optimizers.Adam}
     first |= {"epochs": 1, "batch_size": 128, "data": DIGITS, "frozen": changed.pop("frozen", True)}
-    arguments = {
-        "name": "small",
-        "method": methods.Supervised,
-        "encoder": encoder,
-        "head": models.KNearestNeighbours,
-        "optimizer": keras.optimizers.Adam,
-        "data": FEW,
-        "epochs": 1,
-        "batch_size": 64,
-        "workdir": str(folder / "run"),
-        "export_dir": str(folder / "exported"),
-        "pretraining": first_stage.Pretraining(**first),
-    }
-    return experiment.train(**arguments | changed)
+    parts = {"encoder": encoder, "head": models.KNearestNeighbours, "data": FEW, "batch_size": 64}
+    return train_in(folder, **parts | {"pretraining": first_stage.Pretraining(**first)} | changed)
 
 
 @pytest.fixture(scope="module")
