@@ -8,8 +8,10 @@ import tensorflow as tf
 from tfrobust.attacks.shared import modes, objectives
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.evaluation.summary import evaluate
-from tfrobust.keras import evaluators, methods, models
 from tfrobust.keras.attacks import MixedPrecisionPGD, ThreatModel, run_attack
+from tfrobust.keras.evaluators import AttackAccuracy
+from tfrobust.keras.methods import TRADES, AdversarialTraining, Adversary
+from tfrobust.keras.models import CNN, DigitsCNN, LinearHead, ResNet, ViT
 from tfrobust.ops import keras_private
 from tfrobust.structs import Batch
 
@@ -67,14 +69,13 @@ def test_in_evaluation_the_last_example_decides_for_its_batch():
 
 
 @pytest.mark.parametrize(
-    "encoder",
-    [models.DigitsCNN, lambda **k: models.ResNet(8, **k), lambda **k: models.ViT(4, width=8, depth=1, heads=2, **k)],
+    "encoder", [DigitsCNN, lambda **k: ResNet(8, **k), lambda **k: ViT(4, width=8, depth=1, heads=2, **k)]
 )
 def test_a_reduced_network_is_one_built_in_16_bits(encoder):
     def built(dtype):
         keras.utils.set_random_seed(3)
         images = keras.Input((8, 8, 1))
-        return keras.Model(images, models.LinearHead(4)(encoder(dtype=dtype)(images)))
+        return keras.Model(images, LinearHead(4)(encoder(dtype=dtype)(images)))
 
     exact, coarse = built("float32"), built("mixed_bfloat16")
     images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype(np.float32)
@@ -99,11 +100,11 @@ def test_policies_come_back_after_an_error_and_other_policies_stay():
         assert model.layers[1].dtype_policy.name == "float32"
 
 
-@pytest.mark.parametrize("method", [methods.AdversarialTraining, methods.TRADES])
+@pytest.mark.parametrize("method", [AdversarialTraining, TRADES])
 def test_a_training_step_generates_in_16_bits_and_learns_in_float32(method):
     keras.utils.set_random_seed(0)
-    adversary = methods.Adversary(attack=pgd(5), objective="kl" if method is methods.TRADES else "cross_entropy")
-    model = method(models.CNN(((4,),), dense=(8,)), models.LinearHead(3), adversary=adversary)
+    adversary = Adversary(attack=pgd(5), objective="kl" if method is TRADES else "cross_entropy")
+    model = method(CNN(((4,),), dense=(8,)), LinearHead(3), adversary=adversary)
     model.build((None, 8, 8, 1))
     model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
     images = tf.constant(np.random.default_rng(0).uniform(size=(6, 8, 8, 1)), tf.float32)
@@ -118,7 +119,7 @@ def test_a_training_step_generates_in_16_bits_and_learns_in_float32(method):
 def test_evaluation_verifies_in_float32():
     # All steps in 16 bits go the wrong way: success is what float32 says of the last points.
     images = np.array([[0.6, 0.4], [0.47, 0.53]], np.float32).reshape(2, 2, 1, 1)
-    attack = evaluators.AttackAccuracy(attack=pgd(10))
+    attack = AttackAccuracy(attack=pgd(10))
     measurements = evaluate(turned(), images, np.array([0, 1]), epsilon=0.4, evaluators=(attack,))
     assert measurements["mixed_precision_pgd"].value == 1.0
     assert measurements["mixed_precision_pgd"].settings["precision"] == "mixed_bfloat16"

@@ -18,7 +18,9 @@ from conformance import backbones
 from conformance import methods as battery
 from tfrobust.augment.standard import PadCrop, RandomFlip, RandomShift
 from tfrobust.data import pipeline, spec
-from tfrobust.keras import attacks, methods, models
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import Adversary, Tikhonov
+from tfrobust.keras.models import CNN, ProjectionHead
 from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
 
@@ -34,7 +36,7 @@ OPTIMIZERS = {
 EXTRAS = {
     "clipped": {"clip_norm": 0.05},
     "weighted": {},
-    "difference": {"penalty": methods.Tikhonov(form="batch", mode="finite_difference", step=1.0)},
+    "difference": {"penalty": Tikhonov(form="batch", mode="finite_difference", step=1.0)},
     "normalized": {"normalized": True},
     "foreign": {"foreign": True},
 }
@@ -43,7 +45,7 @@ LOOP_ROW = "supervised_contrastive"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GivenAdversary(methods.Adversary):
+class GivenAdversary(Adversary):
     """No gradient decides: the image and a wave that depends on its row in the global batch alone."""
 
     def perturb(self, predict, images, labels, key, step=None):
@@ -64,7 +66,7 @@ def first_rows() -> list[str]:
 def smooth_encoder(activation="softplus", **keywords):
     """No kinks and synchronised batch norm: what differs between replica counts is then rounding alone."""
     style = {"dense": (5,), "activation": activation, "pooling": "average", "synchronized": True}
-    return models.CNN(stages=((4,), (6,)), **style | keywords)
+    return CNN(stages=((4,), (6,)), **style | keywords)
 
 
 def centred_encoder(**keywords):
@@ -72,14 +74,14 @@ def centred_encoder(**keywords):
     return smooth_encoder("tanh", **keywords)
 
 
-def normalized_head() -> models.ProjectionHead:
+def normalized_head() -> ProjectionHead:
     """Batch norm and no ReLU behind it."""
-    return models.ProjectionHead((), dim=4, normalization="all")
+    return ProjectionHead((), dim=4, normalization="all")
 
 
-def smooth_attack() -> attacks.PGD:
+def smooth_attack() -> PGD:
     """Two L2 steps: a sign would turn rounding into jumps."""
-    return attacks.PGD(attacks.ThreatModel(norm="l2", epsilon=0.5), steps=2)
+    return PGD(ThreatModel(norm="l2", epsilon=0.5), steps=2)
 
 
 def foreign_encoder(**keywords):
@@ -94,7 +96,7 @@ def build(
 
     Where `normalized`, its projection has batch norm. Where `foreign`, its encoder is a Backbone.
     """
-    kind = GivenAdversary if adversaries == "given" else methods.Adversary
+    kind = GivenAdversary if adversaries == "given" else Adversary
 
     def adversary(**options):
         return kind(attack=smooth_attack(), **(options if mode else {**options, "mode": "inference"}))

@@ -9,14 +9,15 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.keras import attacks, evaluators
+from tfrobust.keras.attacks import FGSM, ThreatModel
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy
 from tfrobust.ops.probabilities import kind_of_outputs
 
 PREDICT, IMAGES, LABELS, MARGINS, _ = linear_model.make(600)
 # The surest last: no first batch holds a row that reaches from one end of [0, 1] to the other.
 ORDER = np.argsort(np.abs(MARGINS))
 IMAGES, LABELS = IMAGES[ORDER], LABELS[ORDER]
-ATTACK = evaluators.AttackAccuracy(attack=attacks.FGSM(threat=attacks.ThreatModel(epsilon=0.01)))
+ATTACK = AttackAccuracy(attack=FGSM(threat=ThreatModel(epsilon=0.01)))
 
 
 def _scores(images):
@@ -31,7 +32,7 @@ def _sigmoids(images):
 def _evaluated(predict, *more, count=600, batch_size=128):
     predictor = from_function(predict, image_shape=linear_model.SHAPE)
     setting = Setting(predictor=predictor, images=IMAGES[:count], labels=LABELS[:count], batch_size=batch_size)
-    outcome = run_evaluation([evaluators.CleanAccuracy(), *more], setting)
+    outcome = run_evaluation([CleanAccuracy(), *more], setting)
     return {
         measurement.id: measurement.value for measurement in outcome.measurements if measurement.id != "cost.evaluation"
     }, outcome.findings

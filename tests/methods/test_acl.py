@@ -9,12 +9,15 @@ import tensorflow as tf
 
 from conformance import methods as battery
 from oracles import instances, tiny_network
-from tfrobust.keras import attacks, augment, methods, models
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import RandomShift
+from tfrobust.keras.methods import ACL, AdaptiveFNC, InstanceAdversary, Supervised
+from tfrobust.keras.models import CNN, LinearHead, ProjectionHead
 from tfrobust.methods.acl import ADVERSARIAL
 from tfrobust.ops import keras_private
 from tfrobust.runs.first_stage import Pretraining
 
-ATTACK = attacks.PGD(attacks.ThreatModel(epsilon=0.2), steps=5)
+ATTACK = PGD(ThreatModel(epsilon=0.2), steps=5)
 TEMPERATURE = 0.4
 PAIRS = {
     "contrastive": ("view_1", "view_2"),
@@ -25,26 +28,26 @@ PAIRS = {
 
 def adversarial(streams, **keywords):
     """The arguments, with an adversary for the streams that take one."""
-    adversary = None if streams == "standard_to_standard" else methods.InstanceAdversary(attack=ATTACK)
+    adversary = None if streams == "standard_to_standard" else InstanceAdversary(attack=ATTACK)
     return {"streams": streams, "adversary": adversary, **keywords}
 
 
-def build(kind=methods.ACL, **keywords):
+def build(kind=ACL, **keywords):
     """On a network without batch norm, whose two branches are one."""
     keras.utils.set_random_seed(2)
-    if kind is methods.ACL:
+    if kind is ACL:
         keywords = adversarial(**{"streams": "adversarial_to_adversarial", **keywords})
-    parts = {"projection": models.ProjectionHead((), dim=4), "views": augment.RandomShift(fraction=0.6)}
+    parts = {"projection": ProjectionHead((), dim=4), "views": RandomShift(fraction=0.6)}
     return tiny_network.build(kind, temperature=TEMPERATURE, **parts, **keywords)
 
 
 def branched(streams="dual_stream", **keywords):
     """On a network with a batch norm for each stream, whose variables differ."""
     keras.utils.set_random_seed(2)
-    head = models.ProjectionHead((6,), dim=4, normalization="hidden", branches=2)
-    encoder = models.CNN(stages=((4,), (6,)), dense=(5,), branches=2)
+    head = ProjectionHead((6,), dim=4, normalization="hidden", branches=2)
+    encoder = CNN(stages=((4,), (6,)), dense=(5,), branches=2)
     keywords = adversarial(streams, projection=head, **keywords)
-    method = methods.ACL(encoder, models.LinearHead(3), temperature=TEMPERATURE, **keywords)
+    method = ACL(encoder, LinearHead(3), temperature=TEMPERATURE, **keywords)
     method.build((None, *battery.IMAGE_SHAPE))
     for number, variable in enumerate(method.encoder.weights + method.projection.weights):
         noise = tf.random.stateless_normal(variable.shape, [number, 7])
@@ -120,8 +123,8 @@ def test_the_clean_branch_sees_no_adversary():
 
 def test_a_joint_step_climbs_the_loss_of_both_views():
     """One L2 step of all views goes along the differences of the released loss."""
-    attack = attacks.PGD(attacks.ThreatModel(norm="l2", epsilon=0.01), steps=1, step_size=0.01, random_start="none")
-    method = build(adversary=methods.InstanceAdversary(attack=attack))
+    attack = PGD(ThreatModel(norm="l2", epsilon=0.01), steps=1, step_size=0.01, random_start="none")
+    method = build(adversary=InstanceAdversary(attack=attack))
     batch, context = tiny_network.batch(5)
     images = 0.2 + 0.6 * batch.images.numpy()
     views = [images, np.roll(images, 1, axis=1)]
@@ -165,7 +168,7 @@ def test_adversaries_stay_in_their_balls_and_raise_the_loss_of_their_branch(stre
 
 
 def test_false_negatives_leave_both_streams():
-    method = branched(false_negatives=methods.AdaptiveFNC(threshold=-1.0))
+    method = branched(false_negatives=AdaptiveFNC(threshold=-1.0))
     _, terms = terms_of(method, *battery.prepared(method))
     for name in ("contrastive", "adversarial"):  # the positive alone is left below the line
         np.testing.assert_allclose(terms[name], 0.0, atol=1e-6)
@@ -178,10 +181,10 @@ def test_the_second_stage_starts_from_the_branch_that_is_named(branch):
     images, labels = (tf.constant(part) for part in battery.data())
     both = [network(images, branch=number).numpy() for number in (0, 1)]
     assert np.abs(both[0] - both[1]).max() > 0.01
-    stages = {"method": methods.ACL, "optimizer": keras.optimizers.SGD, "epochs": 1, "batch_size": 8}
+    stages = {"method": ACL, "optimizer": keras.optimizers.SGD, "epochs": 1, "batch_size": 8}
     Pretraining(**stages, frozen=False, branch=branch).hand_over(network)
     np.testing.assert_array_equal(network(images), both[branch])
-    method = methods.Supervised(network, models.LinearHead(3))
+    method = Supervised(network, LinearHead(3))
     method.build((None, *battery.IMAGE_SHAPE))
     method.compile("sgd", jit_compile=False)
     with warnings.catch_warnings():
@@ -189,6 +192,6 @@ def test_the_second_stage_starts_from_the_branch_that_is_named(branch):
         method.train_step((images, labels))
     assert np.abs(network(images) - both[branch]).max() > 1e-5
     with pytest.raises(ValueError, match="branch is 2, but CNN has no such branch"):
-        Pretraining(**stages, branch=2).stage(network, models.LinearHead, None, None, 0)
+        Pretraining(**stages, branch=2).stage(network, LinearHead, None, None, 0)
     with pytest.raises(ValueError, match="branch is -1"):
         Pretraining(**stages, branch=-1)

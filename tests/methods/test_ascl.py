@@ -6,15 +6,18 @@ import pytest
 import tensorflow as tf
 
 from oracles import contrastive, robust, tiny_network
-from tfrobust.keras import attacks, augment, models, selections
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import RandomShift
 from tfrobust.keras.methods import ASCL, Adversary, Contrast, TwoTransforms
+from tfrobust.keras.models import LinearProjection, MLPProjection
+from tfrobust.keras.selections import GlobalSelection, HardSelection, LeakedSelection, SoftSelection
 
 SELECTIONS = {
-    "global": selections.GlobalSelection(),
-    "hard": selections.HardSelection(),
-    "soft": selections.SoftSelection(),
-    "leaked": selections.LeakedSelection(),
-    "leaked_code": selections.LeakedSelection(counterpart="code"),
+    "global": GlobalSelection(),
+    "hard": HardSelection(),
+    "soft": SoftSelection(),
+    "leaked": LeakedSelection(),
+    "leaked_code": LeakedSelection(counterpart="code"),
 }
 COUNT, TEMPERATURE = 9, 0.3
 
@@ -23,7 +26,7 @@ def build(objective="adversarial_training", selection="global", seed=0, **keywor
     """A method on the tiny network with strong adversaries, so that many predictions change."""
     contrast = keywords.pop("contrast", None) or Contrast(selection=SELECTIONS[selection], temperature=TEMPERATURE)
     adversary = Adversary(
-        attack=attacks.PGD(attacks.ThreatModel(epsilon=0.2), steps=2),
+        attack=PGD(ThreatModel(epsilon=0.2), steps=2),
         objective="kl" if objective == "trades" else "cross_entropy",
     )
     return tiny_network.build(ASCL, seed=seed, objective=objective, adversary=adversary, contrast=contrast, **keywords)
@@ -102,7 +105,7 @@ def test_distances_are_taken_on_the_unit_sphere_if_asked(kind):
         Contrast(normalized=True)
 
 
-@pytest.mark.parametrize("projection", [models.LinearProjection, models.MLPProjection])
+@pytest.mark.parametrize("projection", [LinearProjection, MLPProjection])
 def test_a_projection_stands_between_latent_and_contrast_alone(projection):
     head = projection(dim=4)
     method = build(selection="leaked", projection=head)
@@ -174,7 +177,7 @@ def test_the_loss_is_eq_6_with_the_paper_s_weights():
 # ------------------------------------------------------------------------------------------ two transforms
 
 GROUPS = {"joint": ((0, 1, 2, 3),), "by_kind": ((0, 1), (2, 3)), "by_transform": ((0, 2), (1, 3))}
-SHIFT = augment.RandomShift(fraction=0.6)
+SHIFT = RandomShift(fraction=0.6)
 
 
 @pytest.mark.parametrize("combine", GROUPS)

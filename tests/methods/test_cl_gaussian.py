@@ -5,13 +5,14 @@ import tensorflow as tf
 
 from oracles import feature_contrast
 from oracles import tiny_network as tiny
-from tfrobust.keras import augment, methods
+from tfrobust.keras.augment import AddGaussian, UtilityPerturbation
+from tfrobust.keras.methods import FCL, CLGaussian, FeatureContrast
 
 TEMPERATURE = 0.3
 
 
 def test_cl_gaussian_is_eq_6_without_an_own_negative():
-    method = tiny.build(methods.CLGaussian, objective=methods.FeatureContrast(temperature=TEMPERATURE, scale="mean"))
+    method = tiny.build(CLGaussian, objective=FeatureContrast(temperature=TEMPERATURE, scale="mean"))
     batch, views, terms, _ = tiny.run(method)
     clean, noisy = (tiny.forward(method, views[name])[0] for name in ("images", "noisy"))
     expected = feature_contrast.contrast(clean, noisy, None, None, TEMPERATURE)
@@ -22,8 +23,8 @@ def test_without_its_own_negative_and_with_the_same_noise_fcl_is_cl_gaussian():
     batch, context = tiny.batch()
     images = 0.5 + 0 * batch.images  # in the middle: AddGaussian clips, FCL does not
     batch = batch._replace(images=images)
-    fcl = tiny.build(methods.FCL, perturbation=augment.UtilityPerturbation(count=3, deviation=0.01))
-    plain = tiny.build(methods.CLGaussian, noise=augment.AddGaussian(deviation=0.01))
+    fcl = tiny.build(FCL, perturbation=UtilityPerturbation(count=3, deviation=0.01))
+    plain = tiny.build(CLGaussian, noise=AddGaussian(deviation=0.01))
     views = fcl.make_views(batch, context)
     assert np.any((views["least"] - images).numpy() != 0)
     views["usable"] = tf.zeros_like(views["usable"])

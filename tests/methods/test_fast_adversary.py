@@ -5,18 +5,19 @@ import pytest
 import tensorflow as tf
 
 from oracles import tiny_network
-from tfrobust.keras import attacks, methods
+from tfrobust.keras.attacks import FGSM, ThreatModel
+from tfrobust.keras.methods import AdversarialTraining, FastAdversary
 
 EPSILON = 0.1
 
 
 def fast(norm="linf", **keywords):
-    return methods.FastAdversary(attack=attacks.FGSM(attacks.ThreatModel(norm=norm, epsilon=EPSILON)), **keywords)
+    return FastAdversary(attack=FGSM(ThreatModel(norm=norm, epsilon=EPSILON)), **keywords)
 
 
 def attacked(adversary):
     """The images and adversarial examples of one batch, float64, and how they were drawn."""
-    method = tiny_network.build(methods.AdversarialTraining, adversary=adversary)
+    method = tiny_network.build(AdversarialTraining, adversary=adversary)
     batch, context = tiny_network.batch()
     views = method.make_views(batch, context)
     return method, batch, views["images"].numpy(), views["adversarial"].numpy()

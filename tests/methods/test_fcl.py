@@ -7,13 +7,15 @@ import tensorflow as tf
 
 from oracles import feature_contrast
 from oracles import tiny_network as tiny
-from tfrobust.keras import attacks, augment, models
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.augment import TokenRemoval, UtilityPerturbation
 from tfrobust.keras.methods import FCL, Adversary, CLGaussian, FeatureContrast, FeatureMargin
+from tfrobust.keras.models import LinearHead
 from tfrobust.ops import randomness
 from tfrobust.structs import Batch, Context
 
 TEMPERATURE = 0.3
-SOME = augment.UtilityPerturbation(count=2)
+SOME = UtilityPerturbation(count=2)
 
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
@@ -46,7 +48,7 @@ def test_utility_is_the_size_of_the_input_gradient():
 @pytest.mark.parametrize("mode", ["inference", "batch"])
 def test_utility_is_measured_in_the_mode_of_batch_norm(mode):
     encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.BatchNormalization(momentum=0.5)])
-    method = FCL(encoder, models.LinearHead(3), perturbation=SOME, mode=mode)
+    method = FCL(encoder, LinearHead(3), perturbation=SOME, mode=mode)
     method.build((None, *tiny.SHAPE))
     batch, _ = tiny.batch()
     with tf.GradientTape() as tape:
@@ -106,7 +108,7 @@ def test_a_teacher_decides_alone_or_as_well():
 
 @pytest.mark.parametrize("kind, keywords, passes", [(FCL, {"perturbation": SOME}, (4, 7)), (CLGaussian, {}, (2, 5))])
 def test_with_an_adversary_it_trains_on_its_images_as_well(kind, keywords, passes):
-    adversary = Adversary(attack=attacks.PGD(attacks.ThreatModel(epsilon=0.1), steps=2))
+    adversary = Adversary(attack=PGD(ThreatModel(epsilon=0.1), steps=2))
     alone, method = tiny.build(kind, **keywords), tiny.build(kind, adversary=adversary, **keywords)
     batch, context = tiny.batch()
     expected, _ = alone.loss_terms(alone.make_views(batch, context), batch, context)
@@ -176,7 +178,7 @@ def test_of_sentences_the_terms_are_those_of_the_paper_too():
     """Eq. 6 on removals chosen one by one; no choice hangs on rounding."""
     head = tiny.parts()[1]
     objective = FeatureContrast(temperature=TEMPERATURE, scale="mean")
-    method = FCL(BagOfPlacedWords(), head, perturbation=augment.TokenRemoval(fraction=0.3), objective=objective)
+    method = FCL(BagOfPlacedWords(), head, perturbation=TokenRemoval(fraction=0.3), objective=objective)
     method.build((None, LENGTH))
     generator = np.random.default_rng(1)
     rows = [generator.integers(1, WORDS, length).tolist() for length in (6, 5, 6, 1, 3, 2, 4)]

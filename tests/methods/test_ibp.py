@@ -7,11 +7,13 @@ import tensorflow as tf
 
 from tfrobust.certification import affine, intervals, operations
 from tfrobust.certification.network import walk
-from tfrobust.keras import attacks, models, schedules
+from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.methods import CROWNIBP, IBP, MTLIBP, ReLUStability
+from tfrobust.keras.models import CNN, LinearHead
+from tfrobust.keras.schedules import SmoothedRamp
 from tfrobust.methods.shared import interval_training
 
-RAMP = schedules.SmoothedRamp(delay=10, length=100)
+RAMP = SmoothedRamp(delay=10, length=100)
 # A network of two layers whose bounds are known from linear programs.
 FIRST = np.array([[1.0, -1.0], [1.0, 1.0], [-2.0, 1.0]]), np.array([0.0, -0.5, 0.5])
 LAST = np.array([[1.0, 1.0, -1.0], [-1.0, 2.0, 1.0], [0.5, -1.0, 1.0]]), np.array([0.2, -0.5, 0.0])
@@ -19,7 +21,7 @@ LAST = np.array([[1.0, 1.0, -1.0], [-1.0, 2.0, 1.0], [0.5, -1.0, 1.0]]), np.arra
 
 def small(kind, **keywords):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, activation="relu")])
-    method = kind(encoder, models.LinearHead(3), initialization=False, enlargement=1.0, **keywords)
+    method = kind(encoder, LinearHead(3), initialization=False, enlargement=1.0, **keywords)
     method.build((None, 2))
     for layer, (matrix, offset) in ((encoder.layers[0], FIRST), (method.head.chain[0], LAST)):
         layer.set_weights([matrix.T, offset])
@@ -65,7 +67,7 @@ def test_the_smoothed_ramp_has_the_published_values():
     np.testing.assert_allclose(values, [0, 0, 0.00197, 0.07692, 0.38462, 0.69231, 1, 1], atol=5e-6)
     for wrong in ({"delay": -1}, {"length": 0}, {"steps_per_unit": 0}):
         with pytest.raises(ValueError, match="SmoothedRamp has delay"):
-            schedules.SmoothedRamp(**wrong)
+            SmoothedRamp(**wrong)
 
 
 def test_weights_follow_the_ramp():
@@ -83,7 +85,7 @@ def test_weights_follow_the_ramp():
 
 def test_bounds_use_the_statistics_of_the_clean_batch():
     keras.utils.set_random_seed(0)
-    method = IBP(models.CNN(((4,), (6,)), dense=(5,)), models.LinearHead(3), ramp=RAMP, epsilon=0.1)
+    method = IBP(CNN(((4,), (6,)), dense=(5,)), LinearHead(3), ramp=RAMP, epsilon=0.1)
     method.build((None, 8, 8, 1))
     images = np.random.default_rng(0).uniform(size=(6, 8, 8, 1)).astype(np.float32)
     terms, logits = terms_of(method, images=images, labels=(0, 1, 2, 0, 1, 2))
@@ -145,7 +147,7 @@ def test_kernels_behind_a_residual_sum_are_drawn_half_as_large():
 
 def test_new_kernels_but_the_last_are_drawn_for_intervals():
     keras.utils.set_random_seed(0)
-    parts = lambda: (models.CNN(((64,), (64,)), dense=()), models.LinearHead(10, kernel_initializer="zeros"))  # noqa: E731
+    parts = lambda: (CNN(((64,), (64,)), dense=()), LinearHead(10, kernel_initializer="zeros"))  # noqa: E731
     method = IBP(*parts(), seed=3, epsilon=0.1)
     method.build((None, 8, 8, 3))
     kernels = [operation.kernel.numpy() for operation, _ in walk(method).nodes if isinstance(operation, affine.Dense)]
@@ -156,13 +158,13 @@ def test_new_kernels_but_the_last_are_drawn_for_intervals():
     again.build((None, 8, 8, 3))
     np.testing.assert_array_equal(again.encoder.trainable_variables[0], method.encoder.trainable_variables[0])
     # An encoder that was built, such as a trained one, keeps its weights.
-    pretrained = IBP(method.encoder, models.LinearHead(10), seed=4, epsilon=0.1)
+    pretrained = IBP(method.encoder, LinearHead(10), seed=4, epsilon=0.1)
     pretrained.build((None, 8, 8, 3))
     np.testing.assert_array_equal(pretrained.encoder.trainable_variables[0], again.encoder.trainable_variables[0])
 
 
 def test_mtl_ibp_mixes_adversarial_training_and_bounds():
-    attack = attacks.PGD(threat=attacks.ThreatModel(epsilon=0.1), steps=3, random_start="none")
+    attack = PGD(threat=ThreatModel(epsilon=0.1), steps=3, random_start="none")
     mixed = small(MTLIBP, epsilon=0.1, attack=attack, kappa=0.75)
     batch = mixed.as_batch((tf.constant([[0.6, 0.5]]), tf.constant([0])))
     context = mixed.context(batch)
@@ -183,8 +185,8 @@ def test_mtl_ibp_mixes_adversarial_training_and_bounds():
 def test_relu_stability_counts_the_inputs_of_unknown_sign():
     """The inputs are x - y, x + y - 1/2 and y - 2 x + 1/2: 0.1 and 0.6 within 0.2, and -0.2 within 0.3."""
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, activation="relu")])
-    attack = attacks.PGD(threat=attacks.ThreatModel(epsilon=0.1), steps=3, random_start="none")
-    method = ReLUStability(encoder, models.LinearHead(3), epsilon=0.1, attack=attack)
+    attack = PGD(threat=ThreatModel(epsilon=0.1), steps=3, random_start="none")
+    method = ReLUStability(encoder, LinearHead(3), epsilon=0.1, attack=attack)
     method.build((None, 2))
     for layer, (matrix, offset) in ((encoder.layers[0], FIRST), (method.head.chain[0], LAST)):
         layer.set_weights([matrix.T, offset])

@@ -8,7 +8,10 @@ import tensorflow as tf
 from conformance import backbones
 from conformance import methods as battery
 from tfrobust.errors import InputError
-from tfrobust.keras import attacks, methods, models, optimizers
+from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.methods import ACL, InstanceAdversary
+from tfrobust.keras.models import Backbone, LinearHead, ProjectionHead, ResNet
+from tfrobust.keras.optimizers import LARS
 from tfrobust.ops import keras_private
 from tfrobust.runs.first_stage import Pretraining
 
@@ -17,12 +20,12 @@ STAGES = ("stage_1", "stage_2")
 
 def acl(streams="dual_stream"):
     """Steps in L2 and a projection without ReLU are smooth, so that nothing amplifies rounding."""
-    attack = attacks.PGD(attacks.ThreatModel(norm="l2", epsilon=0.5), steps=2)
-    return lambda *parts, **keywords: methods.ACL(
+    attack = PGD(ThreatModel(norm="l2", epsilon=0.5), steps=2)
+    return lambda *parts, **keywords: ACL(
         *parts,
         streams=streams,
-        adversary=methods.InstanceAdversary(attack=attack),
-        projection=models.ProjectionHead((), dim=4, normalization="all", branches=2),
+        adversary=InstanceAdversary(attack=attack),
+        projection=ProjectionHead((), dim=4, normalization="all", branches=2),
         views=battery.SHIFT,
         **keywords,
     )
@@ -35,8 +38,8 @@ METHODS = {
 }
 
 
-def our_resnet(branches: int = 1) -> models.ResNet:
-    encoder = models.ResNet(8, widths=(2, 3, 4), activation="tanh", branches=branches)
+def our_resnet(branches: int = 1) -> ResNet:
+    encoder = ResNet(8, widths=(2, 3, 4), activation="tanh", branches=branches)
     encoder.build((None, *battery.IMAGE_SHAPE))
     for number, variable in enumerate(encoder.variables):
         noise = tf.random.stateless_normal(variable.shape, [number, 7])
@@ -44,7 +47,7 @@ def our_resnet(branches: int = 1) -> models.ResNet:
     return encoder
 
 
-def as_functional(encoder: models.ResNet) -> tuple[keras.Model, list, list]:
+def as_functional(encoder: ResNet) -> tuple[keras.Model, list, list]:
     """The network in plain Keras layers, and pairs of (our layer, new layer): convolutions, batch norms."""
     convolutions, norms = [], []
 
@@ -76,7 +79,7 @@ def twins(branches: int):
     """Our ResNet, a backbone with the same weights, and pairs of variables."""
     ours = our_resnet(branches)
     model, convolutions, norms = as_functional(ours)
-    theirs = models.Backbone(model, pixel_range=(0, 1), stage_names=STAGES, branches=branches)
+    theirs = Backbone(model, pixel_range=(0, 1), stage_names=STAGES, branches=branches)
     theirs.build((None, *battery.IMAGE_SHAPE))
     branched = {}
     for layer in keras_private.all_layers(theirs):
@@ -103,9 +106,9 @@ def test_a_step_on_a_functional_resnet_is_that_on_our_own(name):
     before, logs = [variable.numpy() for variable, _ in pairs], []
     for encoder in encoders:
         keras.utils.set_random_seed(5)
-        method = make(encoder, models.LinearHead(battery.CLASSES), seed=3)
+        method = make(encoder, LinearHead(battery.CLASSES), seed=3)
         method.build((None, *battery.IMAGE_SHAPE))
-        method.compile(optimizers.LARS(0.1, weight_decay=0.01), jit_compile=False)
+        method.compile(LARS(0.1, weight_decay=0.01), jit_compile=False)
         logs.append(method.train_step((images, labels)))
     assert set(logs[0]) == set(logs[1]) and "regularization" in logs[0]
     for term, value in logs[0].items():
@@ -126,7 +129,7 @@ def shape_of(variable) -> tuple:
 @pytest.mark.parametrize("branch", [0, 1])
 def test_the_second_stage_takes_a_branch_over(branch):
     ours, theirs, pairs = twins(2)
-    stages = {"method": methods.ACL, "optimizer": keras.optimizers.SGD, "epochs": 1, "batch_size": 8}
+    stages = {"method": ACL, "optimizer": keras.optimizers.SGD, "epochs": 1, "batch_size": 8}
     for encoder in (ours, theirs):
         Pretraining(**stages, frozen=False, branch=branch).hand_over(encoder)
     for variable, other in pairs:
@@ -137,8 +140,8 @@ def test_the_second_stage_takes_a_branch_over(branch):
 # --------------------------------------------------------------------------------- backbones that others have made
 
 
-def application(name: str, **arguments) -> models.Backbone:
-    return models.Backbone(application=name, resize_to=32, stage_names="resolution", **arguments)
+def application(name: str, **arguments) -> Backbone:
+    return Backbone(application=name, resize_to=32, stage_names="resolution", **arguments)
 
 
 @pytest.mark.rest
@@ -146,7 +149,7 @@ def application(name: str, **arguments) -> models.Backbone:
 def test_a_network_of_keras_applications_trains_at_its_stages_and_survives_a_file(tmp_path):
     encoder = application("MobileNetV2", arguments={"alpha": 0.35}, branches=2)
     assert (encoder.stage_count, encoder.branches) == (5, 2)
-    method = battery.ROWS["nfm"](encoder, models.LinearHead(battery.CLASSES))
+    method = battery.ROWS["nfm"](encoder, LinearHead(battery.CLASSES))
     images, labels = (tf.constant(part) for part in battery.data())
     method.build((None, *battery.IMAGE_SHAPE))
     method.compile("sgd", jit_compile=False)

@@ -12,26 +12,29 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from conformance import methods as battery
 from tfrobust.errors import InputError
-from tfrobust.keras import attacks, losses, methods, models
+from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.data import Digits, LabelledFraction
+from tfrobust.keras.losses import Tikhonov
+from tfrobust.keras.methods import AdversarialTraining, SimCLR, Supervised
+from tfrobust.keras.models import CNN, KNearestNeighbours, LogisticRegression
 from tfrobust.runs import first_stage
 from tfrobust.training.head_fit import HeadFit
 
 DIGITS = Digits(validation_size=100)
 FEW = LabelledFraction(source=DIGITS, fraction=0.1)
 
-ATTACK = attacks.PGD(attacks.ThreatModel(epsilon=0.2))
+ATTACK = PGD(ThreatModel(epsilon=0.2))
 
 
 def encoder():
-    return models.CNN(((4,), (6,)), dense=(8,))
+    return CNN(((4,), (6,)), dense=(8,))
 
 
 def run(folder, **changed):
     """A whole run in two stages that measures nothing, in a folder."""
-    first = {"method": lambda **parts: methods.SimCLR(views=battery.SHIFT, **parts), "optimizer": keras.optimizers.Adam}
+    first = {"method": lambda **parts: SimCLR(views=battery.SHIFT, **parts), "optimizer": keras.optimizers.Adam}
     first |= {"epochs": 1, "batch_size": 128, "data": DIGITS, "frozen": changed.pop("frozen", True)}
-    parts = {"encoder": encoder, "head": models.KNearestNeighbours, "data": FEW, "batch_size": 64}
+    parts = {"encoder": encoder, "head": KNearestNeighbours, "data": FEW, "batch_size": 64}
     return train_in(folder, **parts | {"pretraining": first_stage.Pretraining(**first)} | changed)
 
 
@@ -71,7 +74,7 @@ def test_the_same_command_again_finds_its_version_and_warns_of_nothing(published
 
 
 def test_attacks_apply_to_a_vote():
-    method = methods.Supervised(encoder(), models.KNearestNeighbours(10, neighbours=None, examples=200))
+    method = Supervised(encoder(), KNearestNeighbours(10, neighbours=None, examples=200))
     images, labels = DIGITS.load().train.arrays(200)
     method.build((None, *images.shape[1:]))
     method.head.fit_features(method.embed(images).numpy(), labels)
@@ -91,12 +94,12 @@ def test_attacks_apply_to_a_vote():
 
 def test_logistic_regression_is_fitted_to_the_training_images_as_they_are():
     network, data = encoder(), FEW.load()
-    method = methods.Supervised(network, models.LogisticRegression(10, regularization=1e-3))
+    method = Supervised(network, LogisticRegression(10, regularization=1e-3))
     method.build((None, *data.image_shape))
     network.trainable = False
     HeadFit(method, data.train, batch_size=50, verbose=0).run()
     images, labels = data.train.arrays()
-    alone = models.LogisticRegression(10, regularization=1e-3)
+    alone = LogisticRegression(10, regularization=1e-3)
     alone.fit_features(np.concatenate([method.embed(images[:70]), method.embed(images[70:])]), labels)
     np.testing.assert_allclose(method.head.chain[0].kernel, alone.chain[0].kernel, atol=1e-3)
     assert np.mean(np.argmax(method(images), axis=-1) == labels) > 0.3  # of random features
@@ -107,13 +110,13 @@ def test_what_does_not_fit_is_refused_before_the_first_stage_trains(tmp_path):
         run(tmp_path, frozen=False)
     with pytest.raises(InputError, match="KNearestNeighbours is fitted at once and needs an encoder that is trained"):
         run(tmp_path, pretraining=None)
-    parts = {"encoder": encoder(), "head": models.LogisticRegression(10)}
+    parts = {"encoder": encoder(), "head": LogisticRegression(10)}
     with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
-        HeadFit(methods.AdversarialTraining(attack=ATTACK, **parts), DIGITS.load().train)
+        HeadFit(AdversarialTraining(attack=ATTACK, **parts), DIGITS.load().train)
     with pytest.raises(InputError, match="METHOD is @Supervised then, not one with a penalty"):
-        HeadFit(methods.Supervised(**parts, penalty=losses.Tikhonov()), DIGITS.load().train)
+        HeadFit(Supervised(**parts, penalty=Tikhonov()), DIGITS.load().train)
     with pytest.raises(InputError, match="METHOD is @Supervised then, not @AdversarialTraining"):
-        run(tmp_path, method=functools.partial(methods.AdversarialTraining, attack=ATTACK), dry_run=True)
+        run(tmp_path, method=functools.partial(AdversarialTraining, attack=ATTACK), dry_run=True)
     with pytest.raises(InputError, match="KNearestNeighbours is fitted at once, without epochs"):
         run(tmp_path, publish_weights="best", dry_run=True)
 
