@@ -57,10 +57,10 @@ def train_in(folder: pathlib.Path, **arguments) -> Report:
     """Train a small model for an epoch and publish it, both in a folder."""
     import keras
 
-    from tfrobust.keras import methods
+    from tfrobust.keras.methods import Supervised
     from tfrobust.runs import experiment
 
-    plain = {"name": "small", "method": methods.Supervised, "optimizer": keras.optimizers.Adam, "epochs": 1}
+    plain = {"name": "small", "method": Supervised, "optimizer": keras.optimizers.Adam, "epochs": 1}
     plain |= {"batch_size": 128, "workdir": str(folder / "run"), "export_dir": str(folder / "exported")}
     return experiment.train(**plain | arguments)
 

@@ -7,14 +7,16 @@ import recordings
 import stored
 import tensorflow as tf
 
-from tfrobust.keras import attacks, methods
+from tfrobust.keras import methods
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel  # noqa: F401
+from tfrobust.keras.losses import GradAlign  # noqa: F401
 from tfrobust.keras.models import LinearHead
 from tfrobust.ops import norms
 from tfrobust.structs import Batch
 
 GOLDEN = recordings.arrays("modern_training")
 STEPS, SHAPE, RATE, DECAY, EPSILON = 3, (4, 4, 3), 0.3, 0.02, 0.1
-THREAT = attacks.ThreatModel(epsilon=EPSILON)
+THREAT = ThreatModel(epsilon=EPSILON)
 MOVED = {"weight_perturbation": methods.WeightPerturbation(gamma=0.05)}
 # Their losses have no clean cross-entropy.
 ADVERSARIAL = {"term_weights": {"ce": 0.0}}
@@ -32,7 +34,7 @@ def helper(images):
 
 
 def fast(*parts, noise, step, projected=True, **keywords):
-    settings = {"attack": attacks.FGSM(THREAT), "noise": noise, "step": step, "projected": projected}
+    settings = {"attack": FGSM(THREAT), "noise": noise, "step": step, "projected": projected}
     return methods.AdversarialTraining(
         *parts, adversary=methods.FastAdversary(**settings, mode="train"), **ADVERSARIAL, **keywords
     )
