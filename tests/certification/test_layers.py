@@ -22,25 +22,9 @@ RANDOM = {"bias_initializer": "random_normal"}
 # (layer, arguments, shape of its input) of layers that are affine.
 MATRIX = stored.table(globals(), "matrix")
 # Of one value alone.
-GRID = [
-    *(
-        ("Activation", {"activation": name})
-        for name in sorted(
-            map(
-                lambda function: function.__name__,
-                {function for function in handlers.ACTIVATIONS if function.__module__.startswith("keras")}
-                - {keras.activations.softmax},
-            )
-        )
-    ),
-    ("ReLU", {"max_value": 1.5}),
-    ("ReLU", {"max_value": 1.5, "negative_slope": 0.3}),
-    ("ReLU", {"threshold": 0.7}),
-    ("ReLU", {"threshold": 0.7, "max_value": 1.5, "negative_slope": 0.3}),
-    ("LeakyReLU", {"negative_slope": 0.2}),
-    ("PReLU", {"alpha_initializer": keras.initializers.RandomUniform(0.0, 0.9)}),
-    ("ELU", {}),
-]
+_OF_KERAS = {function.__name__ for function in handlers.ACTIVATIONS if function.__module__.startswith("keras")}
+GRID = [("Activation", {"activation": name}) for name in sorted(_OF_KERAS - {"softmax"})]
+GRID += stored.table(globals(), "grid")
 # Of several values.
 POINTS = stored.table(globals(), "points")
 # Whose boxes may be wider than the range: some pass two layers, or forget that two inputs are of one image.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrobust.certification import certify, intervals, linear_bounds
 from tfrobust.certification.network import NoBoundsError, walk
 from tfrobust.certification.operations import Box
-from tfrobust.keras.models import CNN, Encoder, LinearHead, MLPHead, PreActResNet18, ResNet, ViT
+from tfrobust.keras.models import CNN, Encoder, LinearHead, MLPHead, PreActResNet18, ResNet, ViT  # noqa: F401
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.shared.blocks import ConvolutionStyle, PreActivationBlock, ResidualBlock
 
@@ -65,18 +65,7 @@ def functional():
     return keras.Model(image, LAYERS.Dense(3)(LAYERS.ELU()(hidden)))
 
 
-MODELS = {
-    "cnn": lambda: method(CNN(((4,), (6,)), dense=(5,), pixel_mean=(0.4, 0.5), pixel_std=0.3), MLPHead(3, hidden=4)),
-    "cnn_without_normalization": lambda: method(CNN(((4,),), dense=(), batch_normalization=False, pooling="average")),
-    "normalized_logits": lambda: method(CNN(((4,),), dense=()), LinearHead(3, batch_normalized=True)),
-    "residual": lambda: method(SmallResidual()),
-    "functional": functional,
-    "sequential": lambda: keras.Sequential(
-        [keras.Input(SHAPE), LAYERS.Flatten(), LAYERS.Dense(6, activation="relu"), LAYERS.Dense(3)]
-    ),
-}
-
-
+MODELS = stored.table(globals(), "models_of_the_library")
 FIRST = ("cnn", "residual")
 
 

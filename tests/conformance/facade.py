@@ -14,7 +14,7 @@ import stored
 import tensorflow as tf
 
 from tfrobust import keras as robust
-from tfrobust.attacks.shared.attack import Attack
+from tfrobust.attacks.shared.attack import Attack  # noqa: F401
 
 SHAPE, SIZE, CLASSES, WORDS = (8, 8, 1), 64, 3, 20
 attacks, augment, layers, losses = robust.attacks, robust.augment, robust.layers, robust.losses
@@ -105,17 +105,7 @@ def _offered() -> dict:
 OFFERED = _offered()
 # Modules of parts of a gin file, which are no Keras objects: their batteries are in tests/data and tests/evaluation.
 IN_GIN = ("data.", "evaluators.")
-KINDS = {
-    "method": methods.Method,
-    "layer": keras.layers.Layer,
-    "loss": keras.losses.Loss,
-    "metric": keras.metrics.Metric,
-    "optimizer": keras.optimizers.Optimizer,
-    "schedule": keras.optimizers.schedules.LearningRateSchedule,
-    "callback": keras.callbacks.Callback,
-    "augmentation": augment.Augmentation,
-    "attack": Attack,
-}
+KINDS = stored.table(globals(), "facade_kinds")
 
 
 def kind_of(item) -> str:
