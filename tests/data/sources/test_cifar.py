@@ -115,7 +115,7 @@ def test_python3_pickles_and_the_binary_version(tmp_path):
     _check(Cifar(path=str(_write_folder(tmp_path / "c", files))).load(), pixels, labels)
     files, pixels, labels = _cifar10(_binary, ".bin")
     files["batches.meta.txt"] = ("\n".join(NAMES) + "\n\n").encode()
-    _check(Cifar(path=str(_write_folder(tmp_path / "c", files))).load(), pixels, labels)
+    _check(Cifar(path=str(_write_folder(tmp_path / "binary", files))).load(), pixels, labels)
 
 
 def test_cifar100_has_fine_labels(tmp_path):
