@@ -59,7 +59,7 @@ class _Coverage:
         report = pathlib.Path(self._temporary.name, "report.json")
         try:
             self._coverage.combine()
-            self._coverage.json_report(outfile=str(report))
+            self._coverage.json_report(outfile=str(report), include="*.py")  # the code of guides runs, too
         except NoDataError:
             return {}
         files = json.loads(report.read_text("utf-8"))["files"]

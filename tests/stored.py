@@ -30,9 +30,17 @@ def cases(file: str, table: str, names: dict, data: str = "refusals.toml") -> di
 
 
 def rows(names: dict, name: str) -> list:
-    """Return a table of tables.toml as parameters, whose ids are the keys where the table has keys."""
+    """Return a table of tables.toml as parameters, whose ids are the keys where the table has keys.
+
+    A row is a tuple, or `pytest.param` of it with marks.
+    """
     values = table(names, name)
-    return [pytest.param(*value, id=key) for key, value in values.items()] if isinstance(values, dict) else values
+    if not isinstance(values, dict):
+        return values
+    return [
+        pytest.param(*getattr(row, "values", row), marks=getattr(row, "marks", ()), id=key)
+        for key, row in values.items()
+    ]
 
 
 def table(names: dict, name: str):

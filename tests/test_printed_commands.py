@@ -190,8 +190,10 @@ def test_a_command_runs(command, reader):
     arguments = ["--help"] if reason(command) else smallest(command, reader)
     if command.program in ("tfrobust.train", "tfrobust.export"):
         # Of another method or of other data than the command's: it would not publish beside them.
+        files_of_command = map(ROOT.joinpath, re.findall(r"gin/[\w/]+\.gin", str(command)))
+        texts = str(command) + "".join(path.read_text() for path in files_of_command if path.is_file())
         for export in (reader / "exported").iterdir():
-            if f"exported/{export.name}" not in str(command):
+            if f"exported/{export.name}" not in texts:
                 shutil.rmtree(export)
     if command.program.startswith("tfrobust."):
         ended = processes.run(f"{command.program}:main", [arguments], cwd=reader)

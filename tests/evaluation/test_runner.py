@@ -283,8 +283,7 @@ class Clock:
 
 def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog):
     expected = _without_cost(run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path))
-    for path in tmp_path.glob("*.json"):
-        path.unlink()
+    _forget_outcomes(tmp_path)
     (path,) = tmp_path.glob("chunks/*-6-11-*.npz")
     flipped = bytearray(path.read_bytes())
     flipped[len(flipped) // 2] ^= 255
@@ -296,8 +295,12 @@ def test_a_damaged_chunk_is_made_again(searched, tmp_path, caplog):
             outcome = run_evaluation(ATTACKS[:1], _setting(chunk_size=6), cache_directory=tmp_path)
         assert _without_cost(outcome) == expected and searched == [list(range(6, 12))]
         assert "cannot be read" in caplog.text
-        for path in tmp_path.glob("*.json"):
-            path.unlink()
+        _forget_outcomes(tmp_path)
+
+
+def _forget_outcomes(cache):
+    for path in cache.glob("*.json"):
+        path.unlink()
 
 
 def test_clashing_ids_and_attacks_without_gradients_are_refused_before_any_work(tmp_path, setting):

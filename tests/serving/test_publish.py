@@ -10,7 +10,8 @@ import stored
 from tfrobust.errors import InputError
 from tfrobust.serving.export import probe, publish
 
-ROOT = pathlib.Path(publish.__file__).parents[2]
+# Of the library, of `stored` and of this file, for processes that import it.
+PATHS = [str(path) for path in (pathlib.Path(publish.__file__).parents[2], *pathlib.Path(__file__).parents[1::-1])]
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ KILLED_EVERYWHERE = stored.text(globals(), "killed_everywhere")
 @pytest.mark.parametrize(("version", "expected"), [(None, 1), (4, 4)])
 def test_killed_at_any_line_and_run_again_there_is_exactly_one_version(base, model, version, expected):
     """kill -9 at 60 points spread over every line of claim and publication, then the same call again."""
-    values = dict(root=str(ROOT), tests=str(pathlib.Path(__file__).parent), version=version, expected=expected)
+    values = dict(paths=PATHS, version=version, expected=expected)
     code = KILLED_EVERYWHERE.format(**values)
     done = subprocess.run([sys.executable, "-c", code, base, model], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -185,7 +186,7 @@ PUBLISHER = stored.text(globals(), "publisher")
 
 
 def test_publishers_beside_each_other_get_distinct_complete_versions(base, model):
-    code = PUBLISHER.format(root=str(ROOT), tests=str(pathlib.Path(__file__).parent))
+    code = PUBLISHER.format(paths=PATHS)
     command = [sys.executable, "-c", code, str(base), str(model)]
     processes = [subprocess.Popen([*command, f"owner{n}"], stdout=subprocess.PIPE) for n in range(4)]
     taken = [int(line) for process in processes for line in process.communicate()[0].split()]
