@@ -305,9 +305,9 @@ def _forget_outcomes(cache):
 
 def test_clashing_ids_and_attacks_without_gradients_are_refused_before_any_work(tmp_path, setting):
     predictor = from_function(PREDICT, image_shape=linear_model.SHAPE, differentiable=False)
-    setting = Setting(predictor=dataclasses.replace(predictor, weights_sha256="w"), images=IMAGES, labels=LABELS)
+    predictor = dataclasses.replace(predictor, weights_sha256="w")
     with pytest.raises(ValueError, match="gradients.*square.gin"):
-        run_evaluation(ATTACKS, setting, cache_directory=tmp_path)
+        run_evaluation(ATTACKS, Setting(predictor=predictor, images=IMAGES, labels=LABELS), cache_directory=tmp_path)
     assert not list(tmp_path.iterdir())
     attack = FGSM(threat=ThreatModel(epsilon=0.1))
     with pytest.raises(ValueError, match=r"attack.fgsm_linf_0.1.accuracy.*label"):

@@ -55,7 +55,11 @@ def test_differences_and_passes_of_a_pair(tool, tmp_path, capsys):
     forward = 0.8 * 101 + 0.6 * (9 * 101 + 1) + 0.5 * (9 * 201 + 1) + 0.5 * 5002
     np.testing.assert_allclose(row["autoattack_passes"], [forward, 0.8 * 100 + 0.6 * 900 + 0.5 * 900], atol=0.05)
     text = capsys.readouterr().out
-    assert "| +10.0 [+4.1, +15.9] | at least " in text and "on 0 at most 0.3 points above (on 0 of" in text and "on 1 in a fifth" in text
+    assert (
+        "| +10.0 [+4.1, +15.9] | at least " in text
+        and "on 0 at most 0.3 points above (on 0 of" in text
+        and "on 1 in a fifth" in text
+    )
     with pytest.raises(ValueError, match="the two accuracies are of 100 and 3 images"):
         rows = [{"correct": np.ones(count), "settings": {}} for count in (100, 3)]
         tool.compared("a", *rows)
