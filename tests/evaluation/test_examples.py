@@ -52,8 +52,8 @@ def test_the_seed_draws_and_little_is_shown_whole(setting):
     single = dataclasses.replace(evaluator, misclassified=1)
     drawn = {rows(single.run(dataclasses.replace(setting, seed=seed)).series[0])[0]["position"] for seed in range(3)}
     assert len(drawn) > 1 and single.run(setting) == single.run(setting)
-    nobody = dataclasses.replace(setting, labels=1 - setting.clean_logits.argmax(-1).astype(np.int32))
-    assert AdversarialExamples(attack=ATTACK).run(nobody).series == []
+    all_wrong = dataclasses.replace(setting, labels=1 - setting.clean_logits.argmax(-1).astype(np.int32))
+    assert AdversarialExamples(attack=ATTACK).run(all_wrong).series == []
 
 
 def test_images_come_from_as_many_classes_as_possible():

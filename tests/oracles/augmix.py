@@ -1,6 +1,6 @@
 """AugMix with Pillow, one image at a time, as the authors call it.
 
-Written after the description of the procedure in Hendrycks et al. (2020) and FACTS 2.2, not copied from their code.
+Written after the description of the procedure in Hendrycks et al. (2020), not copied from their code.
 Pixels are uint8 [h, w, c] with c = 1 or 3.
 """
 

@@ -79,9 +79,9 @@ def test_attraction_gives_the_released_loss_and_cancellation_equation_4(name, vi
     z, labels = drawn(2 if name in CANCELLING else 1, views)
     features = np.concatenate(z)
     values = masked_contrastive(features, features, filtered(transformer, z, labels), temperature=0.3)
-    places = [divmod(anchor, COUNT) for anchor in range(views * COUNT)]
+    anchors = [divmod(anchor, COUNT) for anchor in range(views * COUNT)]
     loss = oracle.cancelling_loss if name in CANCELLING else oracle.attracting_loss
-    expected = [loss(z, i, view, suspects(z, i, view), 0.3) for view, i in places]
+    expected = [loss(z, i, view, suspects(z, i, view), 0.3) for view, i in anchors]
     np.testing.assert_allclose(values, expected, rtol=2e-5)
 
 

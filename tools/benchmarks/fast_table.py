@@ -138,9 +138,9 @@ def table(rows: list[dict]) -> str:
     mean = 100 * np.mean([item["difference"][0] for item in rows])
     both = sum(pair == (True, True) for pair in zip(near, cheap, strict=True))
     return (
-        f"{lines}\nOn {both} of {len(rows)} models the fast ensemble is at most 0.3 points above AutoAttack in at most a "
-        f"fifth of its passes: on {sum(near)} at most 0.3 points above (on {below} of these more than 0.3 below, that is, "
-        f"stronger), on {sum(cheap)} in a fifth. The mean difference is {mean:+.2f} points."
+        f"{lines}\nOn {both} of {len(rows)} models the fast ensemble is at most 0.3 points above AutoAttack in at most "
+        f"a fifth of its passes: on {sum(near)} at most 0.3 points above (on {below} of these more than 0.3 below, "
+        f"that is, stronger), on {sum(cheap)} in a fifth. The mean difference is {mean:+.2f} points."
     )
 
 
