@@ -69,6 +69,10 @@ def test_the_first_images_are_those_at_the_beginning_and_are_named(model):
     assert [digit == "1" for digit in series.columns["right"][0]] == correct.tolist() and 0 < correct.sum() < 15
     (measured,) = [candidate for candidate in outcome.measurements if candidate.id == name]
     assert measured.n == 15 and measured.settings["sample"] == "first 15"
+    # As with EVAL_EXAMPLES, which draws images for attacks without `first`.
+    limited = adversarial.AttackAccuracy(attack=attack, first=15).run(dataclasses.replace(setting, limit=10))
+    (measured,) = [candidate for candidate in limited.measurements if candidate.id == name]
+    assert (measured.value, measured.n, measured.settings["sample"]) == (correct[:10].mean(), 10, "first 10")
     (everything,) = [
         measurement
         for measurement in adversarial.AttackAccuracy(attack=attack, first=10**6).run(setting).measurements

@@ -12,7 +12,7 @@ import tensorflow as tf
 from conformance import backbones
 from tfrobust.errors import InputError
 from tfrobust.models.backbone import Backbone
-from tfrobust.models.shared import foreign
+from tfrobust.models.shared import foreign, trained_parts
 
 IMAGES = np.random.default_rng(0).random((2, backbones.SIDE, backbones.SIDE, 3), dtype=np.float32)
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -52,6 +52,22 @@ def test_a_preset_brings_weights_pooling_and_pixels(name, tmp_path):
     np.testing.assert_array_equal(again(IMAGES), loaded(IMAGES))
     assert again.get_config() == loaded.get_config()
     assert len(again.variables) == len(fresh.model.variables)
+
+
+@pytest.mark.parametrize("name", backbones.PRESETS)
+def test_adapters_of_a_preset_begin_without_effect_and_are_merged(name, tmp_path):
+    folder = save_preset(tmp_path / "preset", name, backbones.make(name))
+    plain, adapted = Backbone(preset=folder), Backbone(preset=folder, lora_rank=2)
+    np.testing.assert_array_equal(adapted(IMAGES), plain(IMAGES))
+    factors = trained_parts.adapters(adapted)
+    assert {id(factor) for factor in factors} == {id(variable) for variable in adapted.trainable_variables}
+    for variable in factors:
+        variable.assign(np.random.default_rng(2).normal(size=variable.shape, scale=0.1))
+    moved = adapted(IMAGES).numpy()
+    assert np.abs(moved - plain(IMAGES)).max() > 1e-3
+    adapted.merge_adapters()
+    np.testing.assert_allclose(adapted(IMAGES), moved, rtol=1e-3, atol=1e-4)
+    assert len(adapted.variables) == len(plain.variables)
 
 
 def test_pixels_are_those_of_the_image_converter():

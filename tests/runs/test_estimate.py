@@ -1,5 +1,6 @@
 """Check the cost estimate of a dry run: passes in closed form, time from executed steps."""
 
+import dataclasses
 import re
 from types import SimpleNamespace
 
@@ -43,6 +44,8 @@ def test_the_largest_parts_of_an_evaluation():
     several = attack_passes(360, square, Union(members=(square.attack, square.attack.with_epsilon(0.1))))
     assert several.forward == 2 * 360 * 5003 and several.by_evaluator[1] == (360 * 5003, "Square")
     assert attack_passes(60, square, count=10_000).forward == 50_030_000
+    first = dataclasses.replace(square, first=50)
+    assert attack_passes(360, first).examples == 50 and attack_passes(360, first, attacked_examples=20).examples == 20
 
 
 def dry_run_output(capsys, *flags):

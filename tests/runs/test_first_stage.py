@@ -20,7 +20,7 @@ from tfrobust.errors import InputError
 from tfrobust.keras import methods
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning
-from tfrobust.keras.models import CNN, LinearHead, ProjectionHead, Prototypes
+from tfrobust.keras.models import CNN, Backbone, LinearHead, ProjectionHead, Prototypes
 from tfrobust.ops.schedules import LinearRamp, OverTraining
 from tfrobust.runs import estimate, initial_encoder, workdir
 from tfrobust.runs.first_stage import Pretraining
@@ -182,6 +182,19 @@ def test_boundaries_of_another_batch_size_are_said(caplog):
     (message,) = spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), piecewise(10, 19, 40))
     assert "changes at steps 10, 19, 40, and 2 of these come after the last of 20: boundaries count steps" in message
     assert not spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), piecewise(10, 18))
+
+
+@pytest.mark.parametrize("momentum, epochs, trained, kept", stored.rows(globals(), "batch_norms_that_start_slowly"))
+def test_batch_norms_that_start_slowly_are_said(momentum, epochs, trained, kept, caplog):
+    """Ten steps an epoch, so that momentum^(10 epochs) of the initial statistics is left."""
+    layers = [keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3), keras.layers.BatchNormalization(momentum=momentum)]
+    network = keras.Sequential(layers)
+    if trained:
+        network.layers[-1].moving_mean.assign([0.1, 0.0])
+    method = methods.Supervised(Backbone(network, pixel_range=(0, 1)), LinearHead(10))
+    messages = spoken(caplog, method, keras.optimizers.SGD(), epochs=epochs)
+    texts = [f"keep {kept} of their initial statistics after {10 * epochs} steps of momentum {momentum}"] * bool(kept)
+    assert len(messages) == len(texts) and all(text in message for text, message in zip(texts, messages, strict=True))
 
 
 PERCENT = LinearRamp(1.0, delay=25, length=50)

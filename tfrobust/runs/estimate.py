@@ -127,7 +127,11 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
     count = len(dataset.test) if count is None else count
     limit = evaluation.attacked_examples
     least = count if limit is None else min(count, limit)
-    setting = SimpleNamespace(images=range(count), subset=lambda limit: np.arange(min(limit or least, least)))
+
+    def subset(limit: int | None, first: int | None = None) -> np.ndarray:
+        return np.arange(min(limit or least, first or least, least))
+
+    setting = SimpleNamespace(images=range(count), subset=subset)
     attacks = examples = 0
     total, per_image = np.zeros(2, int), np.zeros(2, int)
     uncounted, costs, by_evaluator, counted = [], collections.Counter(), [], set()

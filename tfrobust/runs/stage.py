@@ -23,7 +23,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.progress import attack_title
 from tfrobust.methods.shared import updates
 from tfrobust.methods.shared.method import Method
-from tfrobust.models.shared.normalization import synchronization_warning
+from tfrobust.models.shared.normalization import slow_statistics_warning, synchronization_warning
 from tfrobust.ops import keras_private, schedules
 from tfrobust.pairs.false_negatives import REMAINING
 from tfrobust.runs import workdir as workdirs
@@ -153,7 +153,12 @@ class Stage:
                 f"{name} trains without {type(rule).__name__}, which clusters first after epoch {rule.every} of "
                 f"{self.epochs}. Use more epochs, or a smaller every."
             )
-        return sentences + self._unfinished_ramp()
+        return [*sentences, *self._unfinished_ramp(), *self._slow_statistics()]
+
+    def _slow_statistics(self) -> list[str]:
+        """Describe batch norms that the training is too short for, in one sentence or none."""
+        sentence = "" if self.frozen else slow_statistics_warning(self.method, self.epochs * self.steps_per_epoch)
+        return [f"{type(self.method).__name__}: {sentence}"] * bool(sentence)
 
     def _unfinished_ramp(self) -> list[str]:
         """Describe a ramp of the radius that the training ends before, in one sentence or none."""

@@ -30,7 +30,12 @@ def make() -> Part:
     return Part()
 
 
-OBJECTS = {"Part": Part, "Special": Special, "make": make, "Model": Model, "SGD": keras.optimizers.SGD, "dict": dict}
+def make_unannotated():
+    return Part()
+
+
+OBJECTS = {"Part": Part, "Special": Special, "make": make, "make_unannotated": make_unannotated, "Model": Model}
+OBJECTS |= {"SGD": keras.optimizers.SGD, "dict": dict}
 
 
 def fit(value, hint, default=Parameter.__dataclass_fields__["default"].type) -> bool:

@@ -220,9 +220,9 @@ def _makes(target, kind) -> bool:
         return True
     result = target if inspect.isclass(target) else _hints(target).get("return", Any)
     result = typing.get_origin(result) or result
-    if inspect.isclass(result):
-        return issubclass(result, kind)
-    return result is Any and _is_of_user(target, kind)
+    if result is Any:  # a class too, since Python 3.11
+        return _is_of_user(target, kind)
+    return inspect.isclass(result) and issubclass(result, kind)
 
 
 def _is_of_user(target, kind) -> bool:

@@ -238,12 +238,15 @@ class Setting:
             return None
         return functools.partial(self.progress, task)
 
-    def subset(self, limit: int | None, count: int | None = None) -> np.ndarray:
-        """Return positions of at most `limit` of `count` images (None: all), drawn by the seed, ascending; int64."""
+    def subset(self, limit: int | None, count: int | None = None, first: int | None = None) -> np.ndarray:
+        """Return positions of at most `limit` of `count` images (None: all), ascending, int64.
+
+        They are drawn by the seed, or with `first` at most so many from the beginning.
+        """
         count = len(self.images) if count is None else count
-        limit = min((size for size in (limit, self.limit) if size is not None), default=None)
-        if limit is None or limit >= count:
-            return np.arange(count)
+        limit = min((size for size in (limit, first, self.limit) if size is not None), default=count)
+        if first is not None or limit >= count:
+            return np.arange(min(limit, count))
         return np.sort(self.order("subset", count)[:limit])
 
     def order(self, purpose: str, count: int | None = None) -> np.ndarray:

@@ -181,7 +181,7 @@ class AttackAccuracy(Evaluator):
         if not result.complete:
             settings["seconds"] = self.seconds
         if len(positions) < len(setting.images) and self.first is not None:
-            settings["sample"] = f"first {self.first}"
+            settings["sample"] = f"first {len(positions)}"
         name = ATTACK.id("", settings)
         measurements = [
             accuracy.accuracy(ATTACK.id("accuracy", settings), robust, settings, setting.examples),
@@ -247,7 +247,7 @@ class AttackAccuracy(Evaluator):
         return search(setting, self.attack, positions, seconds=self.seconds)
 
     def _positions(self, setting: Setting) -> np.ndarray:
-        return setting.subset(self.limit)[: self.first]
+        return setting.subset(self.limit, first=self.first)
 
     def _spared(self, setting: Setting, positions: np.ndarray) -> np.ndarray:
         """Return which of the images are left out because they are certified, bool [m]."""

@@ -69,7 +69,7 @@ class Union(Evaluator):
             **setting.vote_settings,
         }
         if len(correct) < len(setting.images) and self.first is not None:
-            settings["sample"] = f"first {self.first}"
+            settings["sample"] = f"first {len(correct)}"
         (identity,) = self.ids()
         series = [accuracy.outcomes(identity, correct)]
         drawn = self.limit is not None and len(correct) < len(setting.images)
@@ -77,7 +77,7 @@ class Union(Evaluator):
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
         """Return the attacks, all on the same images."""
-        positions = setting.subset(self.limit)[: self.first]
+        positions = setting.subset(self.limit, first=self.first)
         return tuple((attack, positions) for attack in self.members)
 
     def without_gradients(self) -> tuple[Evaluator, ...]:

@@ -3,11 +3,15 @@
 import operator
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
 from tfrobust.errors import InputError
 from tfrobust.ops import keras_private
+
+FAST_MOMENTUM = 0.9  # of this library's networks: after 22 steps a tenth remains of the initial statistics
+_REMAINING_SHARE = 0.1  # of the initial statistics, above which a training has too few steps
 
 
 def check_branch(branch, branches: int, owner: str) -> int:
@@ -66,6 +70,28 @@ def synchronization_warning(model: keras.Model) -> str:
     return (
         f"{len(names)} batch norms ({shown}) use the statistics of their own replica, so that the number of replicas "
         "changes the result; synchronized=True prevents it."
+    )
+
+
+def slow_statistics_warning(model: keras.Model, steps: int) -> str:
+    """Return a sentence on batch norms whose moving statistics stay near their initial values; "" if there are none.
+
+    After n steps a moving statistic holds momentum^n of its initial value, which for random weights has nothing to do
+    with the network: it classifies in training, and may be at chance afterwards.
+
+    Args:
+        model: built, before its training.
+        steps: training steps.
+    """
+    norms = [layer for layer in keras_private.all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
+    fresh = [norm for norm in norms if norm.trainable and not np.any(norm.moving_mean)]
+    momentum = max((norm.momentum for norm in fresh), default=0.0)
+    share = momentum**steps
+    if momentum <= FAST_MOMENTUM or share <= _REMAINING_SHARE:
+        return ""
+    return (
+        f"batch norms keep {share:.0%} of their initial statistics after {steps} steps of momentum {momentum:g}; in "
+        f"inference, the network may be at chance: set normalization_momentum of the encoder to {FAST_MOMENTUM:g}."
     )
 
 

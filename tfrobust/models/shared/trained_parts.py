@@ -38,7 +38,8 @@ def add_adapters(model: keras.Model, rank: int) -> None:
     Raises:
         ValueError: no layer has it.
     """
-    layers = [layer for layer in keras_private.all_layers(model) if hasattr(layer, "enable_lora")]
+    # A backbone of KerasHub has a method enable_lora too, for a choice of its layers.
+    layers = [layer for layer in keras_private.all_layers(model) if hasattr(layer, "lora_enabled")]
     if not layers:
         raise InputError(f"{model.name!r} has no layer with enable_lora: leave Backbone.lora_rank out.")
     for layer in layers:
