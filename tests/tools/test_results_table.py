@@ -56,6 +56,13 @@ def test_means_and_differences_of_seeds_by_hand(tools):
     shorter = runs(tools, "second", "1110", "11", "1000")
     assert markdown.difference(first, shorter, "a")[2] is None
     assert markdown.difference(first, {}, "a") is None
+    # Nor are those of other images.
+    for seed, run in first.items():
+        run["data"] = {"test_fingerprint": "x"}
+        second[seed]["data"] = {"test_fingerprint": "y" if seed else "x"}
+    assert markdown.difference(first, second, "a")[0] == 0.25 and markdown.difference(first, second, "a")[2] is None
+    first[0]["data"] = {"test_fingerprint": "z"}
+    assert markdown.difference(first, second, "a") is None
 
 
 def test_a_claim_holds_only_where_every_interval_says_so(tools):
@@ -71,8 +78,9 @@ def test_a_claim_holds_only_where_every_interval_says_so(tools):
     assert tools._results_markdown.verdict(claim, None) == "not run"
 
 
-def test_the_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(tools):
-    plan = tools._results_plan.read(tools.results_table.PLAN)
+@pytest.mark.parametrize("name", ["fashion_mnist", "fine_tuning"])
+def test_a_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(name, tools):
+    plan = tools._results_plan.read(tools.results_table.PLAN.with_name(f"{name}.toml"))
     chosen = tools.results_table.runs_of(plan, [])
     missing = [file for run in chosen for file in run.files if not (tools._recipes.ROOT / file).is_file()]
     assert missing == []
@@ -83,6 +91,26 @@ def test_the_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(t
     # Raises if a stored result is of other settings than the plan's; the page has the numbers of all.
     page = plan.page.read_text("utf-8")
     assert tools.results_table.written(page, plan) == page
+
+
+def test_tables_share_the_rows_of_the_plan(tools, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(stored.text(globals(), "shared_rows").format(folder=tmp_path))
+    plan = tools._results_plan.read(path)
+    assert list(plan.rows()) == ["alone", "cnn", "cnn_trades", "vit", "vit_trades"]
+    first, second = (run.commands()[0] for run in tools.results_table.runs_of(plan, ["cnn_trades", "vit_trades"]))
+    exported = tmp_path / "work/exported"
+    assert f"--gin_param=Pretrained.path='{exported}/cnn-seed3'" in first and "--gin_param=STEPS=7" in first
+    assert f"--gin_param=Pretrained.path='{exported}/vit-seed3'" in second and "--gin_import=my_vit" in second
+    assert not any(argument.startswith("--gin_import") for argument in first)
+
+
+def test_the_small_convnext_is_the_published_block(load):
+    """A stem, then in stages of width w: 7x7 depthwise, normalization, w to 4 w to w; and a last normalization."""
+    network = load("backbones").backbones.small_convnext(side=16, depths=(1, 2), widths=(4, 6))
+    blocks = [(49 + 1) * width + 2 * width + (width + 1) * 4 * width + (4 * width + 1) * width for width in (4, 6, 6)]
+    assert network.count_params() == 16 * 3 * 4 + 4 + 2 * 4 + sum(blocks) + 2 * 4 + 4 * 4 * 6 + 6 + 2 * 6
+    assert network.output_shape == (None, 2, 2, 6)
 
 
 @pytest.mark.rest

@@ -43,12 +43,14 @@ def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:
             seconds = statistics.median(run["seconds"]["processor_seconds"] for run in runs.values())
             lines.append(_line(row.title, str(len(runs)), *cells, f"{seconds:.0f}"))
             lines += _published(row, headings)
-    others = [row for row in table.rows if row.name in seeds and row.name != table.reference]
-    if table.reference in seeds and others:
+    reference_runs = seeds.get(table.reference, {})
+    comparable = [row for row in table.rows if _shared(seeds.get(row.name, {}), reference_runs)]
+    compared_rows = [row for row in comparable if row.name != table.reference]
+    if compared_rows:
         (reference,) = (row.title for row in table.rows if row.name == table.reference)
         lines += ["\n", _line(f"minus {reference}, points", "seeds", *headings), _rule(len(headings) + 1)]
-        for row in others:
-            pair = seeds[row.name], seeds[table.reference]
+        for row in compared_rows:
+            pair = seeds[row.name], reference_runs
             cells = [difference_cell(difference(*pair, identity)) for identity in table.columns.values()]
             lines.append(_line(row.title, str(len(_shared(*pair))), *cells))
     return "".join(lines)
@@ -115,12 +117,13 @@ def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -
         identity: id of a measurement.
 
     Returns:
-        (difference, its ends over images, its ends over seeds), as fractions; None if no seed is in both. The ends over
-        images are paired where both have outcomes, else those of two samples, for one seed; None without any interval.
-        Those over seeds are None for fewer than three.
+        (difference, its ends over images, its ends over seeds), as fractions; None if no seed is in both, measured on
+        the same test images. The ends over images are paired where both have outcomes, else those of two samples, for
+        one seed; None without any interval. Those over seeds are None for fewer than three.
     """
     pair = outcomes(first, identity), outcomes(second, identity)
-    shared = [seed for seed in pair[0] if seed in pair[1] and len(pair[0][seed]) == len(pair[1][seed])]
+    recorded = [seed for seed in _shared(first, second) if seed in pair[0] and seed in pair[1]]
+    shared = [seed for seed in recorded if len(pair[0][seed]) == len(pair[1][seed])]
     if shared:
         means = [np.mean([rows[seed] for seed in shared], axis=0) for rows in pair]
         middle, *images = paired_difference(*means)
@@ -151,8 +154,13 @@ def _value(run: dict, identity: str) -> float | None:
     return run["measurements"].get(identity, {}).get("value")
 
 
-def _shared(first: dict, second: dict) -> list[int]:
-    return [seed for seed in first if seed in second]
+def _shared(first: dict[int, dict], second: dict[int, dict]) -> list[int]:
+    """Return the seeds for which both rows were measured on the same test images."""
+    return [seed for seed in first if seed in second and _test_images(first[seed]) == _test_images(second[seed])]
+
+
+def _test_images(run: dict) -> str | None:
+    return run.get("data", {}).get("test_fingerprint")
 
 
 def difference_cell(compared: tuple | None) -> str:

@@ -69,6 +69,7 @@ class Table:
         files: gin files that follow the first of each row.
         params: values of --gin_param of each row, before the row's.
         later_seeds: values of --gin_param of all seeds but the first, such as fewer images.
+        imports: values of --gin_import.
     """
 
     title: str
@@ -78,6 +79,7 @@ class Table:
     files: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
     later_seeds: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
 
     def gin(self, row: Row, seed: int, exported: pathlib.Path) -> tuple[list[str], list[str]]:
         """Return the values of --gin_file and --gin_param of one run."""
@@ -143,7 +145,8 @@ def read(path: pathlib.Path) -> Plan:
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
-        tables = tuple(_table(table) for table in content.pop("tables"))
+        repeated_rows = content.pop("rows", [])
+        tables = tuple(_table(table, repeated_rows) for table in content.pop("tables"))
         claims = tuple(Claim(**claim) for claim in content.pop("claims", ()))
         folders = {name: ROOT / content.pop(name) for name in ("output", "work", "page")}
         plan = Plan(**folders, **content, tables=tables, claims=claims)
@@ -160,9 +163,23 @@ def read(path: pathlib.Path) -> Plan:
     return plan
 
 
-def _table(content: dict) -> Table:
+def _table(content: dict, repeated_rows: list[dict]) -> Table:
+    """Return a table, with its own rows or with the plan's, in which a table's `values` replace <name>."""
+    values = content.pop("values", {})
+    contents = [_filled(row, values) for row in content.pop("rows", repeated_rows)]
     rows = [
-        Row(**{**row, "published": tuple(Published(**other) for other in row.get("published", ()))})
-        for row in content.pop("rows")
+        Row(**{**row, "published": tuple(Published(**other) for other in row.get("published", ()))}) for row in contents
     ]
     return Table(**content, rows=tuple(rows))
+
+
+def _filled(content, values: dict[str, str]):
+    """Return TOML's content with each <name> in its texts replaced."""
+    if isinstance(content, dict):
+        return {name: _filled(value, values) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_filled(value, values) for value in content]
+    if isinstance(content, str):
+        for name, value in values.items():
+            content = content.replace(f"<{name}>", value)
+    return content

@@ -48,6 +48,7 @@ class Run:
         self.result = plan.output / f"{self.name}.json"
         self.workdir, self.exported = plan.work / self.name, plan.work / "exported"
         self.files, self.params = table.gin(row, seed, self.exported)
+        self.imports = [f"--gin_import={module}" for module in table.imports]
         seeds = plan.rows()[row.members][1].seeds if row.members else ()
         self.members = [f"{row.members}-seed{number}" for number in seeds]
 
@@ -56,7 +57,7 @@ class Run:
         settings = [*(f"--gin_file={file}" for file in self.files), *(f"--gin_param={param}" for param in self.params)]
         if not self.members:
             folders = [f"--workdir={self.workdir}", f"--export_dir={self.exported}"]
-            return [["-m", "tfrobust.train", *settings, f"--gin_param=NAME='{self.name}'", *folders]]
+            return [["-m", "tfrobust.train", *self.imports, *settings, f"--gin_param=NAME='{self.name}'", *folders]]
         model = self.exported / self.name
         members = [str(self.exported / name) for name in self.members]
         return [
