@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -76,6 +77,26 @@ def test_a_claim_holds_only_where_every_interval_says_so(tools):
     assert tools._results_markdown.verdict(smaller, (0.0, negative, None)) == "holds"
     assert tools._results_markdown.verdict(claim, (0.0, None, None)) == "undecided"
     assert tools._results_markdown.verdict(claim, None) == "not run"
+
+
+def test_a_printed_command_binds_what_the_run_binds(tools):
+    """Each name once, with the last of its values, in lines of the width."""
+
+    def bound(arguments):
+        return dict(argument.split("=", 2)[1:] for argument in arguments if argument.startswith("--gin_param="))
+
+    plan = tools._results_plan.read(tools.results_table.PLAN.with_name("fine_tuning.toml"))
+    repetitions = []
+    for run in tools.results_table.runs_of(plan, []):
+        shown = run.shown(100)
+        words = shlex.split(shown.replace("\\\n", ""))
+        (command,) = run.commands()
+        expected = {name: value.replace(str(run.exported), "exported") for name, value in bound(command).items()}
+        assert bound(words) == expected and len(words) == len(set(words))
+        assert sum(word.startswith("--gin_param=") for word in words) == len(expected)
+        assert all(len(line) <= 100 or len(shlex.split(line.rstrip("\\"))) == 1 for line in shown.splitlines())
+        repetitions.append(sum(argument.startswith("--gin_param=") for argument in command) - len(expected))
+    assert max(repetitions) > 0
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "fine_tuning"])

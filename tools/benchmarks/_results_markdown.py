@@ -3,14 +3,13 @@
 import base64
 import os
 import statistics
+import textwrap
 
 import numpy as np
 from _results_plan import Claim, Plan, Row, Table
 
 from tfrobust.evaluation.engine.statistics import paired_difference, share_interval, student_interval, wilson_interval
 from tfrobust.report.difference import independent_interval
-
-_CONTINUED = " \\\n        --"
 
 
 def page(plan: Plan, results: list[dict]) -> str:
@@ -70,7 +69,8 @@ def sources(plan: Plan, results: list[dict], commands: dict[str, str]) -> str:
         if files:
             folder = os.path.relpath(plan.output, plan.page.parent)
             links = ", ".join(f"[seed {seed}]({folder}/{file})" for seed, file in files.items())
-            lines.append(f"\n{row.title}: {links}\n\n    {commands[name].replace(' --', _CONTINUED)}\n")
+            command = textwrap.indent(commands[name], "    ")
+            lines.append(f"\n{row.title}: {links}\n\n{command}\n")
     return "".join(lines)
 
 

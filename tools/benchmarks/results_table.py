@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pathlib
 import resource
@@ -36,6 +37,7 @@ from tfrobust.errors import Failure, InputError, StopRequested
 
 SCHEMA = "tfrobust/result/1"
 LONG = 60  # minutes
+COLUMNS = 112  # of a line of a page, less its indent
 BEGIN, END = "<!-- Written by tools/benchmarks/results_table.py --write; do not edit. -->", "<!-- end -->"
 PLAN = ROOT / "tools/benchmarks/plans/fashion_mnist.toml"
 
@@ -65,12 +67,22 @@ class Run:
             ["-m", "tfrobust.evaluate", f"--model={model}", *settings, f"--output={self.workdir}"],
         ]
 
-    def shown(self) -> str:
-        """Return the commands as a user would type them, with the default folders."""
+    def shown(self, width: float = math.inf) -> str:
+        """Return the commands as a user would type them, with the default folders.
+
+        Values that a later one replaces are left out.
+
+        Args:
+            width: columns of a line, with its indent; a longer argument has a line of its own.
+        """
         folders = f"--workdir={self.workdir}", f"--export_dir={self.exported}", f"--output={self.workdir}"
-        typed = [[argument for argument in command if argument not in folders] for command in self.commands()]
-        text = " && ".join(" ".join(["python", *map(_quoted, command)]) for command in typed)
-        return text.replace(str(self.exported), "exported")
+        lines, conjunction = [], ""
+        for command in self.commands():
+            kept = {_target(argument): argument for argument in command if argument not in folders}
+            typed = [_quoted(argument.replace(str(self.exported), "exported")) for argument in kept.values()]
+            lines += _filled([f"{conjunction}python", *typed], width)
+            conjunction = "&& "
+        return " \\\n    ".join(lines)
 
     def load(self) -> dict | None:
         """Return the stored result; None if there is none.
@@ -178,10 +190,26 @@ def _ran(command: list[str], **options) -> int:
             raise
 
 
+def _target(argument: str) -> str:
+    """Return the name that a value of --gin_param is bound to; any other argument as it is."""
+    return "=".join(argument.split("=")[:2]) if argument.startswith("--gin_param=") else argument
+
+
+def _filled(words: list[str], width: float) -> list[str]:
+    """Return lines of as many words as fit, with room for an indent and a backslash."""
+    lines = words[:1]
+    for word in words[1:]:
+        if len(f"    {lines[-1]} {word} \\") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
 def _quoted(argument: str) -> str:
-    """Return an argument as a shell reads it, a flag's value in double quotes where it has single ones."""
+    """Return an argument as a shell reads it, a flag's value in double quotes where that is possible."""
     flag, equals, value = argument.partition("=")
-    if equals and "'" in value and not set(value) & set('"$`\\!'):
+    if equals and argument != shlex.quote(argument) and not set(value) & set('"$`\\!'):
         return f'{flag}="{value}"'
     return shlex.quote(argument)
 
@@ -261,7 +289,7 @@ def written(page: str, plan: _results_plan.Plan) -> str:
     if not (begin and end) or BEGIN in rest or END in after:
         raise InputError(f"{plan.page} needs a line {BEGIN!r} and, after it, a line {END!r}, once each.")
     results = stored(plan)
-    commands = {run.row.name: run.shown() for run in reversed(runs_of(plan, []))}
+    commands = {run.row.name: run.shown(COLUMNS) for run in reversed(runs_of(plan, []))}
     tables = f"{_results_markdown.page(plan, results)}\n{_results_markdown.sources(plan, results, commands)}"
     return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"
 

@@ -128,7 +128,8 @@ def _against(comparison: Comparison, names: list[str], identity: str) -> list[st
 
 def _margins(names: list[str], gaps: dict[str, Difference | None]) -> str:
     """Return by how much the best model exceeds others: "+3.1 points (95 % interval +1.2 to +5.0) ahead of trades"."""
-    margins = [f"{_points(gaps[name])} ahead of {name}" for name in names[:_MOST_MARGINS]]
+    sizes = {name: f"{_points(gaps[name])} " if gaps[name] else "" for name in names[:_MOST_MARGINS]}
+    margins = [f"{size}ahead of {name}" for name, size in sizes.items()]
     return " and ".join([*margins, *(["more of the others"] if len(names) > _MOST_MARGINS else [])])
 
 
