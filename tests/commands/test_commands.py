@@ -39,6 +39,7 @@ def test_help_names_the_commands_and_the_folders_of_guides_and_gin_files(capsys)
     assert {line.split()[0] for line in lines if line.startswith("  ")} == set(console.COMMANDS)
     assert pathlib.Path(guides.removeprefix("guides:").strip(), "serving.md").is_file()
     assert pathlib.Path(gin.removeprefix("gin files:").strip(), "trades.gin").is_file()
+    assert console.main(["--version"]) == 0 and capsys.readouterr().out.startswith("tfrobust ")
 
 
 def test_train_hands_its_flags_and_defaults_on(asked):

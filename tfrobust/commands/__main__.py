@@ -38,9 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: instead of sys.argv[1:].
     """
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if name in ("-h", "--help"):
+    if name == "--version":
+        return module("train").main(["--version"])
+    if name in ("-h", "--help", "help"):
         width = max(map(len, COMMANDS))
-        print("usage: tfrobust COMMAND [--help] ...\n\ncommands:")
+        print("usage: tfrobust COMMAND [--help] ..., or tfrobust --version\n\ncommands:")
         print("\n".join(f"  {command:{width}}  {summary}" for command, summary in COMMANDS.items()))
         print(f"\nguides:    {pathlib.Path(__file__).resolve().parents[1] / 'guides'}\ngin files: {folders()[0]}")
         return failures.DONE

@@ -45,16 +45,15 @@ def parser() -> Parser:
     flags.add_argument(
         "--label", metavar="MODEL:LABEL=N", action="append", default=[], help="serve version N by a name"
     )
-    flags.add_argument("--rest_port", type=port, default=recipes.REST_PORT, help="default: 8501")
-    flags.add_argument("--grpc_port", type=port, default=recipes.GRPC_PORT, help="default: 8500")
-    flags.add_argument(
-        "--image", default=recipes.IMAGE, help=f"Docker image, better with a tag; default: {recipes.IMAGE}"
-    )
-    flags.add_argument(
-        "--config_dir", metavar="DIR", type=pathlib.Path, default=pathlib.Path("runs/serving"), help="for the files"
-    )
+    flags.add_argument("--rest_port", metavar="N", type=port, default=recipes.REST_PORT, help="default: 8501")
+    flags.add_argument("--grpc_port", metavar="N", type=port, default=recipes.GRPC_PORT, help="default: 8500")
+    help_text = f"Docker image, better with a tag; default: {recipes.IMAGE}"
+    flags.add_argument("--image", metavar="NAME", default=recipes.IMAGE, help=help_text)
+    folder = pathlib.Path("runs/serving")
+    help_text = f"where the server's configuration is written; default: {folder}"
+    flags.add_argument("--config_dir", metavar="DIR", type=pathlib.Path, default=folder, help=help_text)
     flags.add_argument("--tls_key", metavar="FILE", type=pathlib.Path, help="PEM; with --tls_certificate: TLS for gRPC")
-    flags.add_argument("--tls_certificate", metavar="FILE", type=pathlib.Path)
+    flags.add_argument("--tls_certificate", metavar="FILE", type=pathlib.Path, help="PEM; with --tls_key")
     flags.add_argument(
         "--all_interfaces",
         action="store_true",

@@ -365,9 +365,12 @@ def named_source(model: str, report: Report | None) -> Source:
     """Return the data source that an export's report names, with downloads disabled.
 
     Raises:
-        InputError (a ValueError): the report names no source, or not a valid one.
+        FileNotFoundError: there is no model.
+        InputError (a ValueError): the folder holds no model, or the report names no source, or not a valid one.
     """
     if report is None or not report.data.get("source"):
+        if not os.path.isfile(model):
+            loading.locate(model)
         raise InputError(f"{model} names no data of its own: name the data to evaluate it on with --data.")
     try:
         return placed(described_source(report.data["source"]), report.data.get("folder"))

@@ -209,6 +209,8 @@ def _syntax_error(error: SyntaxError, origin: str) -> InputError:
     if error.lineno and not origin.startswith("--gin_param"):
         origin = f"{origin}:{error.lineno}"
     word = re.search(r"Failed to parse token '(.*)'", error.msg, re.DOTALL)
+    if "expected ':' or '='" in error.msg:
+        return InputError(f"{origin}: a setting is written NAME = value, such as EPSILON = 0.1.")
     if word is None:
         return InputError(f"{origin}: {shown(error.msg.splitlines()[0], 150, quote=False)}")
     token = word.group(1)
