@@ -176,6 +176,11 @@ def test_layers_get_no_more_memory_than_the_weights_of_the_file(tmp_path, monkey
     small = _write(tmp_path / "small.keras", _dense(), {"0": np.zeros((64, 10), "f4"), "1": np.zeros(10, "f4")})
     assert keras.layers.Layer.add_weight.__name__ == "add_weight"
     assert reader.load(small).count_params() == 650
+    # A file holds no adapters, here 8 x rank + rank x 8, which are at most as large as its weights.
+    with reader.weights_within(4 * 8 * 8):
+        keras.layers.Dense(8, use_bias=False, lora_rank=4).build((None, 8))
+    with pytest.raises(ValueError, match="ask for more weights"), reader.weights_within(4 * 8 * 8):
+        keras.layers.Dense(8, use_bias=False, lora_rank=5).build((None, 8))
 
 
 def test_every_layer_of_keras_is_listed_or_left_out_on_purpose():

@@ -97,7 +97,9 @@ def test_the_copy_has_the_weights_that_the_encoder_was_given():
         variable.assign(np.full(variable.shape, 0.25))
     method.start()
     assert all(np.all(variable.numpy() == 0.25) for variable in method.original.variables)
-    assert not method.original.trainable_variables
+    for trainable in (True, False, True):
+        assert not method.original.trainable_variables
+        method.trainable = trainable
 
 
 @pytest.mark.parametrize("adversary, message", stored.rows(globals(), "another_objective_and_a_start_at_the_image_are"))

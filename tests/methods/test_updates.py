@@ -43,6 +43,9 @@ def test_accumulated_batches_are_one_batch(clips):
 def test_a_momentum_network_moves_once_per_update(kind):
     method = kind(*tiny.parts(), target_rate=0.1, views=lambda images, key: images, projection=LinearProjection(4))
     method.build((None, *tiny.SHAPE))
+    method.trainable = False
+    method.trainable = True
+    assert not method.target_encoder.trainable_variables
     method.compile(optimizer(2, rate=0.0), jit_compile=False)
     online, target = method._weights()[0]
     target.assign(online.value + 1.0)

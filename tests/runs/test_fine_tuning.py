@@ -36,9 +36,16 @@ def network() -> keras.Model:
     return keras.Model(images, layers.Dense(6, name="dense")(layers.Dropout(0.9)(layers.Flatten()(second))))
 
 
-def backbone(**options) -> Backbone:
+def adapted() -> keras.Model:
+    """The network with an adapter of rank 4 in one layer, as a user gives it."""
+    model = network()
+    model.get_layer("dense").enable_lora(4)
+    return model
+
+
+def backbone(model=None, **options) -> Backbone:
     keras.utils.set_random_seed(3)
-    return Backbone(network(), pixel_range=(0, 1), stage_names=("cut",), **options)
+    return Backbone(model or network(), pixel_range=(0, 1), stage_names=("cut",), **options)
 
 
 def method(*, optimizer=None, encoder=None, **options):
@@ -108,6 +115,46 @@ def test_adapters_are_a_product_that_is_merged():
     np.testing.assert_allclose(dense.kernel, kernel + product, atol=1e-5)
     assert len(encoder.variables) == count - len(factors) == len(backbone().variables)
     assert len(encoder.trainable_variables) == 10 and encoder.lora_rank is None
+
+
+def test_adapters_of_a_file_are_trained_further_and_start_another_model(tmp_path):
+    """Keras saves the product within the weights, and would load two factors of 0, which have no gradient."""
+    trained = method(encoder=backbone(lora_rank=2))
+    trained.train_step(BATCH)
+    saving.save(trained, tmp_path / "method.keras")
+    again, encoder = saving.load(tmp_path / "method.keras"), backbone()
+    np.testing.assert_allclose(again(IMAGES), trained(IMAGES), atol=1e-5)
+    assert {name.split("/")[-1] for name in changed(again)} == {"lora_kernel_b"}
+    encoder.build((None, 8, 8, 1))
+    initial_encoder.Pretrained(path=str(tmp_path / "method.keras")).give(encoder, (8, 8, 1))
+    np.testing.assert_allclose(encoder(IMAGES), trained.encoder(IMAGES), atol=1e-5)
+
+
+def test_a_model_keeps_the_adapters_that_it_has():
+    encoder = backbone(adapted(), lora_rank=4)
+    assert [v.path.split("/")[-1] for v in encoder.trainable_variables] == ["lora_kernel_a", "lora_kernel_b"]
+
+
+@pytest.mark.parametrize("options, count", [({}, 10), ({"trainable": "last_stage"}, 6), ({"trainable": "head"}, 0),
+                                            ({"lora_rank": 2}, 6), ({"trainable": False}, 10)])  # fmt: skip
+def test_a_frozen_backbone_is_frozen_in_its_file_and_trains_its_part_afterwards(options, count, tmp_path):
+    encoder = backbone(**options)
+    encoder.build((None, 8, 8, 1))
+    encoder.trainable = False
+    saving.save(encoder, tmp_path / "frozen.keras")
+    for frozen in (encoder, saving.load(tmp_path / "frozen.keras")):
+        assert not frozen.trainable and not frozen.trainable_variables
+        frozen.trainable = True
+        assert len(frozen.trainable_variables) == count
+
+
+def test_the_name_of_a_part_replaces_the_argument():
+    encoder = backbone()
+    for name, count in (("last_stage", 6), ("all", 10), ("head", 0), ("last_stage", 6)):
+        encoder.trainable = name
+        assert len(encoder.trainable_variables) == count and encoder.trainable == (name != "head")
+    with pytest.raises(errors.InputError, match="Backbone.trainable is 'body'; it is one of"):
+        encoder.trainable = "body"
 
 
 @pytest.mark.parametrize("optimizer", [keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.AdamW])

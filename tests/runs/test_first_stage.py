@@ -214,6 +214,16 @@ def test_a_ramp_of_the_radius_is_described_and_one_without_end_is_said(caplog):
     assert stage.facts()["epsilon_ramp"] == {"epochs_of_0": 0.6, "epochs_until_whole": 1.5}
     assert "radius      0 for 0.6 epochs, whole after 1.5 of 2" in stage.description()
     assert float(stage.method.optimizer.learning_rate) == 0.0
+    for length, whole, line in ((20, 2.0, "whole after 2 of 2"), (40, None, "never whole")):
+        short = Stage(method=attacked(LinearRamp(1.0, length=length)), **arguments)
+        short.method.build((None, 8, 8, 1))
+        assert short.facts()["epsilon_ramp"] == {"epochs_of_0": 0.1, "epochs_until_whole": whole}
+        assert f"radius      0 for 0.1 epochs, {line}" in short.description()
+    for value in (-1.0, 2.0):
+        with pytest.raises(InputError, match=rf"ramp of the radius goes from {value:g} to {value:g}, .* in \[0, 1\]"):
+            spoken(caplog, attacked(LinearRamp(value)), "sgd")
+    with pytest.raises(InputError, match="SGD.gradient_accumulation_steps is 21, but the training has 20 steps"):
+        spoken(caplog, attacked(LinearRamp(1.0)), keras.optimizers.SGD(gradient_accumulation_steps=21))
     (message,) = spoken(caplog, attacked(LinearRamp(1.0, length=40)), "sgd")
     assert message.startswith("AdversarialTraining: the ramp of the radius ends at 0.095 of 0.2 after 20 steps")
     assert not spoken(caplog, attacked(LinearRamp(1.0, length=20)), "sgd")

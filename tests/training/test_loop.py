@@ -16,7 +16,8 @@ from faults.small_run import EPOCHS, LAST, STEPS_PER_EPOCH, make_loop, outcome
 from conformance import methods as battery
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.errors import InputError, StopRequested
-from tfrobust.keras.methods import FreeAdversarialTraining, Supervised
+from tfrobust.keras.methods import AdversarialTraining, FreeAdversarialTraining, Supervised
+from tfrobust.keras.schedules import LinearRamp
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.training.loop import Loop, TrainingDiverged, _table, deferred_signals, history_columns
 
@@ -171,6 +172,27 @@ def test_carried_perturbations_and_the_ramp_of_an_average_survive_a_stop(tmp_pat
         resumable(tmp_path / "parts", 2 * 5 + 1)[0].run()
     last, average = resumable(tmp_path / "parts")
     assert outcome(last, last.run()) == expected and int(average.count) == LAST
+
+
+def test_a_ramp_of_the_radius_survives_a_stop_in_its_middle(tmp_path):
+    tf.config.experimental.enable_op_determinism()
+
+    def resumable(folder, *steps):
+        keras.utils.set_random_seed(1)
+        adversary = battery.adversary(ramp=LinearRamp(1.0, delay=2, length=8))
+        method = AdversarialTraining(battery.encoder(), LinearHead(battery.CLASSES), adversary=adversary)
+        method.build((None, *battery.IMAGE_SHAPE))
+        method.compile(keras.optimizers.SGD(0.05), jit_compile=False)
+        return make_loop(folder, method=method, callbacks=[Stop(*steps)], checkpoint_seconds=1e9)
+
+    uninterrupted = resumable(tmp_path / "whole")
+    expected = outcome(uninterrupted, uninterrupted.run())
+    # 0, 0, 0, 1 eighth of the radius of 0.1 in the first epoch, 2 to 5 in the second, 6, 7, 8, 8 in the last.
+    assert expected["history"]["epsilon"] == pytest.approx([0.1 * eighths / 32 for eighths in (1, 14, 29)], rel=1e-5)
+    with pytest.raises(StopRequested, match="SIGTERM after step 6"):
+        resumable(tmp_path / "parts", 6).run()
+    last = resumable(tmp_path / "parts")
+    assert outcome(last, last.run()) == expected
 
 
 class Broken(keras.callbacks.Callback):

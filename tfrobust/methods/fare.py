@@ -89,8 +89,12 @@ class FARE(Method):
     def build_parts(self, example_shape, embedding_dim):
         """Build the frozen copy of the encoder."""
         projections.built_shape(self.original, (None, *example_shape))
-        self.original.trainable = False
+        self.freeze_copies()
         self.start()
+
+    def freeze_copies(self):
+        """Freeze the copy of the encoder."""
+        self.original.trainable = False
 
     def start(self):
         """Copy the weights of the encoder, also those that it was given."""

@@ -61,9 +61,10 @@ class Backbone(Encoder):
         dropout: False sets the rates of the model's dropout and drop path to 0. Their masks depend on Keras's stateful
             seeds, so that several replicas would train otherwise than one device.
         trainable: "all", "last_stage" (the other stages, of `stage_names`, are frozen) or "head", which trains nothing
-            of the model. What is frozen runs in inference mode. True is "all", False is "head".
+            of the model. What is frozen runs in inference mode. True is "all"; False is "all", too, but begins frozen.
         lora_rank: None, or the rank of adapters (LoRA) of all layers that have Keras's `enable_lora`. They alone are
-            trained of the model, which runs in inference mode. A run publishes them merged into the weights.
+            trained of the model, which runs in inference mode. A run publishes them merged into the weights, and a
+            `.keras` file holds them so, with a new adapter. A model that has adapters keeps these, of this rank.
         origin: digest of the weight file or its name; set by the constructor, so that a run is not resumed with others.
         **kwargs: of `keras.Model`: `name`, `dtype`.
 
@@ -129,18 +130,20 @@ class Backbone(Encoder):
         self.compose([[stage] for stage in stages], neck, dim=shape[-1])
         self.trained = trained_parts.checked(trainable, self.stage_count, lora_rank)
         self.lora_rank = lora_rank
-        if lora_rank is not None:
-            trained_parts.add_adapters(self.model, lora_rank)
-        self._train(self.trained != "head")  # Keras skips an assignment that changes no value, such as this of True
+        trained_parts.add_adapters(self.model, lora_rank)
+        self._train(bool(trainable))  # Keras skips an assignment that changes no value, such as this of True
 
     @property
     def trainable(self) -> bool:
-        """True if anything of the model is trained; setting it to True trains what the argument names."""
+        """True if anything of the model is trained; True trains what the argument names, which a string replaces."""
         return keras.Model.trainable.fget(self)
 
     @trainable.setter
-    def trainable(self, value: bool) -> None:
-        self._train(value)
+    def trainable(self, value: bool | str) -> None:
+        if isinstance(value, str):
+            self.trained = trained_parts.checked(value, self.stage_count, self.lora_rank)
+            self._train(False)
+        self._train(bool(value))
 
     def _train(self, value: bool) -> None:
         trained = vars(self).get("trained", "all")
@@ -160,8 +163,10 @@ class Backbone(Encoder):
         """Return the constructor's arguments; a model of keras.applications by its name, others serialized."""
         config = super().get_config()
         # Keras writes some shapes as tuples, which a file returns as lists.
-        if self.trained == "last_stage" and self.trainable:
+        if self.trained != "all":
             config["trainable"] = self.trained
+        if self.trained == "last_stage" and not self.trainable:
+            config["frozen"] = True
         config["model"] = configured.serialize(config["model"]) if self.application is None else None
         return config
 
@@ -171,7 +176,10 @@ class Backbone(Encoder):
         registered = (config.get("model") or {}).get("registered_name") or ""
         if registered.startswith("keras_hub>"):
             foreign.require_keras_hub()
-        return super().from_config(config)
+        backbone = super().from_config({name: value for name, value in config.items() if name != "frozen"})
+        if config.get("frozen"):
+            backbone.trainable = False
+        return backbone
 
     def build(self, input_shape):
         """Build the layers for images of one size."""

@@ -178,7 +178,7 @@ def _from_keras(path: pathlib.Path) -> _Source:
     shape = getattr(encoder.input_spec, "shape", None) or getattr(encoder, "input_shape", None)
     if shape is None or len(shape) not in (4, 5):
         raise InputError(f"{path} holds no encoder of images [b, h, w, c] or clips [b, t, h, w, c].")
-    values = [variable.numpy() for variable in encoder.variables]
+    values = [variable.numpy() for variable in trained_parts.without_adapters(encoder)]  # a file holds them merged
     frames = [size or _FRAMES for size in shape[1:-3]]
     shape = (*frames, *(32 if size is None else int(size) for size in shape[-3:]))
     described = f" ({type(encoder).__name__})"

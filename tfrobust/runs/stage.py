@@ -113,6 +113,11 @@ class Stage:
         metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         model.compile(optimizer=optimizer, metrics=metrics, jit_compile=False)
         inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        if self._updates < 1:
+            raise InputError(
+                f"{type(inner).__name__}.gradient_accumulation_steps is {updates.batches_per_update(inner)}, but the "
+                f"training has {self.epochs * self.steps_per_epoch} steps, and so no update: lower it."
+            )
         for schedule in schedules.over_training([model, keras_private.learning_rate(inner), vars(inner).get("decay")]):
             schedule.begin(self._updates)
         _refuse_silent(model.optimizer, self.callbacks, self.last)
@@ -165,7 +170,13 @@ class Stage:
         if self.method.radius_ramp is None:
             return []
         (ramp, radius), steps = self.method.radius_ramp, self._updates
-        share = float(ramp(tf.constant(steps - 1, tf.int64)))
+        shares = [float(ramp(tf.constant(step, tf.int64))) for step in _sampled(steps)]
+        share = shares[0]
+        if not 0 <= min(shares) <= max(shares) <= 1 + 1e-6:
+            raise InputError(
+                f"{type(self.method).__name__}: the ramp of the radius goes from {min(shares):.3g} to "
+                f"{max(shares):.3g}, but it multiplies the radius {radius:.3g}: it lies in [0, 1]."
+            )
         if share >= 1 - 2 / steps:  # one over all steps is whole after the last one
             return []
         return [
@@ -175,8 +186,7 @@ class Stage:
 
     def silent_terms(self) -> list[str]:
         """Return the loss terms without effect: the schedule of their weight is 0 from the first step to the last."""
-        last = self._updates - 1
-        steps = [tf.constant(step, tf.int64) for step in np.unique(np.linspace(last, 0, 50).astype(int))]
+        steps = [tf.constant(step, tf.int64) for step in _sampled(self._updates)]
         weights = {name: self.method.weight_of(name) for name in self.method.all_terms}
         return [
             name for name, weight in weights.items() if callable(weight) and not any(float(weight(s)) for s in steps)
@@ -216,14 +226,18 @@ class Stage:
         return facts if ramp is None else facts | {"epsilon_ramp": ramp}
 
     def _ramp_epochs(self) -> dict | None:
-        """Return the numbers of epochs until the ramp of the radius begins and is whole, None without a ramp."""
+        """Return the numbers of epochs until the ramp of the radius begins and is whole, None without a ramp.
+
+        A number is None if the training ends before.
+        """
         if self.method.radius_ramp is None or fitted_at_once(self.method.head):
             return None
         ramp, steps = self.method.radius_ramp[0], self._updates
 
-        def epochs(reached: Callable[[float], bool]) -> float:
+        def epochs(reached: Callable[[float], bool]) -> float | None:
             key = lambda step: reached(float(ramp(tf.constant(step, tf.int64))))  # noqa: E731
-            return round(bisect.bisect_left(range(steps), True, key=key) * self.epochs / steps, 3)
+            first = bisect.bisect_left(range(steps + 1), True, key=key)
+            return None if first > steps else round(first * self.epochs / steps, 3)
 
         return {"epochs_of_0": epochs(lambda share: share > 0), "epochs_until_whole": epochs(_is_whole)}
 
@@ -264,8 +278,7 @@ class Stage:
             "method": f"{name}, {'fitted at once' if fitted_at_once(head) else epochs}",
             "trains": trained_line(self.method, self.frozen),
             "threat": adversary and f"{budget}, {attack} in training",
-            "radius": ramp
-            and f"0 for {ramp['epochs_of_0']:g} epochs, whole after {ramp['epochs_until_whole']:g} of {self.epochs}",
+            "radius": ramp and _ramp_line(ramp, self.epochs),
             "replicas": replicas > 1 and f"{replicas}. {synchronization_warning(self.method)}",
         }
         return [*filter(None, [self.title]), *(f"{label:12}{text}" for label, text in rows.items() if text)]
@@ -341,9 +354,21 @@ def _refuse_silent(optimizer: keras.optimizers.Optimizer, callbacks: tuple, last
             raise InputError(f"{name}.{clip} clips the gradient of each replica, before they are added; {instead}.")
 
 
+def _ramp_line(ramp: dict, epochs: int) -> str:
+    """Return the line of a summary on the ramp of the radius; `ramp` has the entries of a report."""
+    zero, whole = ramp.values()
+    until = "never whole" if whole is None else f"whole after {whole:g} of {epochs}"
+    return f"0 for {epochs if zero is None else zero:g} epochs, {until}"
+
+
 def _is_whole(share: float) -> bool:
     """Return True if the ramp of a radius has reached its end, up to rounding."""
     return share >= 1 - 1e-6
+
+
+def _sampled(steps: int) -> np.ndarray:
+    """Return up to 50 of so many steps, the last one first."""
+    return np.unique(np.linspace(steps - 1, 0, 50).astype(int))[::-1]
 
 
 def _first_of_zeros(schedule: Callable, steps: int) -> int:

@@ -104,17 +104,21 @@ def _measure_weights(archive: zipfile.ZipFile, name: str) -> int:
 def weights_within(size: int):
     """Stop the layers that this thread builds once their weights take more than `size` bytes, before allocation.
 
+    The adapters of `enable_lora` are counted apart, up to the same size: a file holds them merged into the weights.
+
     Raises:
         InputError (a ValueError): they do, also if Keras has caught the error that stops a layer.
     """
-    thread, sizes = threading.get_ident(), [0]
+    thread, sizes = threading.get_ident(), {"weights": 0, "adapters": 0}
 
     def add_counted_weight(layer, *arguments, **keywords):
         if threading.get_ident() == thread:
             shape = arguments[0] if arguments else keywords.get("shape") or ()
             dtype = keras.backend.standardize_dtype(keywords.get("dtype") or layer.variable_dtype)
-            sizes.append(math.prod(shape if isinstance(shape, (list, tuple)) else (shape,)) * tf.as_dtype(dtype).size)
-            if sum(sizes) > size:
+            kind = "adapters" if str(keywords.get("name")).startswith("lora_") else "weights"
+            sides = (shape,) if isinstance(shape, int) else tuple(shape)  # Keras passes tf.TensorShape, too
+            sizes[kind] += math.prod(sides) * tf.as_dtype(dtype).size
+            if sizes[kind] > size:
                 raise MemoryError("too many weights")
         return before(layer, *arguments, **keywords)
 
@@ -125,7 +129,7 @@ def weights_within(size: int):
             yield
         finally:
             keras.layers.Layer.add_weight = before
-            if sum(sizes) > size:
+            if max(sizes.values()) > size:
                 raise InputError(f"its layers ask for more weights than the {size - _UNSAVED} bytes that it holds")
 
 

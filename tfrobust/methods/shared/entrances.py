@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.methods.shared import compiling, even_batches, updates
+from tfrobust.methods.shared import compiling, even_batches, freezing, updates
 from tfrobust.methods.shared.mixin import Mixin
 from tfrobust.models.shared import normalization
 from tfrobust.ops import batch_checks, keras_private
@@ -30,6 +30,7 @@ class Entrances(Mixin):
         compiling.check_arguments(self, bound)
         super().compile(*arguments, **keywords)
         updates.check_accumulation(type(self).__name__, self.optimizer, self.no_accumulation)
+        freezing.check_rate(type(self).__name__, self.optimizer, self.encoder_rate)
 
     def compile_from_config(self, config: dict):
         """Compile a loaded method with its own optimizer, which Keras leaves out for a class with its own `compile`."""

@@ -5,6 +5,7 @@ import contextlib
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
 from tfrobust.ops import keras_private
 
 
@@ -55,6 +56,23 @@ def scaled_updates(variables: list, factor: float):
             strategy.extended.update(variable, lambda new, old: new.assign(old + factor * (new - old)), args=(value,))
 
     tf.distribute.get_replica_context().merge_call(shrink, args=tuple(before))
+
+
+def check_rate(owner: str, optimizer: keras.optimizers.Optimizer, factor: float) -> None:
+    """Raise InputError if an optimizer keeps averages of the weights, which `scaled_updates` would not scale.
+
+    Args:
+        owner: name of the method.
+        optimizer: the compiled optimizer.
+        factor: the method's `encoder_rate`.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    name = f"{type(inner).__name__}{'.use_ema' * bool(inner.use_ema)}"
+    if factor != 1 and (inner.use_ema or isinstance(inner, keras.optimizers.ScheduleFreeAdamW)):
+        raise InputError(
+            f"{owner}.encoder_rate scales the steps of the encoder, but {name} averages the weights behind whole "
+            "steps: leave one of them out."
+        )
 
 
 def slots(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> list[keras.Variable]:

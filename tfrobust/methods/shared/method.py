@@ -151,6 +151,20 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
             embedding_dim: d, features of the embedding.
         """
 
+    @property
+    def trainable(self) -> bool:
+        """True if anything is trained; copies of the encoder stay frozen when it is set to True."""
+        return keras.Model.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.Model.trainable.fset(self, value)
+        if self.built:
+            self.freeze_copies()
+
+    def freeze_copies(self) -> None:
+        """Freeze the parts that no gradient updates, such as copies of the encoder (hook)."""
+
     def check_ready(self, example_shape: tuple[int, ...], class_count: int) -> None:
         """Check the parts against the data before a run creates its folder (hook).
 

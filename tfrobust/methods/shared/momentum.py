@@ -69,11 +69,13 @@ class MomentumMethod(SelfSupervised):
         self.build_branch()
         projections.built_shape(self.target_encoder, (None, *example_shape))
         projections.build_projection(self, self.target_projection, embedding_dim)
-        for online, target in self._weights():
-            if online.trainable:
-                # Freeze variables, not layers: a batch norm that is not trainable would use its moving statistics.
-                target.trainable = False
+        self.freeze_copies()
         self.start()
+
+    def freeze_copies(self):
+        """Freeze the variables of the momentum network, not its layers: a frozen batch norm uses moving statistics."""
+        for _, target in self._weights():
+            target.trainable = False
 
     def build_branch(self) -> None:
         """Build further layers, such as a prediction, once `projected_dim` is known (hook)."""
