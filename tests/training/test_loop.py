@@ -174,6 +174,7 @@ def test_carried_perturbations_and_the_ramp_of_an_average_survive_a_stop(tmp_pat
     assert outcome(last, last.run()) == expected and int(average.count) == LAST
 
 
+@pytest.mark.rest
 def test_a_ramp_of_the_radius_survives_a_stop_in_its_middle(tmp_path):
     tf.config.experimental.enable_op_determinism()
 
