@@ -10,6 +10,7 @@ from oracles import bounds as oracle
 from tfrobust.certification import certify, intervals, linear_bounds, tightening
 from tfrobust.certification.network import walk
 from tfrobust.certification.operations import SOUND, Arithmetic, Box
+from tfrobust.errors import InputError
 
 EXACT = Arithmetic(tf.float64, 0.0)
 # Two and three layers, whose bounds were computed by hand and by linear programs.
@@ -166,6 +167,16 @@ def test_a_tie_is_not_certified_and_epsilon_is_larger_by_its_rounding():
     assert certify.certified_margins(model, images, labels, epsilon=0.25)[0] < 0
     clipped = certify.certified_margins(model, np.array([[1.0, 0.9]]), labels, epsilon=0.3)[0]
     assert clipped == pytest.approx(0.7 - 1.0, abs=1e-4)  # pixels stay in [0, 1]
+
+
+@pytest.mark.parametrize("method", ["ibp", "complete"])
+@pytest.mark.parametrize("changes, message", stored.rows(globals(), "what_is_no_image_or_class_is_refused"))
+def test_what_is_no_image_or_class_is_refused(changes, message, method):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(changes.pop("classes", 2))])
+    model.layers[0].set_weights([np.eye(*model.layers[0].kernel.shape), np.full(model.output_shape[1:], -5.0)])
+    arguments = {"network": model, "images": np.array([[0.75, 0.25]]), "labels": np.array([0]), "epsilon": 0.1}
+    with pytest.raises(InputError, match=message):
+        certify.certified_margins(**arguments | changes, method=method)
 
 
 def test_a_network_of_probabilities_needs_a_margin_that_its_rounding_keeps():

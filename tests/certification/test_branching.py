@@ -11,6 +11,7 @@ from oracles import mixed_integer, projections
 from tfrobust.certification import certify, intervals, operations, slopes
 from tfrobust.certification.network import walk
 from tfrobust.errors import InputError
+from tfrobust.models.shared.group_sort import GroupSort
 
 
 def drawn(seed, count, sizes=(5, 20, 12, 3)):
@@ -106,6 +107,20 @@ def test_verdicts_in_other_norms_are_those_of_the_mixed_integer_program(norm, pi
     assert np.all(model(points).numpy().argmax(1) != labels[decisions.broken])
     for point, image in zip(points, images[decisions.broken], strict=True):
         assert projections.measure(point - image, norm) <= epsilon and np.all((0 <= point) & (point <= 1))
+
+
+@pytest.mark.parametrize("stop", [keras.layers.MaxPooling1D(2), keras.layers.LayerNormalization(), GroupSort()])
+def test_networks_whose_bounds_stop_at_a_layer_are_decided(stop):
+    keras.utils.set_random_seed(2)
+    parts = [keras.layers.Conv1D(4, 3, activation="relu"), stop, keras.layers.Conv1D(6, 2, activation="relu")]
+    model = keras.Sequential([keras.Input((8, 1)), *parts, keras.layers.Flatten(), keras.layers.Dense(3)])
+    images = np.random.default_rng(0).uniform(size=(6, 8, 1)).astype(np.float32)
+    labels = model(images).numpy().argmax(1)
+    decisions = certify.decide(model, images, labels, epsilon=0.03, seconds=0.5)
+    linear = certify.certified_margins(model, images, labels, epsilon=0.03, method="crown")
+    assert np.all(decisions.margins >= linear) and not np.any(decisions.broken & (decisions.margins > 0))
+    points = decisions.counterexamples[decisions.broken]
+    assert np.all(model(points).numpy().argmax(1) != labels[decisions.broken])
 
 
 def test_seconds_are_checked():

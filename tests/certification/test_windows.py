@@ -68,6 +68,15 @@ def test_windows_in_a_ball_give_the_bounds_of_whole_maps(parts, norm):
     check_windows(network, tightening.tightened(network, boxes, first_only=True), operations.SOUND)
 
 
+@pytest.mark.parametrize(("shape", "uniform"), [((7, 6, 2), False), ((2,), True)])
+def test_constants_that_differ_from_place_to_place_have_no_windows(shape, uniform):
+    scale = np.linspace(0.5, 2.0, np.prod(shape)).reshape(shape).tolist()
+    network = network_of([LAYERS.Rescaling(scale), conv(), LAYERS.ReLU(), conv()])
+    point = tf.zeros([1, 7, 6, 2], tf.float64)
+    boxes = intervals.propagate(network, operations.Box(point, point))
+    assert (windows.regions(network, boxes, len(network.nodes) - 1) is not None) == uniform
+
+
 def check_windows(network, boxes, arithmetic):
     """Compare the bounds of the inputs of ReLUs with those of rows over the whole image."""
     positions = {inputs[0] for operation, inputs in network.nodes if isinstance(operation, ReLU)}

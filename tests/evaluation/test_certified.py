@@ -13,6 +13,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation import runner, summary
 from tfrobust.evaluation.doctor.certificates import check_certificates
 from tfrobust.evaluation.engine.base import Outcome, Setting
+from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.engine.loading import from_keras
 from tfrobust.evaluation.engine.predictor import from_function  # noqa: F401
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy, accuracy, outcomes
@@ -105,6 +106,27 @@ def test_a_complete_method_certifies_breaks_or_counts_what_it_leaves_open():
     assert failure.endswith("it is 0.2")
     (section,) = [candidate for candidate in sections.build(outcome.report) if candidate.anchor == "bracket"]
     assert section.content[1].rows[0][1] == "COMPLETE"
+
+
+def test_an_interrupted_search_resumes_and_shards_share_it(tmp_path):
+    evaluator, seen = CertifiedAccuracy(threat=THREAT, method="complete"), []
+    setting = dataclasses.replace(setting_of(from_keras(linear())), chunk_size=2)
+
+    def stop_in_the_second_part(task, number, total):
+        if "branch" in str(task):
+            seen.append((number, total))
+            if number == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped = dataclasses.replace(setting, progress=stop_in_the_second_part)
+        runner.run_evaluation([evaluator], stopped, cache_directory=tmp_path)
+    assert len(list((tmp_path / "chunks").iterdir())) == 1
+    counts = [runner.run_shard([evaluator], setting, Shard(n, 2), cache_directory=tmp_path) for n in (1, 2)]
+    assert (seen, counts) == ([(1, 5), (2, 5), (3, 5)], [3, 2])
+    with mock.patch.object(certify, "_decided", side_effect=AssertionError("all parts are stored")):
+        outcome = runner.run_evaluation([evaluator], setting, cache_directory=tmp_path)
+    assert [m.value for m in outcome.measurements[:2]] == [0.4, 0.2]
 
 
 def test_what_a_vacuous_bound_is_worth_is_stated():

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.certification.operations import LARGEST, Arithmetic, Box, Operation, dot, length
@@ -268,13 +269,18 @@ class BatchNormalization(Affine):
 
 
 class Scaling(Affine):
-    """scale x + shift with constants, each a number or one per channel."""
+    """scale x + shift with constants, each a number, one per channel, or one per value."""
 
     elementwise = True
 
     def __init__(self, name: str, scale, shift):
         super().__init__(name)
         self.scale, self.shift = scale, shift
+
+    def window(self, window, extent):
+        """Return the window; None if constants differ from place to place, because windows have no places."""
+        uniform = all(math.prod(np.shape(constant)[:-1]) == 1 for constant in (self.scale, self.shift))
+        return super().window(window, extent) if uniform else None
 
     def linear(self, hidden, arithmetic, absolute=False):
         """Multiply by the scale."""

@@ -209,7 +209,9 @@ class Search:
     def _lowest(self, slope, lower, upper):
         """Return the points of the balls where linear functions are least, [b, ...]."""
         slope += tf.zeros_like(lower)
-        return tf.where(slope > 0, lower, upper) if self.ball is None else self.ball.lowest(slope, lower)
+        if self.ball is not None:
+            return self.ball.lowest(slope, lower)
+        return tf.where(slope > 0, lower, tf.where(slope < 0, upper, (lower + upper) / 2))
 
     def _moved(self, points, gradient, size, ball):
         """Return the points after a step against the gradient: along its signs, or to the lowest point of the ball."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -13,7 +14,7 @@ import tensorflow as tf
 from tfrobust.certification import balls, branching, intervals, linear_bounds, lipschitz, slopes, tightening
 from tfrobust.certification.network import Network, NoBoundsError, walk
 from tfrobust.certification.operations import Arithmetic, Box
-from tfrobust.common import norm_table
+from tfrobust.common import arrays, norm_table
 from tfrobust.common.settings import require_choice, require_least
 from tfrobust.errors import InputError
 
@@ -69,8 +70,8 @@ def certified_margins(
 
     Args:
         network: a built Keras model, or its `walk`.
-        images: float [n, ...] within `bounds`.
-        labels: integer [n], class ids.
+        images: float [n, ...] within `bounds`, n >= 1.
+        labels: integer [n], class ids, of at least two classes.
         epsilon: radius in pixel units, >= 0.
         norm: "linf", "l2" or "l1".
         method: "ibp": intervals; in L2 and L1 from the dual norm of the first layer on. "crown_ibp": the larger of
@@ -87,16 +88,18 @@ def certified_margins(
 
     Raises:
         ValueError: a layer without bounds, by name; a network that casts its input or computes in another dtype than
-            float32, with the name of the first such layer; an unknown method; a negative epsilon.
+            float32, with the name of the first such layer; an unknown method; a negative epsilon; pixels outside the
+            bounds; images that do not fit the network; labels that are none of its classes.
     """
     require_choice(method, "method", METHODS)
     if method == "complete":
         settings: dict[str, Any] = {"norm": norm, "seconds": seconds, "bounds": bounds, "progress": progress}
         return decide(network, images, labels, epsilon=epsilon, **settings).margins
-    images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
     if method == "lipschitz" and norm != "l2":
         raise InputError(f"The method 'lipschitz' bounds in 'l2', not in {norm!r}.")
-    ball = _Ball.checked(network, images.shape[1:], epsilon, norm, bounds, progress)
+    images = _pixels(images, bounds)
+    ball = _Ball.checked(network, images[0].shape, epsilon, norm, bounds, progress)
+    labels = arrays.check_labels(labels, len(images), ball.class_count(images[:1]), floats=True)
     return _reported(ball, ball.margins(images, labels, method))
 
 
@@ -154,11 +157,54 @@ def decide(
     Raises:
         ValueError: as `certified_margins`; negative seconds.
     """
+    options: dict[str, Any] = {"norm": norm, "seconds": seconds, "bounds": bounds, "progress": progress}
+    (decisions,) = decide_parts(network, [(images, labels)], epsilon=epsilon, **options)
+    return decisions
+
+
+def decide_parts(
+    network: Network | keras.Model,
+    parts: Sequence[tuple[np.ndarray, np.ndarray]],
+    *,
+    epsilon: float,
+    norm: str = "linf",
+    seconds: float = 60.0,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    progress: Callable | None = None,
+) -> Iterator[Decisions]:
+    """Yield the decisions of `decide` on one part of the images after another, with the same graphs.
+
+    Args:
+        network: as there.
+        parts: images and labels, as there, all of one shape.
+        epsilon: as there.
+        norm: as there.
+        seconds: as there.
+        bounds: as there.
+        progress: as there, over all parts.
+    """
     require_least(seconds, "seconds", 0.0)
-    images, labels = np.asarray(images, np.float64), np.asarray(labels, np.int32)
-    ball = _Ball.checked(network, images.shape[1:], epsilon, norm, bounds)
-    margins, search = ball.margins(images, labels, "crown"), branching.Search(ball.network, ball.smaller)
-    broken, counterexamples = ball.point_margins(images, labels) <= 0, images.astype(np.float32)
+    if not parts:
+        return
+    first = _pixels(parts[0][0], bounds)
+    ball = _Ball.checked(network, first[0].shape, epsilon, norm, bounds)
+    search, classes = branching.Search(ball.network, ball.smaller), ball.class_count(first[:1])
+    done, total = 0, sum(len(images) for images, _ in parts)
+    for images, labels in parts:
+        images = _pixels(images, bounds)
+        labels = arrays.check_labels(labels, len(images), classes, floats=True)
+        report = None if progress is None else functools.partial(_report_from, progress, done, total)
+        yield _decided(ball, search, images, labels, seconds, report)
+        done += len(images)
+
+
+def _report_from(progress: Callable, before: int, total: int, done: int) -> None:
+    progress(before + done, total)
+
+
+def _decided(ball: _Ball, search: branching.Search, images, labels, seconds: float, report) -> Decisions:
+    margins, broken = ball.margins(images, labels, "crown"), ball.point_margins(images, labels) <= 0
+    counterexamples = images.astype(np.float32)
     for index in range(len(images)):
         if np.isfinite(margins[index]) and not margins[index] > 0 and not broken[index]:
             rows = slice(index, index + 1)
@@ -169,14 +215,28 @@ def decide(
             margins[index] = max(margins[index], decision.bound)
             if decision.counterexample is not None:
                 broken[index], counterexamples[index] = True, decision.counterexample
-        if progress is not None:
-            progress(index + 1, len(images))
+        if report is not None:
+            report(index + 1)
     return Decisions(_reported(ball, margins), broken, counterexamples)
 
 
 def _reported(ball: _Ball, margins: np.ndarray) -> np.ndarray:
     """Return margins less what the network's arithmetic can hide."""
     return margins - (_PROBABILITY_MARGIN if ball.network.probabilities else _LOGIT_MARGIN)
+
+
+def _pixels(images, bounds: tuple[float, float]) -> np.ndarray:
+    """Return images as float64 [n, ...], n >= 1, or raise InputError for values that are no pixels within the bounds.
+
+    The box around an image outside the bounds would be empty, and everything is true of its images.
+    """
+    if not bounds[0] < bounds[1]:
+        raise InputError(f"bounds are {bounds}; the first is below the second.")
+    images = np.asarray(images, np.float64)
+    if images.ndim < 2 or not images.size:
+        raise InputError(f"images have the shape {list(images.shape)}, not [n, ...] with n >= 1.")
+    arrays.check_pixels(images, "images", *bounds)
+    return images
 
 
 class _Ball(NamedTuple):
@@ -212,6 +272,16 @@ class _Ball(NamedTuple):
         network = network.in_ball(norm, epsilon * (1 + relative) + absolute, bounds)
         smaller = balls.NormBall(norm, max(epsilon * (1 - relative) - absolute, _LEAST_RADIUS), bounds)
         return cls(network, epsilon, bounds, progress, smaller)
+
+    def class_count(self, images: np.ndarray) -> int:
+        """Return the number of classes, or raise InputError for images that do not fit the network."""
+        try:
+            shape = intervals.logits(self.network, tf.constant(images), Arithmetic(unit=0.0)).shape
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            raise InputError(f"images of the shape {list(images.shape[1:])} do not fit the network.") from error
+        if len(shape) != 2 or shape[1] < 2:
+            raise InputError(f"outputs have the shape {list(shape[1:])}; a margin is that of two classes or more.")
+        return shape[1]
 
     def boxes(self, images: np.ndarray, for_margins: bool = False) -> tuple[list[Box], tf.Tensor]:
         """Return `intervals.propagate_in_range` of the balls with their rounding."""

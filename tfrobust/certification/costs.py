@@ -70,13 +70,10 @@ def _of_values(network: Network, boxes: list[Box], position: int) -> int:
 
 def _pass(network: Network, boxes: list[Box], position: int) -> int:
     """Return the multiply-adds of one linear function on its way from a position to the image, or to where it stops."""
-    count, reached = 0, {position}
-    for current in range(position, 0, -1):
-        if current in reached:
-            count += math.prod(boxes[current].lower.shape[1:-1]) * _by_place(network, boxes, current)
-            operation, inputs = network.nodes[current - 1]
-            reached.update(() if operation.stops else inputs)
-    return count
+    return sum(
+        math.prod(boxes[current].lower.shape[1:-1]) * _by_place(network, boxes, current)
+        for current in linear_bounds.reached(network, position) - {0}
+    )
 
 
 def _by_place(network: Network, boxes: list[Box], position: int) -> int:

@@ -42,6 +42,16 @@ def margin_coefficients(labels: tf.Tensor, classes: int, dtype: tf.DType) -> tf.
     return tf.one_hot(labels, classes, dtype=dtype)[:, None] - tf.eye(classes, dtype=dtype)
 
 
+def reached(network: Network, position: int) -> set[int]:
+    """Return the positions that a pass from a position comes to before it stops: that position, and its sources."""
+    positions = {position}
+    for current in range(position, 0, -1):
+        operation, inputs = network.nodes[current - 1]
+        if current in positions and not operation.stops:
+            positions.update(inputs)
+    return positions
+
+
 def lower_bounds(
     network: Network,
     boxes: list[Box],

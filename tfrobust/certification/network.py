@@ -72,6 +72,12 @@ def walk(model: keras.Layer) -> Network:
     return Walker().network(model)
 
 
+def require_call_of(model: keras.Layer, package: str) -> None:
+    """Refuse a model whose class defines `call` outside a package: it may compute what its layers do not show."""
+    if type(model).call.__module__.partition(".")[0] != package:
+        refuse(model, "which defines `call` itself")
+
+
 class Walker:
     """Collects the operations; a value is known by its position."""
 
@@ -111,12 +117,15 @@ class Walker:
             self.require_float32(layer, layer.compute_dtype, "computes in")
             self.require_float32(layer, layer.dtype_policy.name, "has the policy")
         if hasattr(layer, "propagate"):  # a training method, whose deployed path this is
+            require_call_of(layer, "tfrobust")
             return self.chain([layer.encoder, layer.head], position)
         if isinstance(layer, Encoder):
             return self.encoder(layer, position)
         if (functional := keras_private.functional(layer)) is not None:
+            require_call_of(layer, "keras")
             return self.functional(functional, position)
         if isinstance(layer, keras.Sequential):
+            require_call_of(layer, "keras")
             return self.chain(layer.layers, position)
         handler = HANDLERS.get(type(layer))
         if handler is None:

@@ -30,7 +30,7 @@ _MEAN, _SQUARE = 0.9, 0.999
 
 
 class Sites(NamedTuple):
-    """The ReLUs on the way to a position, whose inputs are counted through: n in all.
+    """The ReLUs that a pass from a position comes to, whose inputs are counted through: n in all.
 
     Attributes:
         outputs: their positions.
@@ -44,11 +44,12 @@ class Sites(NamedTuple):
 
     @classmethod
     def before(cls, network: Network, boxes: list[Box], position: int) -> Sites:
-        """Return the ReLUs among the operations up to a position."""
+        """Return the ReLUs before a position, without those that a maximum or another stop hides from the pass."""
+        reached = linear_bounds.reached(network, position)
         pairs = [
             (output, inputs[0])
             for output, (operation, inputs) in enumerate(network.nodes[:position], 1)
-            if isinstance(operation, ReLU)
+            if isinstance(operation, ReLU) and output in reached
         ]
         outputs, inputs = zip(*pairs, strict=True) if pairs else ((), ())
         return cls(outputs, inputs, tuple(tuple(boxes[source].lower.shape[1:]) for source in inputs))

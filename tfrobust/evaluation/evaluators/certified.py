@@ -12,11 +12,14 @@ from tfrobust.certification import certify, costs, lipschitz
 from tfrobust.certification.network import Network, NoBoundsError
 from tfrobust.common.settings import require_choice, require_least, require_whole
 from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import chunks
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.evaluators import accuracy
 from tfrobust.report.catalog.under_attack import CERTIFIED
 from tfrobust.structs import Measurement
 
+# Images that a complete method decides between two times that it stores its verdicts.
+_CHUNK = 20
 # Images on which the layers must reproduce the model's outputs.
 _CHECKED = 64
 # If nothing is certified, epsilon is halved so often, on so many images, to find out what the bound is worth.
@@ -36,6 +39,7 @@ class CertifiedAccuracy(Evaluator):
 
     The method "complete" decides every image that it can within some seconds: it is certified, or an image of the ball
     breaks it, whose class the model itself confirms. The others are counted in `certified.<norm>_<epsilon>.unknown`.
+    Verdicts are stored for 20 images at a time, so an interrupted evaluation resumes, and shards share it.
 
     The method "tightest" takes the tightest other one that needs at most `products` multiply-adds, counted from the
     shapes of the network, so that the choice is the same on every machine. Intervals come first; the tighter method
@@ -73,6 +77,12 @@ class CertifiedAccuracy(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure the certified accuracy, once for each setting."""
         return setting.cached(f"certificates {self.get_config()}", lambda: self._measured(setting))
+
+    def share(self, setting: Setting, shard: chunks.Shard) -> int:
+        """Decide and store a shard's images, if the method is complete."""
+        if self.method != "complete" or self._reason(setting):
+            return 0
+        return sum(len(certified) for certified, _ in self._verdicts(setting, shard.select(self._parts(setting))))
 
     def images(self, setting: Setting) -> np.ndarray:
         """Return which images are certified, bool [n]: none of those that the bound does not cover."""
@@ -115,24 +125,48 @@ class CertifiedAccuracy(Evaluator):
 
     def _decided(self, setting: Setting, settings: dict) -> Outcome:
         """Certify or break each image."""
-        decisions = certify.decide(
-            setting.predictor.network,
-            setting.images[: self.first],
-            setting.labels[: self.first],
-            epsilon=self.threat.epsilon,
-            norm=self.threat.norm,
-            seconds=self.seconds,
-            progress=setting.reporter(f"branch and bound at epsilon {self.threat.epsilon:.6g}"),
-        )
-        certified = certify.certified(decisions.margins)
-        logits = setting.predict(decisions.counterexamples, "predictions of counterexamples")
-        unknown = ~certified & are_correct(logits, setting.labels[: self.first])
+        verdicts = self._verdicts(setting, self._parts(setting))
+        certified, unknown = (np.concatenate(rows) for rows in zip(*verdicts, strict=True))
         identity, of_unknown = self.ids()
         measurements = [
             accuracy.accuracy(name, values, settings, setting.examples)
             for name, values in ((identity, certified), (of_unknown, unknown))
         ]
         return Outcome(measurements, [accuracy.outcomes(identity, certified)])
+
+    def _parts(self, setting: Setting) -> list[np.ndarray]:
+        """Return the positions of the images in parts that are stored when they are decided."""
+        return chunks.split(np.arange(len(setting.images))[: self.first], min(_CHUNK, setting.chunk_size))
+
+    def _verdicts(self, setting: Setting, parts: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return which images of each part are certified, and which are undecided, from the store where it has them."""
+        threat, store = self.threat, setting.store
+        made_by = {"decisions": [threat.norm, threat.epsilon, threat.frame_settings, self.seconds]}
+        paths = [store and store.path_of("complete", made_by, part) for part in parts]
+        shapes = [{"certified": part.shape, "unknown": part.shape} for part in parts]
+        stored = [path and store.arrays(path, shape) for path, shape in zip(paths, shapes, strict=True)]
+        decided = certify.decide_parts(
+            cast(Network, setting.predictor.network),
+            [
+                (setting.images[part], setting.labels[part])
+                for part, arrays in zip(parts, stored, strict=True)
+                if not arrays
+            ],
+            epsilon=threat.epsilon,
+            norm=threat.norm,
+            seconds=self.seconds,
+            progress=setting.reporter(f"branch and bound at epsilon {threat.epsilon:.6g}"),
+        )
+        verdicts = []
+        for part, path, arrays in zip(parts, paths, stored, strict=True):
+            if not arrays:
+                margins, _, counterexamples = next(decided)
+                certified, logits = certify.certified(margins), setting.predict(counterexamples)
+                arrays = {"certified": certified, "unknown": ~certified & are_correct(logits, setting.labels[part])}
+                if path:
+                    store.keep(path, **arrays)
+            verdicts.append((arrays["certified"], arrays["unknown"]))
+        return verdicts
 
     def _reason(self, setting: Setting) -> str:
         """Return why there is no bound, or ""."""
