@@ -172,6 +172,7 @@ def test_a_tie_is_not_certified_and_epsilon_is_larger_by_its_rounding():
 @pytest.mark.parametrize("method", ["ibp", "complete"])
 @pytest.mark.parametrize("changes, message", stored.rows(globals(), "what_is_no_image_or_class_is_refused"))
 def test_what_is_no_image_or_class_is_refused(changes, message, method):
+    changes = dict(changes)  # the table's, for both methods
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(changes.pop("classes", 2))])
     model.layers[0].set_weights([np.eye(*model.layers[0].kernel.shape), np.full(model.output_shape[1:], -5.0)])
     arguments = {"network": model, "images": np.array([[0.75, 0.25]]), "labels": np.array([0]), "epsilon": 0.1}

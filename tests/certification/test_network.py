@@ -169,11 +169,11 @@ def test_layers_without_bounds_are_refused_by_name(layers, named):
 
 @pytest.mark.parametrize("kind", [keras.Sequential, keras.Model, Supervised])
 def test_models_that_define_call_themselves_are_refused(kind):
-    own = type("Own", (kind,), {"call": lambda self, inputs, training=None: -kind.call(self, inputs)})
+    negated = type("Negated", (kind,), {"call": lambda self, inputs, training=None: -kind.call(self, inputs)})
     image, head = keras.Input(SHAPE), LAYERS.Dense(3)
     parts = {keras.Sequential: ([image, head],), keras.Model: (image, head(image))}
-    with pytest.raises(NoBoundsError, match="of type Own .which defines `call` itself"):
-        walk(own(*parts.get(kind, (CNN(((4,),), dense=()), LinearHead(3)))))
+    with pytest.raises(NoBoundsError, match="of type Negated .which defines `call` itself"):
+        walk(negated(*parts.get(kind, (CNN(((4,),), dense=()), LinearHead(3)))))
 
 
 def test_networks_of_the_library_without_bounds_are_refused():

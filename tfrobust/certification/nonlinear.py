@@ -270,8 +270,8 @@ class LayerNormalization(Operation):
         return Box(center - radius, center + radius)
 
     def _squares(self, box: Box) -> tuple[tf.Tensor, tf.Tensor]:
-        first, last = tf.square(box.lower), tf.square(box.upper)
-        return tf.where((box.lower <= 0) & (box.upper >= 0), 0.0, tf.minimum(first, last)), tf.maximum(first, last)
+        nearest = tf.nn.relu(tf.maximum(box.lower, -box.upper))
+        return tf.square(nearest), tf.square(box.magnitude)
 
     def _parameters(self, arithmetic: Arithmetic) -> tuple[tf.Tensor, tf.Tensor]:
         gamma, beta = (1.0 if self.gamma is None else self.gamma), (0.0 if self.beta is None else self.beta)

@@ -173,7 +173,7 @@ def ascend(
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(choice)
             bounds, _ = bound(network, sites, boxes, coefficients, Choice(*choice), signs, SEARCH, position)
-            total = tf.reduce_sum(tf.where(bounds > goal, 0.0, bounds))
+            total = tf.reduce_sum(tf.where(bounds > goal, tf.zeros_like(bounds), bounds))
         better = (bounds > most)[..., None]
         best = [tf.where(better, new, old) for new, old in zip(choice, best, strict=True)]
         gradients = tape.gradient(total, choice, unconnected_gradients="zero")

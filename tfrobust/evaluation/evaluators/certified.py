@@ -142,9 +142,11 @@ class CertifiedAccuracy(Evaluator):
         """Return which images of each part are certified, and which are undecided, from the store where it has them."""
         threat, store = self.threat, setting.store
         made_by = {"decisions": [threat.norm, threat.epsilon, threat.frame_settings, self.seconds]}
-        paths = [store and store.path_of("complete", made_by, part) for part in parts]
+        paths = [store.path_of("complete", made_by, part) if store else None for part in parts]
         shapes = [{"certified": part.shape, "unknown": part.shape} for part in parts]
-        stored = [path and store.arrays(path, shape) for path, shape in zip(paths, shapes, strict=True)]
+        stored = [
+            store.arrays(path, shape) if store and path else None for path, shape in zip(paths, shapes, strict=True)
+        ]
         decided = certify.decide_parts(
             cast(Network, setting.predictor.network),
             [
@@ -163,7 +165,7 @@ class CertifiedAccuracy(Evaluator):
                 margins, _, counterexamples = next(decided)
                 certified, logits = certify.certified(margins), setting.predict(counterexamples)
                 arrays = {"certified": certified, "unknown": ~certified & are_correct(logits, setting.labels[part])}
-                if path:
+                if store and path:
                     store.keep(path, **arrays)
             verdicts.append((arrays["certified"], arrays["unknown"]))
         return verdicts
