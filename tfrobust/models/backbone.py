@@ -142,7 +142,6 @@ class Backbone(Encoder):
     def trainable(self, value: bool | str) -> None:
         if isinstance(value, str):
             self.trained = trained_parts.checked(value, self.stage_count, self.lora_rank)
-            self._train(False)
         self._train(bool(value))
 
     def _train(self, value: bool) -> None:
