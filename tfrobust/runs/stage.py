@@ -356,8 +356,8 @@ def _refuse_silent(optimizer: keras.optimizers.Optimizer, callbacks: tuple, last
 
 def _ramp_line(ramp: dict, epochs: int) -> str:
     """Return the line of a summary on the ramp of the radius; `ramp` has the entries of a report."""
-    zero, whole = ramp.values()
-    until = "never whole" if whole is None else f"whole after {whole:g} of {epochs}"
+    zero, ramped = ramp.values()
+    until = "never whole" if ramped is None else f"whole after {ramped:g} of {epochs}"
     return f"0 for {epochs if zero is None else zero:g} epochs, {until}"
 
 

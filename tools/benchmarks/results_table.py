@@ -78,8 +78,8 @@ class Run:
         folders = f"--workdir={self.workdir}", f"--export_dir={self.exported}", f"--output={self.workdir}"
         lines, conjunction = [], ""
         for command in self.commands():
-            kept = {_target(argument): argument for argument in command if argument not in folders}
-            typed = [_quoted(argument.replace(str(self.exported), "exported")) for argument in kept.values()]
+            last_values = {_target(argument): argument for argument in command if argument not in folders}
+            typed = [_quoted(argument.replace(str(self.exported), "exported")) for argument in last_values.values()]
             lines += _filled([f"{conjunction}python", *typed], width)
             conjunction = "&& "
         return " \\\n    ".join(lines)
