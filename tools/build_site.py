@@ -59,12 +59,7 @@ def _relative(path: pathlib.Path) -> str:
 
 
 def sources(texts: dict[str, str], names: set[str]) -> dict[str, bytes]:
-    """Return path -> content of all files that Sphinx reads.
-
-    Args:
-        texts: the pages made from docstrings, by document name.
-        names: the dotted names that have a page.
-    """
+    """Return path -> content of all files that Sphinx reads."""
     paths = page_paths()
     files = {f"{name}.rst": text.encode() for name, text in texts.items()}
     linked: set[str] = set()

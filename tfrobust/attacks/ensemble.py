@@ -152,9 +152,6 @@ def standard_member(threat: ThreatModel | None = None, *, name: str = "apgd_ce")
         threat: the threat model, with its radius.
         name: 'apgd_ce', 'apgd_t', 'fab_t' or 'square'.
 
-    Returns:
-        The attack.
-
     Raises:
         ValueError: no such member.
     """

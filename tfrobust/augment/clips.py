@@ -63,9 +63,6 @@ def in_space(change: Callable, images: tf.Tensor) -> tf.Tensor:
     Args:
         change: images [b, h, w, n] -> images [b, h', w', n], such as a crop.
         images: float [b, h, w, c] or clips, float [b, t, h, w, c].
-
-    Returns:
-        The changed images or clips.
     """
     if kind_of(images.shape[1:]) is not CLIPS:
         return change(images)
@@ -82,9 +79,6 @@ def in_color(change: Callable, images: tf.Tensor) -> tf.Tensor:
     Args:
         change: images [b, h, w, c] -> images of that shape.
         images: float [b, h, w, c] or clips, float [b, t, h, w, c].
-
-    Returns:
-        The changed images or clips.
     """
     if kind_of(images.shape[1:]) is not CLIPS:
         return change(images)

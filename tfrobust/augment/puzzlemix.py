@@ -148,12 +148,6 @@ class Puzzle(Configured):
     def terms(self, images, saliency, mix: Mix, blocks: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Compute the energy of the mask, in the format of `ops.grid_energy.lowest_levels`.
 
-        Args:
-            images: as in `__call__`.
-            saliency: as in `__call__`.
-            mix: as in `__call__`.
-            blocks: n, along a side.
-
         Returns:
             Costs of the levels 0, 1/2, 1, float32 [b, n, n, 3]; weights of the pairs, [b, n - 1, n] and [b, n, n - 1].
         """

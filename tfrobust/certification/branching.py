@@ -98,9 +98,6 @@ class Search:
             label: class of the image.
             seconds: after which the search ends undecided.
 
-        Returns:
-            The decision.
-
         Source: Wang et al. 2021, https://arxiv.org/abs/2103.06624; De Palma et al. 2021,
             https://arxiv.org/abs/2104.06718, section 4 (trial of a few splits).
         """

@@ -174,14 +174,7 @@ def decide_parts(
 ) -> Iterator[Decisions]:
     """Yield the decisions of `decide` on one part of the images after another, with the same graphs.
 
-    Args:
-        network: as there.
-        parts: images and labels, as there, all of one shape.
-        epsilon: as there.
-        norm: as there.
-        seconds: as there.
-        bounds: as there.
-        progress: as there, over all parts.
+    The arguments are those of `decide`; the images of all parts have one shape, and `progress` counts over all parts.
     """
     require_least(seconds, "seconds", 0.0)
     if not parts:

@@ -49,10 +49,6 @@ _RELATIVE_ERROR = 2.0**-30
 def norms(network: Network, image_shape: tuple[int, ...]) -> list[list[float]]:
     """Return an upper bound of the spectral norm of each operation, for each of its inputs.
 
-    Args:
-        network: the network.
-        image_shape: of an image.
-
     Raises:
         NoBoundsError: a layer without a Lipschitz constant, by name.
     """

@@ -161,9 +161,6 @@ def ascend(
         position: as in `bound`.
         goal: a bound that is enough.
 
-    Returns:
-        The choice.
-
     Source: Xu et al. 2021, https://arxiv.org/abs/2011.13824, section 3; Wang et al. 2021,
         https://arxiv.org/abs/2103.06624, theorem 3.1.
     """

@@ -269,9 +269,6 @@ def certificates(
         noise: of the draws.
         alpha: probability of a wrong certificate, in (0, 0.5).
         values: number of values of an image.
-
-    Returns:
-        Certificates of the n images.
     """
     chosen = np.argmax(selection, axis=-1)
     successes = np.take_along_axis(estimation, chosen[:, None], axis=-1)[:, 0]

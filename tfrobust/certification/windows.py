@@ -106,11 +106,6 @@ class Part(Operation):
 def regions(network: Network, boxes: list[Box], position: int) -> dict[int, Region] | None:
     """Return the windows of all positions on which the values at a position depend.
 
-    Args:
-        network: the network.
-        boxes: a box per position.
-        position: of the values.
-
     Returns:
         The regions by position; None if the values are no map, or if an operation before them has no windows.
     """

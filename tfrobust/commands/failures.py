@@ -35,9 +35,6 @@ def main(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | N
         parser: the command's flags.
         run: the command.
         arguments: instead of sys.argv[1:].
-
-    Returns:
-        The exit code.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:

@@ -21,11 +21,7 @@ _configuration = Configuration([], registry.Registry({}))
 def prepare(flags: argparse.Namespace, command: str, own_data: str = "", reported=()) -> None:
     """Read, check and bind the gin configuration that the flags name.
 
-    Args:
-        flags: with `gin_file`, `gin_param`, `gin_import`.
-        command: as in `configure`.
-        own_data: as in `configure`.
-        reported: as in `configure`.
+    `flags` has `gin_file`, `gin_param` and `gin_import`; the other arguments are those of `configure`.
 
     Raises:
         InputError: any mistake in it.

@@ -24,9 +24,6 @@ def continue_in_child(model: str) -> None:
 
     Nothing is copied where that could fail: not on Linux, or with threads.
 
-    Args:
-        model: for the message.
-
     Raises:
         InputError: in this process, if the copy crashed.
         SystemExit: in this process, with the exit code of the copy.

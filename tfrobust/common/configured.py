@@ -20,9 +20,6 @@ _PLAIN = (bool, int, float, str, type(None))
 def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
     """Return the named constructor arguments of a class, with those of its bases where `**kwargs` passes them on.
 
-    Args:
-        cls: any class.
-
     Returns:
         name -> parameter, the class's own first, without `self`, `*args` and `**kwargs`.
     """

@@ -39,9 +39,6 @@ def cpu_flags(path: pathlib.Path) -> list[str]:
 
     Args:
         path: a file such as Linux's `/proc/cpuinfo`.
-
-    Returns:
-        The names, in the order of the list above.
     """
     try:
         lines = path.read_text("utf-8", errors="replace").splitlines()

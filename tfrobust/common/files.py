@@ -64,10 +64,6 @@ def read_text(path, most: int = LARGEST_TEXT) -> str:
 def text_of(content: bytes, where) -> str:
     """Decode text in UTF-8, without the byte order mark and the carriage returns that editors on Windows write.
 
-    Args:
-        content: of a file.
-        where: name of the file, for messages.
-
     Raises:
         InputError: another encoding.
     """

@@ -52,10 +52,6 @@ def data_sha256(images, labels) -> str:
 def files_sha256(root, paths: Iterable) -> str:
     """Hash the state of files (names, sizes, modification times), to check if a cached result is still valid.
 
-    Args:
-        root: a folder.
-        paths: paths of files or folders below it.
-
     Returns:
         64 hexadecimal digits.
     """

@@ -7,11 +7,6 @@ from collections.abc import Iterable
 def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
     """Return the names most similar to `name`, ignoring case.
 
-    Args:
-        name: a name that is not among `names`.
-        names: the valid names.
-        count: how many to return at most.
-
     Returns:
         The names, the most similar one first; [] if none is similar.
     """

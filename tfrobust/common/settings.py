@@ -8,11 +8,6 @@ from tfrobust.errors import InputError
 def require_choice(value, name: str, choices: Collection[str]) -> str:
     """Return a value that is one of `choices`.
 
-    Args:
-        value: the value.
-        name: its name, for the message.
-        choices: the valid values, which the message lists.
-
     Raises:
         InputError (a ValueError): `value` is not one of them.
     """
@@ -23,11 +18,6 @@ def require_choice(value, name: str, choices: Collection[str]) -> str:
 
 def require_least(value, name: str, least: float):
     """Return a number of at least `least`.
-
-    Args:
-        value: the value.
-        name: its name, for the message.
-        least: smallest valid value.
 
     Raises:
         InputError (a ValueError): `value` is below it, or NaN.
@@ -40,10 +30,6 @@ def require_least(value, name: str, least: float):
 def require_share(value, name: str) -> float:
     """Return a number of at least 0 and below 1.
 
-    Args:
-        value: the value.
-        name: its name, for the message.
-
     Raises:
         InputError (a ValueError): `value` is outside [0, 1), or NaN.
     """
@@ -55,11 +41,6 @@ def require_share(value, name: str) -> float:
 def require_whole(value, name: str, minimum: int = 1) -> int:
     """Return an integer of at least `minimum`.
 
-    Args:
-        value: the value.
-        name: its name, for the message.
-        minimum: smallest valid value.
-
     Raises:
         InputError (a ValueError): `value` is no integer, or below `minimum`.
     """
@@ -70,10 +51,6 @@ def require_whole(value, name: str, minimum: int = 1) -> int:
 
 def require_wholes(values, name: str) -> tuple[int, ...]:
     """Return integers >= 1 as a tuple.
-
-    Args:
-        values: tuple or list.
-        name: its name, for the message.
 
     Raises:
         InputError (a ValueError): `values` is no tuple of integers >= 1.

@@ -146,12 +146,7 @@ def corrupt_clips(clips: tf.Tensor, name: str, severity: int, keys: tf.Tensor) -
 def draw(images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, frost_pictures=None) -> dict:
     """Sample the random numbers of a corruption.
 
-    Args:
-        images: as in `corrupt`.
-        name: as in `corrupt`.
-        severity: as in `corrupt`.
-        keys: as in `corrupt`.
-        frost_pictures: as in `corrupt`.
+    The arguments are those of `corrupt`.
 
     Returns:
         Tensors [b, ...] by name.
@@ -167,11 +162,7 @@ def draw(images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, frost_
 def apply(images: tf.Tensor, name: str, severity: int, drawn: dict) -> tf.Tensor:
     """Apply a corruption with given random numbers, without clipping or quantization.
 
-    Args:
-        images: as in `corrupt`.
-        name: as in `corrupt`.
-        severity: as in `corrupt`.
-        drawn: the output of `draw`.
+    The arguments are those of `corrupt`, and the output of `draw`.
 
     Returns:
         float32 [b, h, w, c].

@@ -64,11 +64,7 @@ CORRUPTIONS: dict[str, Corruption] = {}
 def corruption(*, small: tuple, large: tuple, draw: Callable | None = None, scaled: Callable | None = None) -> Callable:
     """Register the decorated function, (images, draw, constants) -> images, as the corruption of its name.
 
-    Args:
-        small: see `Corruption`.
-        large: see `Corruption`.
-        draw: see `Corruption`.
-        scaled: see `Corruption`.
+    The arguments are the attributes of `Corruption`.
     """
 
     def register(apply: Callable) -> Callable:
@@ -94,14 +90,7 @@ def scales(height: int, width: int) -> Scale:
 
 
 def constants(name: str, severity: int, height: int, width: int):
-    """Return the constants of a corruption for an image size: one number, or a tuple for its function.
-
-    Args:
-        name: name of the corruption.
-        severity: 1 to 5.
-        height: pixels.
-        width: pixels.
-    """
+    """Return the constants of a corruption for an image size: one number, or a tuple for its function."""
     size, record = scales(height, width), CORRUPTIONS[name]
     values = (record.small if size.reference == 32 else record.large)[severity - 1]
     return values if record.scaled is None else record.scaled(values, size)

@@ -156,13 +156,7 @@ def check(name: str, level: int = 1) -> None:
 
 
 def constants(name: str, height: int, width: int) -> Noise | Change:
-    """Return the constants of a type for an image size.
-
-    Args:
-        name: one of SEQUENCES or EXTRA_SEQUENCES.
-        height: pixels.
-        width: pixels.
-    """
+    """Return the constants of a type for an image size."""
     reference, scale, length, streak, _ = registry.scales(height, width)
     settings = (_SMALL if reference == 32 else _LARGE)[name]
     return settings if isinstance(settings, Noise) else _scaled(name, settings, scale, length, streak)

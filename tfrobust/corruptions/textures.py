@@ -107,11 +107,6 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
     For images with the constants of 32 pixels they are scaled by 0.2 S / 32, otherwise by S / 224, S the shorter side
     of the image.
 
-    Args:
-        folder: folder of PNG or JPEG files.
-        height: of the images to be corrupted.
-        width: of the images to be corrupted.
-
     Returns:
         uint8 [n, H, W, 3].
 

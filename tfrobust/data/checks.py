@@ -161,13 +161,6 @@ def check_strengths(strengths, tokens: np.ndarray, where: str = "strengths") -> 
 def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
     """Check a vocabulary: `PADDING_WORD`, `UNKNOWN_WORD`, then at least one other word.
 
-    Args:
-        vocabulary: the word of each id.
-        where: name of the vocabulary in messages.
-
-    Returns:
-        The words as a tuple.
-
     Raises:
         ValueError: other first words, fewer than three words, a word that is empty or has several lines, or a
             duplicate.

@@ -19,9 +19,6 @@ def lines(dataset: Dataset) -> list[str]:
     """Describe a data set for people: a line for each split, and one for what the source did to the examples.
 
     The range is that of all arrays in memory, and of some of the files. Classes without examples are named.
-
-    Args:
-        dataset: the data set.
     """
     splits = {split: getattr(dataset, split) for split in ("train", "validation", "test")}
     described_splits = [f"{split:12}{described(examples, dataset.class_names)}" for split, examples in splits.items()]
@@ -29,12 +26,7 @@ def lines(dataset: Dataset) -> list[str]:
 
 
 def described(examples: Examples, class_names: Sequence[str]) -> str:
-    """Describe one split: number of examples and classes, shape, type and range of its values.
-
-    Args:
-        examples: the split.
-        class_names: by class id.
-    """
+    """Describe one split: number of examples and classes, shape, type and range of its values."""
     if not len(examples):
         return "no examples"
     kind, shape = kind_of(examples.image_shape), "x".join(map(str, examples.image_shape))

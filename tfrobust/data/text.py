@@ -59,11 +59,6 @@ def vocabulary_of(words: Iterable[str]) -> tuple[str, ...]:
 def encode(sentences: Sequence[Sequence[str]], ids: Mapping[str, int], length: int) -> np.ndarray:
     """Convert words to ids; sentences are truncated or padded at the end.
 
-    Args:
-        sentences: the words of each sentence.
-        ids: id by word; other words are unknown.
-        length: length of the rows.
-
     Returns:
         int32 [n, length].
     """
@@ -72,12 +67,6 @@ def encode(sentences: Sequence[Sequence[str]], ids: Mapping[str, int], length: i
 
 def padded(rows: Sequence[Sequence], length: int, filling, dtype) -> np.ndarray:
     """Convert rows of different lengths to one array, truncated or padded at the end.
-
-    Args:
-        rows: n sequences.
-        length: length of the rows of the array.
-        filling: value of padding.
-        dtype: of the array.
 
     Returns:
         [n, length].

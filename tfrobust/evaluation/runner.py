@@ -359,10 +359,6 @@ def refuse_clashes(evaluators: Sequence[Evaluator]) -> None:
 def refuse_kind(evaluators: Sequence[Evaluator], kind: Kind) -> None:
     """Raise ValueError for evaluators that do not support the kind of data, before hours of work.
 
-    Args:
-        evaluators: the requested evaluators.
-        kind: of the data.
-
     Raises:
         ValueError: names the evaluators that do not support such data, or a part of one, such as its views.
     """

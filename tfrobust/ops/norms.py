@@ -260,9 +260,6 @@ def proximal(difference: tf.Tensor, kind: str, strength) -> tf.Tensor:
         kind: 'linf', 'l2', 'l1' or 'l0'.
         strength: T > 0: a number, or float [b].
 
-    Returns:
-        Like difference.
-
     Raises:
         ValueError: unknown kind.
 

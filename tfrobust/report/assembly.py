@@ -64,10 +64,6 @@ def extended(earlier: Report, later: Report) -> Report | None:
     taken from it: a certified accuracy needs the Keras model. A check of the doctor that ran twice keeps the worse
     finding. The seconds of both evaluations are added.
 
-    Args:
-        earlier: the report of a published version.
-        later: the report of the evaluation.
-
     Returns:
         The valid report, stamped with the current time; None if the earlier report has all of the later one.
 

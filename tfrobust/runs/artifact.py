@@ -124,9 +124,6 @@ class Artifact:
     def publish(self) -> Report:
         """Evaluate, report, check and publish the model; steps that a previous run completed are not repeated.
 
-        Returns:
-            The report of the published version.
-
         Raises:
             RefusedByGate: the report misses a requirement, or the version would replace one that it differs from or is
                 worse than, without a decision; nothing was published.

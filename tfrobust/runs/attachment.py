@@ -71,12 +71,6 @@ class Attachment:
     ) -> None:
         """Refuse, before the evaluation, what its report could not be added to.
 
-        Args:
-            earlier: the report of the newest version.
-            dataset: the examples to evaluate on.
-            evaluators: the evaluators to run.
-            setting: of the evaluation.
-
         Raises:
             InputError: the report is missing, about other weights or other test examples, or it has an attack of the
                 same id with other settings, on another number of images, or ended by its time budget.
@@ -105,9 +99,6 @@ class Attachment:
         """Publish the newest version again, as the next one, with an evaluation's measurements added to its report.
 
         A process that was killed continues here; measurements that the newest version has are not published twice.
-
-        Args:
-            report: of the evaluation.
 
         Raises:
             InputError: another process has published other weights meanwhile; or see `assembly.extended`.

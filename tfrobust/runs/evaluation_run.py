@@ -278,14 +278,7 @@ class EvaluationRun:
         return outcome, time.monotonic() - began
 
     def report(self, outcome: Outcome, setting: Setting, seconds: float, configuration: str) -> Report:
-        """Return the report of an outcome.
-
-        Args:
-            outcome: from `evaluate`.
-            setting: from `setting`.
-            seconds: duration of the evaluation.
-            configuration: the operative configuration as text.
-        """
+        """Return the report of an outcome."""
         evaluation, taken = self.evaluation, self.file.facts
         identifying = taken | {"seed": setting.seed} | evaluation.identity | setting.vote_settings
         weights = self.predictor.weights_sha256

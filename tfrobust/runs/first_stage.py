@@ -95,9 +95,6 @@ class Pretraining:
             seed: seed of the run.
             trained_head: head of the second stage, which a `probe` trains.
 
-        Returns:
-            The stage, ready to train.
-
         Raises:
             InputError: its own data have images of another shape, the encoder does not have the branch, or a head that
                 is fitted at once has an encoder that is not frozen.

@@ -84,11 +84,6 @@ def norms(encoder: keras.Model) -> int:
 def forward_operations(model: keras.Model, shape: tuple, dtype="float32") -> tuple[float, tuple[str, ...]]:
     """Count the operations of a forward pass of one example, as TensorFlow's profiler does: two per multiply-add.
 
-    Args:
-        model: built.
-        shape: of an example, without the batch.
-        dtype: of the examples.
-
     Returns:
         The count, and the types of the products in the graph that the profiler does not count.
     """

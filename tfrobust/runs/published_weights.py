@@ -37,10 +37,6 @@ def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable
 def choose_weights(weights: str, watchers: list) -> dict:
     """Assign the weights to be published to the model.
 
-    Args:
-        weights: one of `PUBLISHED_WEIGHTS`.
-        watchers: from `watchers.watch`, after training.
-
     Returns:
         `weights`, and `on`: the data they were selected on, "last" (none) or "validation". With "best" also its epoch
         and value, with "averaged" the kind of the average.

@@ -8,12 +8,7 @@ from tfrobust.methods.shared.method import Method
 
 
 def trained_line(method: Method, frozen: bool | None = None) -> str:
-    """Return which part of encoder and head is trained, and how many parameters it has; "" if all are, at one rate.
-
-    Args:
-        method: built.
-        frozen: of its stage, see `Stage`.
-    """
+    """Return which part of encoder and head is trained, and how many parameters it has; "" if all are, at one rate."""
     encoder, head = method.encoder, method.head
     encoder_trains = encoder.trainable if frozen is None else not frozen
     name, parts = type(encoder).__name__, [type(head).__name__]

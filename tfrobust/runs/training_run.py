@@ -173,13 +173,6 @@ class TrainingRun:
     ) -> TrainingRun:
         """Load the data, check that everything fits them, and build both stages.
 
-        Args:
-            training: settings of the training.
-            evaluation: settings of the evaluation.
-            publication: settings of the publication.
-            strategy: of `training.prepared_strategy`.
-            **display: `configuration` and `verbose`.
-
         Raises:
             InputError: the data are missing, or the parts do not fit each other.
         """

@@ -31,10 +31,6 @@ def default_workdir(name: str, training: dict) -> tuple[str, str]:
     A folder that holds another training configuration is passed over, so that no training replaces another; one of the
     same configuration is resumed.
 
-    Args:
-        name: name of the model.
-        training: the training configuration as JSON.
-
     Returns:
         (path of the folder, sentence about the most similar training that was passed over, or "").
 

@@ -97,9 +97,6 @@ def read_tar(path, choose) -> dict[str, bytes]:
         path: the archive.
         choose: a function from the names of all regular files (without folders) to the names of those to read.
 
-    Returns:
-        The content by name.
-
     Raises:
         ValueError: it expands excessively, or any error of `choose`.
         One of `TAR_ERRORS`: damaged, or no archive.

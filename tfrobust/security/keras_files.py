@@ -53,10 +53,6 @@ def check(path, *, compiled: bool = True) -> tuple[keras_config.Contents, int]:
 
     Import what defines its registered classes before.
 
-    Args:
-        path: of the file.
-        compiled: as in `load`.
-
     Returns:
         What its description asks for, and the bytes of its weights.
 

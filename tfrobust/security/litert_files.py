@@ -53,9 +53,6 @@ def scan(path) -> list[Finding]:
 
     The scan cannot tell if the outputs are correct, or if the interpreter itself is vulnerable.
 
-    Args:
-        path: of the file.
-
     Returns:
         The first fault; none if the file may be loaded.
 
@@ -81,10 +78,6 @@ def scan_content(content: bytes) -> list[Finding]:
 
 def load(path, use: rehearsal.Use = rehearsal.A_FEW) -> bytes:
     """Return the content of a LiteRT file that passes `scan`, and that a separate process has run.
-
-    Args:
-        path: of the file.
-        use: how it will be called.
 
     Raises:
         InputError (a ValueError): one line with the finding, or with the reason why it cannot be run; or the package

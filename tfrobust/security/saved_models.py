@@ -27,9 +27,6 @@ def scan(directory) -> list[Finding]:
 
     The scan cannot tell if the outputs are correct, how long a loop runs, or if TensorFlow itself is vulnerable.
 
-    Args:
-        directory: holds saved_model.pb.
-
     Returns:
         One finding per kind of fault; none if the model may be loaded.
 
@@ -70,10 +67,6 @@ def check(directory) -> None:
 
 def load(directory, use: rehearsal.Use = rehearsal.A_FEW):
     """Load a SavedModel that passes `check`, and that a separate process has called (`security.rehearsal`).
-
-    Args:
-        directory: holds saved_model.pb.
-        use: how it will be called.
 
     Raises:
         InputError (a ValueError): see `check`; or TensorFlow cannot load it, in one line.

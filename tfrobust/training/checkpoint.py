@@ -60,10 +60,6 @@ class CheckpointStore:
     def save(self, step: int, state: dict) -> pathlib.Path:
         """Write a checkpoint and delete those beyond `keep`.
 
-        Args:
-            step: number of the step, which names the folder.
-            state: any JSON-serializable entries.
-
         Returns:
             The folder of the checkpoint.
 

@@ -15,10 +15,6 @@ def recipe(files: list[str], params: list[str] | tuple = ()) -> dict:
     Constructors among them (method, encoder, optimizer) look up their arguments when they are called: build the model
     before the next recipe is read.
 
-    Args:
-        files: the values of --gin_file.
-        params: the values of --gin_param.
-
     Returns:
         argument -> value, without the arguments that come from flags (workdir, ...).
 

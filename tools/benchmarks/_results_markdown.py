@@ -13,12 +13,7 @@ from tfrobust.report.difference import independent_interval
 
 
 def page(plan: Plan, results: list[dict]) -> str:
-    """Return the tables of a plan, then its claims, from the results that there are.
-
-    Args:
-        plan: of the results.
-        results: contents of stored files.
-    """
+    """Return the tables of a plan, then its claims, from the results that there are."""
     seeds: dict[str, dict[int, dict]] = {}
     for result in results:
         seeds.setdefault(result["row"], {})[result["seed"]] = result

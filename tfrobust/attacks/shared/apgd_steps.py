@@ -212,9 +212,6 @@ def schedule(norm: str, epsilon: float, steps: int, large_radii: bool) -> Schedu
         steps: of all phases together, >= 1.
         large_radii: True: three phases of 3, 2 and 1 epsilon.
 
-    Returns:
-        The tables.
-
     Source:
         Croce & Hein 2021, https://arxiv.org/abs/2103.01208, section 3.3 (phases).
     """

@@ -16,10 +16,6 @@ _NOTHING_SAID = (None, "None", "<factory>")
 def differences(configuration: Configuration, defaults: list[Binding]) -> list[str]:
     """Return the settings that differ from the defaults, in the order first set: "EPOCHS = 6  # default 40".
 
-    Args:
-        configuration: of a training run.
-        defaults: of the files that count as defaults, as read.
-
     Returns:
         One line per setting. A setting of an object that the run does not build is left out, and one with the default
         of its object or with that of `defaults`.

@@ -24,12 +24,7 @@ class Reach:
 
 
 def of_roots(configuration: Configuration, root: str) -> Reach:
-    """Return what the objects read that are built for those whose names begin with `root`.
-
-    Args:
-        configuration: resolved.
-        root: beginning of a complete name.
-    """
+    """Return what the objects read that are built for those whose names begin with `root`."""
     selectors = {selector for _, selector, _ in configuration.arguments}
     return _follow(configuration, [("", name) for name in selectors if _is_below(name, root)])
 

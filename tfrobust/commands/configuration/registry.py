@@ -85,9 +85,6 @@ class Registry:
 def collect(imports: list[str] | tuple = ()) -> Registry:
     """Collect everything public in tfrobust by name, then Keras's parts, then the user's modules.
 
-    Args:
-        imports: the values of --gin_import.
-
     Raises:
         InputError: a user's module cannot be imported.
     """

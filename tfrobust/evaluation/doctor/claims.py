@@ -37,9 +37,6 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
         setting: the setting, for the number of images.
         robust: bool [m], images that remain correctly classified under the doctor's attack; None: the clean accuracy is
             the only claim.
-
-    Returns:
-        The finding.
     """
     count = len(setting.labels)
     claims = {"a clean accuracy": float(setting.clean_correct.mean())}

@@ -96,9 +96,6 @@ def findings(baseline: dict, title: str, mean: str, measurements: Iterable[Measu
         title: the numbers that depend on the baseline, in words.
         mean: id of the measurement, among `measurements`, whose settings describe the evaluated images.
         measurements: the measurements of this evaluation.
-
-    Returns:
-        At most one finding.
     """
     if "images" not in baseline:
         return []

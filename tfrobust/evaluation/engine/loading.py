@@ -37,9 +37,6 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
         logits_output: as in `from_saved_model`.
         use: how it will be called, for its rehearsal in another process.
 
-    Returns:
-        The predictor.
-
     Raises:
         FileNotFoundError: the path does not exist.
         ValueError: the path is something else.
@@ -91,9 +88,6 @@ def from_keras(model: keras.Model, logits_output: str | None = None) -> Predicto
     Args:
         model: images -> logits [b, k], or several named outputs. Probabilities are detected later.
         logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
-
-    Returns:
-        The predictor.
 
     Raises:
         ValueError: the model is not built, or has no such output.
@@ -148,9 +142,6 @@ def from_saved_model(directory: str, logits_output: str | None = None, use: Use 
         directory: holds saved_model.pb.
         logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
         use: how it will be called, for its rehearsal; by default its signature `serving_default`.
-
-    Returns:
-        The predictor.
 
     Raises:
         ValueError: no such signature, several inputs, or no output that must be the logits.
@@ -224,9 +215,6 @@ def from_litert(path: str, logits_output: str | None = None, use: Use = A_FEW) -
         path: a `.tflite` file.
         logits_output: name of the output that holds the logits; None: the one named 'logits', else the only one.
         use: how it will be called, for its rehearsal.
-
-    Returns:
-        The predictor.
 
     Raises:
         ValueError: the scan refuses it; not one image input; no output that must be the logits; or ai-edge-litert is

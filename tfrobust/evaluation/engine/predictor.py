@@ -163,9 +163,6 @@ class Predictor:
                 all images are predicted.
             batch_size: b, the largest number of images in one graph call.
 
-        Returns:
-            The predictor, itself if nothing changes.
-
         Raises:
             ValueError: the outputs for the first batch are not finite or not [b, class_count].
         """
@@ -267,9 +264,6 @@ def from_function(
         embedding: float32 [b, h, w, c] -> [b, d], or None.
         name: name in reports.
         differentiable: False for a function without input gradients.
-
-    Returns:
-        The predictor.
 
     Raises:
         ValueError: the output is not [b, k] with k >= 2.

@@ -33,9 +33,6 @@ def open_once(setting: Setting, source: PublishedSet, *parts) -> Opened:
         setting: the setting; images are read at the size of its clean images.
         source: the set.
         parts: the parts to open, as its `open` takes them before the target.
-
-    Returns:
-        The opened set.
     """
     target = Target(tuple(setting.images.shape[1:]), setting.predictor.class_count, setting.class_names)
     name = json.dumps(["published", configured.serialize(source), parts])

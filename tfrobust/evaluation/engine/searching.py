@@ -158,14 +158,7 @@ def search(
 
 
 class _Watched:
-    """The progress of a search over chunks and members of an ensemble, as one task.
-
-    Args:
-        setting: its `progress` is called.
-        attack: single or an ensemble.
-        images: number of images.
-        count: number of chunks.
-    """
+    """The progress of a search over chunks and members of an ensemble, as one task."""
 
     def __init__(self, setting: Setting, attack: Attack, images: int, count: int):
         identities = list(dict.fromkeys(_identity(planned) for planned in setting.evaluation_attacks))

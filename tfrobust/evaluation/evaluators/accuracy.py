@@ -22,9 +22,6 @@ def accuracy(identifier: str, correct: np.ndarray, settings: dict, examples: str
         correct: bool [n], True for correctly classified examples; n >= 1.
         settings: the settings that produced it.
         examples: name of the examples, "images" or "sentences".
-
-    Returns:
-        The measurement.
     """
     low, high = statistics.wilson_interval(int(correct.sum()), len(correct))
     return Measurement(
@@ -85,15 +82,7 @@ def _columns(name: str, correct: np.ndarray, keys: np.ndarray) -> dict[str, list
 
 
 def class_measurements(classes: Series, settings: dict) -> list[Measurement]:
-    """Return the rows of a `by_class` series as measurements `<identifier>.class.<label>`.
-
-    Args:
-        classes: the series.
-        settings: the settings that produced it.
-
-    Returns:
-        One measurement per class.
-    """
+    """Return the rows of a `by_class` series as measurements `<identifier>.class.<label>`."""
     record = ATTACK_CLASS if "attack" in settings else CLEAN_CLASS
     rows = zip(*(classes.columns[name] for name in ("label", "accuracy", "n", "low", "high")), strict=True)
     measurements = []

@@ -44,9 +44,6 @@ def conformal_threshold(scores: np.ndarray, level: float) -> float:
         scores: float [n], of the true classes of the calibration examples; NaN counts as infinity.
         level: in (0, 1); its shortest decimal form is taken as exact.
 
-    Returns:
-        The threshold.
-
     Source:
         Papadopoulos et al. 2002; Vovk et al. 2005; Lei et al. 2018 (arXiv 1604.04173), theorem 2.2.
     """

@@ -105,9 +105,6 @@ class VideoAttackAccuracy(Evaluator):
 def as_videos(setting: Setting) -> Setting:
     """Return a setting whose examples are videos: the frames of all clips one after the other, as one long clip.
 
-    Args:
-        setting: a setting of clips with `groups`.
-
     Returns:
         The setting, whose predictor gives the logarithm of the mean softmax over the clips of a video.
 

@@ -6,12 +6,7 @@ from tfrobust.errors import InputError
 
 
 def check_arguments(method, arguments: dict) -> None:
-    """Raise InputError for arguments of `compile` that have no effect on a method.
-
-    Args:
-        method: has `all_terms` and `observations`.
-        arguments: of `keras.Model.compile`, by name.
-    """
+    """Raise InputError for arguments of `compile` that have no effect on a method."""
     owner = type(method).__name__
     if arguments.get("loss_weights") is not None:
         raise InputError(

@@ -20,10 +20,6 @@ def initialize(network: Network, seed: int) -> None:
     With this deviation the mean width of the bounds is the same before and after a layer with ReLU. A layer is behind a
     sum if it takes the sum itself, or what one operation, such as ReLU, makes of it.
 
-    Args:
-        network: whose variables are assigned.
-        seed: seed of the draws.
-
     Source:
         Shi et al. 2021, https://arxiv.org/abs/2103.17268, section 3.2; shizhouxing/Fast-Certified-Robust-Training @
         557797bd, which halves behind one operation and not at the sum itself.

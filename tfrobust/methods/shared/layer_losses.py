@@ -34,12 +34,7 @@ def record(layer: keras.layers.Layer) -> None:
 
 
 def total(layer: keras.layers.Layer, passes: list[tf.Tensor]) -> tf.Tensor | None:
-    """Return the sum of recorded losses, of the last losses of other parts, and of weight regularizers; None for none.
-
-    Args:
-        layer: the method.
-        passes: the recorded losses.
-    """
+    """Sum recorded losses, the last losses of other parts, and weight regularizers; return None if there are none."""
     recorded_ids = set(map(id, passes))
     losses = [*passes, *(loss for loss in layer.losses if id(loss) not in recorded_ids)]
     return tf.add_n([tf.cast(loss, tf.float32) for loss in losses]) if losses else None

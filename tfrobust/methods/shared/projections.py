@@ -41,11 +41,6 @@ def build(method: keras.Model, input_shape: tuple) -> tuple[int, int]:
 def build_projection(method: keras.Model, projection: keras.layers.Layer, features: int) -> int:
     """Build a projection, with batch norm synchronized over replicas if there are several, or if the encoder's is.
 
-    Args:
-        method: the model that owns encoder and projection.
-        projection: the layer.
-        features: d, features of its input.
-
     Returns:
         Features of its output.
     """
@@ -57,11 +52,6 @@ def build_projection(method: keras.Model, projection: keras.layers.Layer, featur
 
 def build_prediction(method: keras.Model, prediction: keras.layers.Layer, features: int) -> None:
     """Build the layer that predicts projections from projections.
-
-    Args:
-        method: the model that owns it.
-        prediction: the layer.
-        features: d, features of a projection.
 
     Raises:
         ValueError: the output has another size than a projection.

@@ -63,13 +63,7 @@ def split(model: keras.Model, name: str) -> tuple[keras.Model, keras.layers.Dens
 
 
 def check_parts(method: keras.Model, encoder: keras.layers.Layer, keywords: dict) -> None:
-    """Raise InputError for an encoder that is a whole classifier, and for arguments that a method does not have.
-
-    Args:
-        method: of the class that is constructed.
-        encoder: its encoder.
-        keywords: keyword arguments for Keras.
-    """
+    """Raise InputError for an encoder that is a whole classifier, and for arguments that a method does not have."""
     name, unknown = type(method).__name__, sorted(set(keywords) - {"trainable", "dtype"})
     refuse_probabilities(encoder, name)
     if unknown:

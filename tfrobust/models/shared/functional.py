@@ -260,9 +260,6 @@ def separate_norms(model: keras.Model, branches: int = 2) -> list[keras.Model]:
         model: functional or sequential; models nested in it are treated alike.
         branches: number of models, >= 1.
 
-    Returns:
-        Functional models of equal structure.
-
     Raises:
         InputError (a ValueError): a model that is not functional, or a batch normalization inside another layer.
     """

@@ -78,10 +78,6 @@ def slow_statistics_warning(model: keras.Model, steps: int) -> str:
 
     After n steps a moving statistic holds momentum^n of its initial value, which for random weights has nothing to do
     with the network: it classifies in training, and may be at chance afterwards.
-
-    Args:
-        model: built, before its training.
-        steps: training steps.
     """
     norms = [layer for layer in keras_private.all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
     fresh = [norm for norm in norms if norm.trainable and not np.any(norm.moving_mean)]

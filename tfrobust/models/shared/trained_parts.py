@@ -87,12 +87,7 @@ def without_adapters(model: keras.layers.Layer) -> list[keras.Variable]:
 
 
 def freeze(encoder, trained: str) -> None:
-    """Freeze what is not trained in an encoder whose layers are all trainable.
-
-    Args:
-        encoder: has `stage_layers`.
-        trained: one of `CHOICES`.
-    """
+    """Freeze what is not trained in an encoder whose layers are all trainable."""
     ids = {id(variable) for variable in adapters(encoder)}
     if ids:
         for variable in encoder.trainable_variables:

@@ -87,9 +87,6 @@ def curves(
         logarithmic: True for a logarithmic y scale.
         mark: x position and legend entry of a dotted vertical line, or None.
         height: height in inches.
-
-    Returns:
-        Plot.
     """
     with drawing(identity, height) as (figure, output):
         axes = figure.subplots()

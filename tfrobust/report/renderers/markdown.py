@@ -117,12 +117,7 @@ def listing(items) -> str:
 
 
 def table(rows: list[list], right_columns: tuple[int, ...] = ()) -> str:
-    """Format rows of plain text as a table, aligned in the source too.
-
-    Args:
-        rows: cells, the first row is the header.
-        right_columns: columns aligned to the right.
-    """
+    """Format rows of plain text as a table, aligned in the source too."""
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(cells[0]))]
     rule = ["-" * (w - 1) + ":" if i in right_columns else "-" * w for i, w in enumerate(widths)]

@@ -19,11 +19,6 @@ SHOWN_CLASSES = 4
 def predict(client: Client, names: Sequence[str], images) -> dict:
     """Request probabilities and label them with the class names of the served report, or with numbers without one.
 
-    Args:
-        client: client of the served model.
-        names: one name per example.
-        images: the examples, as `Client.predict` takes them.
-
     Returns:
         {"model", "predictions": [{"input", "predicted", "probability", "probabilities": {class: p}}]}. The last three
         are None for an example whose probabilities are not finite.

@@ -73,10 +73,7 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
 def check_available(base, version: int | None, owner: str) -> None:
     """Raise if `claim` would refuse a version, so that a run fails before hours of training; claim nothing.
 
-    Args:
-        base: as for `claim`.
-        version: as for `claim`.
-        owner: as for `claim`.
+    The arguments are those of `claim`.
 
     Raises:
         VersionExists: `version` was published by another owner, or was withdrawn.
@@ -95,10 +92,7 @@ def check_available(base, version: int | None, owner: str) -> None:
 def give_back(base, version: int, owner: str) -> None:
     """Release a claimed version that will not be published; do nothing if this owner holds no claim on it.
 
-    Args:
-        base: as for `claim`.
-        version: as for `claim`.
-        owner: as for `claim`.
+    The arguments are those of `claim`.
     """
     if version in _held_claims(pathlib.Path(base), owner):
         _release(pathlib.Path(base), version)
@@ -108,10 +102,7 @@ def give_back(base, version: int, owner: str) -> None:
 def holding(base, version: int, owner: str) -> Iterator[None]:
     """Give a claim back if the block ends with an error or an interrupt before the version is published.
 
-    Args:
-        base: as for `claim`.
-        version: as for `claim`.
-        owner: as for `claim`.
+    The arguments are those of `claim`.
     """
     try:
         yield

@@ -36,10 +36,6 @@ def parameter(entry: dict, number: int) -> np.ndarray:
 def training_batch(entries: list[dict], number: int) -> tuple[np.ndarray, np.ndarray]:
     """Make a batch of a training: noisy images of one drawn pattern per class.
 
-    Args:
-        entries: the descriptions of images and labels.
-        number: of the batch, its seed.
-
     Returns:
         (images, labels).
     """

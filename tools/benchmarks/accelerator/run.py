@@ -123,12 +123,7 @@ def donating(content: bytes, feedback: dict[int, int]) -> bytes:
 
 
 def seconds(step, rounds: int) -> dict:
-    """Time a step: the median over rounds of some steps each, and its quartiles. A round waits for its last step alone.
-
-    Args:
-        step: returns results on the device.
-        rounds: number of rounds, after a warm-up.
-    """
+    """Time a step: the median over rounds of some steps, and its quartiles. A round waits for its last step alone."""
 
     def measured(steps: int) -> float:
         started = time.perf_counter()
