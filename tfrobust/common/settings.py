@@ -1,6 +1,6 @@
 """Checks of settings: each returns a valid value, or names the setting, its value and what it may be."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from tfrobust.errors import InputError
 
@@ -14,6 +14,20 @@ def require_choice(value, name: str, choices: Collection[str]) -> str:
     if value not in choices:
         raise InputError(f"{name} is {value!r}; it is one of {list(choices)}.")
     return value
+
+
+def require_some(values: Iterable, name: str, choices: Collection) -> tuple:
+    """Return values that are some of `choices`, each once, as a tuple.
+
+    Raises:
+        InputError (a ValueError): there are none, one of them is not among `choices`, or one occurs twice.
+    """
+    values = tuple(values)
+    wrong = [value for value in values if value not in choices]
+    if wrong or not values or len(set(values)) < len(values):
+        fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
+        raise InputError(f"{name} {fault}; it is some of {', '.join(map(str, choices))}.")
+    return values
 
 
 def require_least(value, name: str, least: float):

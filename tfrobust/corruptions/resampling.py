@@ -12,8 +12,6 @@ import tensorflow as tf
 
 from tfrobust.errors import InputError
 
-# Extension of an image beyond places 0 .. n-1.
-BORDERS = ("nearest", "reflect", "mirror")
 # Largest number of pixels for which one matrix for the whole image is cheaper than many for its rows and columns.
 _DENSE = 1024
 
@@ -179,7 +177,7 @@ def sample(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor, border: str) 
         images: float32 [b, h, w, c].
         rows: float32 [b, h', w'], in pixels; 0 is the center of the first.
         columns: float32 [b, h', w'], in pixels; 0 is the center of the first.
-        border: one of BORDERS.
+        border: as in `fold`.
 
     Returns:
         float32 [b, h', w', c].

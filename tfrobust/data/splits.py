@@ -29,9 +29,8 @@ def resolve_size(size: int | float, total: int, name: str = "validation_size") -
     is_count = isinstance(size, numbers.Integral) and not isinstance(size, bool)
     if not is_count and not (isinstance(size, float) and 0 <= size < 1):
         raise InputError(f"{name} is {size!r}; give a whole number, or a fraction in [0, 1).")
+    require_least(size, name, 0)
     count = int(size) if is_count else round(size * total)
-    if count < 0:
-        raise InputError(f"{name} is {size}; it must be at least 0.")
     if count >= total > 0 or count > total:
         raise InputError(f"{name} {size} leaves nothing of {total} examples; give less than {total}.")
     return count

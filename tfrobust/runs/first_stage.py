@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import configured
+from tfrobust.common.settings import require_least
 from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset
 from tfrobust.errors import InputError
@@ -69,8 +70,7 @@ class Pretraining:
 
     def __post_init__(self):
         for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"Pretraining.{name} is {getattr(self, name)}; it must be at least 1.")
+            require_least(getattr(self, name), f"Pretraining.{name}", 1)
         if self.probe and self.frozen:
             raise InputError("Pretraining.probe hands its head to a stage that trains the encoder: set frozen = False.")
         if self.branch < 0:

@@ -17,7 +17,6 @@ from tfrobust.errors import InputError
 
 _SEVERITIES = 5
 _IMAGES = 10_000  # images of the test split, at each severity and in each sequence
-_SHAPE = (32, 32, 3)
 _SITES = {
     "C": "Get CIFAR-10-C.tar from zenodo.org/records/2535967, CIFAR-100-C.tar from /3555552.",
     "P": "github.com/hendrycks/robustness links CIFAR-10-P.tar and CIFAR-100-P.tar.",

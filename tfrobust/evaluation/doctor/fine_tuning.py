@@ -10,7 +10,6 @@ from tfrobust.evaluation.doctor.limits import FEW_EPOCHS, graded, verdict
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.structs import Finding
 
-ORIGINS = ("adversarial", "plain", "unknown")
 _SOURCE = "https://arxiv.org/abs/2508.14079"
 _NORMAL = {"plain": "trained without attacks", "unknown": "perhaps trained without attacks"}
 

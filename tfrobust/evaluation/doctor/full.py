@@ -14,6 +14,7 @@ from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.configured import constructor_arguments
 from tfrobust.common.kinds import CLIPS, kind_of
 from tfrobust.common.norm_table import NORMS
+from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.limits import LIMITS, graded, verdict
@@ -61,8 +62,7 @@ class FullDoctor(Evaluator):
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("more", 2), ("surrogate_steps", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"FullDoctor.{name} is {getattr(self, name)}; it must be at least {least}.")
+            require_least(getattr(self, name), f"FullDoctor.{name}", least)
         if self.attack.minimal or self.black_box.minimal:
             raise InputError("FullDoctor compares attacks at one epsilon; use attacks such as PGD and Square.")
         if self.attack.threat.variant:

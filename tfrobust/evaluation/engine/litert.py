@@ -155,10 +155,6 @@ class Logits:
         """Return the logits of the copy without rounding: a float model with the file's weights."""
         return self._copy(images, rounding=False)
 
-    def copied_logits(self, images: tf.Tensor) -> tf.Tensor:
-        """Return the logits of the copy, rounded as in the file."""
-        return self._copy(images)
-
     @functools.cached_property
     def _differentiable(self) -> Callable:
         @tf.custom_gradient

@@ -9,8 +9,8 @@ import numpy as np
 
 from tfrobust import corruptions
 from tfrobust.common.kinds import CLIPS
+from tfrobust.common.settings import require_least, require_some
 from tfrobust.corruptions import temporal
-from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.accuracy import accuracy
@@ -47,16 +47,10 @@ class ClipCorruptionAccuracy(Evaluator):
 
     def __post_init__(self):
         for argument, allowed in (("names", corruptions.CLIP_NAMES), ("severities", corruptions.SEVERITIES)):
-            values = tuple(getattr(self, argument))
-            wrong = [value for value in values if value not in allowed]
-            if wrong or not values or len(set(values)) < len(values):
-                fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
-                raise InputError(
-                    f"ClipCorruptionAccuracy.{argument} {fault}; it is some of {', '.join(map(str, allowed))}."
-                )
+            values = require_some(getattr(self, argument), f"ClipCorruptionAccuracy.{argument}", allowed)
             object.__setattr__(self, argument, values)
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"ClipCorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
+        if self.limit is not None:
+            require_least(self.limit, "ClipCorruptionAccuracy.limit", 1)
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the accuracy under every corruption and severity."""

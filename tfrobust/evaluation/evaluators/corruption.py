@@ -12,6 +12,7 @@ from tfrobust import corruptions
 from tfrobust.common import fingerprint
 from tfrobust.common.kinds import IMAGES
 from tfrobust.common.outside import LocalPath
+from tfrobust.common.settings import require_least, require_some
 from tfrobust.corruptions import registry, textures
 from tfrobust.data.published.published_set import CorruptedImages
 from tfrobust.errors import InputError
@@ -93,21 +94,12 @@ class CorruptionAccuracy(Evaluator):
     kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
-        corruption_names = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
-        for argument, values, allowed in (
-            ("names", self.names, corruption_names),
-            ("severities", self.severities, (1, 2, 3, 4, 5)),
-        ):
-            values = tuple(values)
-            wrong = [value for value in values if value not in allowed]
-            if wrong or not values or len(set(values)) < len(values):
-                fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
-                raise InputError(
-                    f"CorruptionAccuracy.{argument} {fault}; it is some of {', '.join(map(str, allowed))}."
-                )
+        names = (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
+        for argument, allowed in (("names", names), ("severities", corruptions.SEVERITIES)):
+            values = require_some(getattr(self, argument), f"CorruptionAccuracy.{argument}", allowed)
             object.__setattr__(self, argument, values)
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"CorruptionAccuracy.limit is {self.limit}; it must be at least 1.")
+        if self.limit is not None:
+            require_least(self.limit, "CorruptionAccuracy.limit", 1)
         if self.source is not None and self.frost_pictures:
             raise InputError("CorruptionAccuracy.frost_pictures is without effect on a published set (source).")
         needs = "the mean error of each of the 15 corruptions, and the clean error"

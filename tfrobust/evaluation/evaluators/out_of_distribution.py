@@ -12,7 +12,7 @@ import numpy as np
 
 from tfrobust import corruptions
 from tfrobust.common.kinds import IMAGES
-from tfrobust.common.settings import require_least
+from tfrobust.common.settings import require_least, require_some
 from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Examples
 from tfrobust.errors import InputError
@@ -142,11 +142,7 @@ class OutOfDistribution(Evaluator):
     kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
-        names, corruption_names = tuple(self.names), (*corruptions.NAMES, *corruptions.EXTRA_NAMES)
-        wrong = [name for name in names if name not in corruption_names]
-        if wrong or not names or len(set(names)) < len(names):
-            fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
-            raise InputError(f"OutOfDistribution.names {fault}; it is some of {', '.join(corruption_names)}.")
+        names = require_some(self.names, "OutOfDistribution.names", (*corruptions.NAMES, *corruptions.EXTRA_NAMES))
         object.__setattr__(self, "names", names)
         if self.severity not in corruptions.SEVERITIES:
             raise InputError(f"OutOfDistribution.severity is {self.severity!r}; it is one of 1 to 5.")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import objectives
 from tfrobust.common import thumbnails
 from tfrobust.common.kinds import IMAGES
-from tfrobust.errors import InputError
+from tfrobust.common.settings import require_least
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators.geometry import no_embedding
@@ -65,9 +65,8 @@ class Sensitivity(Evaluator):
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("exact_limit", 0), ("projections", 1), ("pictures", 0), ("classes", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"Sensitivity.{name} is {value}; it must be at least {least}.")
+            if getattr(self, name) is not None:
+                require_least(getattr(self, name), f"Sensitivity.{name}", least)
 
     def run(self, setting: Setting) -> Outcome:
         """Compute the maps and measure them."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from tfrobust.common.settings import require_least
 from tfrobust.data.published.published_set import ShiftedImages
-from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import published
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.evaluators import calibration
@@ -40,8 +39,8 @@ class ShiftAccuracy(Evaluator):
     rms_bins: str = "paper"
 
     def __post_init__(self):
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"ShiftAccuracy.limit is {self.limit}; it must be at least 1.")
+        if self.limit is not None:
+            require_least(self.limit, "ShiftAccuracy.limit", 1)
         require_least(self.bins, "ShiftAccuracy.bins", 1)
         calibration.check_adaptive_bins(self.rms_bin_size, self.rms_bins)
 

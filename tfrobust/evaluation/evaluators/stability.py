@@ -12,9 +12,9 @@ import tensorflow as tf
 from tfrobust import corruptions
 from tfrobust.common.kinds import IMAGES
 from tfrobust.common.outside import LocalPath
+from tfrobust.common.settings import require_least, require_some
 from tfrobust.corruptions import registry, sequences
 from tfrobust.data.published.published_set import PerturbedImages
-from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import baseline, published, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import in_batches
@@ -85,13 +85,9 @@ class Stability(Evaluator):
     kinds: ClassVar[tuple[str, ...]] = (IMAGES.name,)
 
     def __post_init__(self):
-        names = tuple(self.names)
-        wrong = [name for name in names if name not in _SEQUENCES]
-        if wrong or not names or len(set(names)) < len(names):
-            fault = f"has {wrong[0]!r}" if wrong else "is empty or has duplicates"
-            raise InputError(f"Stability.names {fault}; it is some of {', '.join(_SEQUENCES)}.")
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"Stability.limit is {self.limit}; it must be at least 1.")
+        names = require_some(self.names, "Stability.names", _SEQUENCES)
+        if self.limit is not None:
+            require_least(self.limit, "Stability.limit", 1)
         object.__setattr__(self, "names", names)
         needs = f"the flip probability of each of the {len(names)} sequences"
         resolved = baseline.resolve(self.baseline, ALEXNET, _of_report, _MEAN, names, needs)

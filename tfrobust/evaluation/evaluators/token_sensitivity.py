@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.kinds import TEXT
+from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
@@ -63,9 +64,8 @@ class TokenSensitivity(Evaluator):
 
     def __post_init__(self):
         for name, least in (("limit", 1), ("sentences", 0), ("resamples", 100)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"TokenSensitivity.{name} is {value}; it must be at least {least}.")
+            if getattr(self, name) is not None:
+                require_least(getattr(self, name), f"TokenSensitivity.{name}", least)
         if not 0 <= self.neutral < 0.5:
             raise InputError(f"TokenSensitivity.neutral is {self.neutral}; it lies in [0, 0.5).")
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import keras_private
 
@@ -137,13 +138,11 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        if isinstance(branches, bool) or not isinstance(branches, int) or branches < 1:
-            raise InputError(f"BranchedBatchNormalization.branches must be an integer >= 1, got {branches!r}.")
         if not 0 <= momentum < 1:
             raise InputError(f"BranchedBatchNormalization.momentum must be in [0, 1), got {momentum}.")
         if not epsilon > 0:
             raise InputError(f"BranchedBatchNormalization.epsilon must be positive, got {epsilon}.")
-        self.branches = branches
+        self.branches = require_whole(branches, "BranchedBatchNormalization.branches")
         self.momentum = momentum
         self.epsilon = epsilon
         self.synchronized = synchronized
