@@ -1,10 +1,8 @@
 """Small networks for plans/fine_tuning.toml, of the kinds that keras.applications has in sizes of hours only."""
 
-import gin
 import keras
 
 
-@gin.configurable
 def small_convnext(
     side: int = 32, depths: tuple[int, ...] = (2, 2, 2), widths: tuple[int, ...] = (24, 48, 96)
 ) -> keras.Model:

@@ -5,6 +5,7 @@ import pathlib
 import sys
 import tomllib
 
+import gin
 import pytest
 import stored
 
@@ -67,8 +68,10 @@ def test_classes_have_names_of_their_own(configurables):
 
 
 def test_a_module_of_the_users_own(tmp_path, monkeypatch):
-    (tmp_path / "her_parts.py").write_text("import os\nclass Hers: pass\ndef make(): pass\n_hidden = make\n")
+    parts = "import os, gin\nclass Hers: pass\n@gin.configurable\ndef make(): pass\n_hidden = make\n"
+    (tmp_path / "her_parts.py").write_text(parts)
     monkeypatch.syspath_prepend(tmp_path)
+    gin.finalize()  # as an earlier configuration of the process leaves it
     configurables = registry.collect(["her_parts"])
     sys.modules.pop("her_parts")
     assert configurables.resolve("Hers", "here") == "her_parts.Hers"

@@ -180,8 +180,11 @@ def _keras_parts() -> dict[str, Any]:
 def _import(path: str):
     if os.getcwd() not in sys.path:  # the program `tfrobust` lacks it, unlike python -m; last, so that it hides nothing
         sys.path.append(os.getcwd())
+    import gin
+
     try:
-        return importlib.import_module(path)
+        with gin.unlock_config():  # a module may have configurables of gin's, and an earlier configuration locked gin
+            return importlib.import_module(path)
     except Exception as error:  # whatever a user's module raises while it is imported
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"--gin_import={shown(path, 80, quote=False)}: {shown(reason, 150, quote=False)}") from error
