@@ -25,6 +25,15 @@ def test_embedding_is_behind_the_last_relu():
     assert DigitsCNN(activation="tanh")(images).numpy().min() < 0
 
 
+def test_without_stages_it_is_a_multilayer_perceptron():
+    images = tf.random.stateless_uniform([4, 8, 8, 1], [0, 1])
+    encoder = CNN((), dense=(6, 3))
+    embeddings = encoder(images)
+    hidden_kernel, hidden_bias, kernel, bias = (v.numpy() for v in encoder.trainable_variables)
+    hidden = np.maximum(np.reshape(images, [4, 64]) @ hidden_kernel + hidden_bias, 0)
+    np.testing.assert_allclose(embeddings, np.maximum(hidden @ kernel + bias, 0), atol=1e-5)
+
+
 def test_pooling_is_what_it_says():
     """An identity convolution, then the pool: average and maximum of each 2x2 field, last stage or not."""
     images = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)

@@ -116,6 +116,7 @@ class CNN(Encoder):
 
     Args:
         stages: the convolutions by stage, each its output channels (3x3, stride 1) or (channels, kernel_size, stride).
+            Empty: a network of `dense` alone, without hidden maps for methods that mix or branch these.
         dense: units of the fully connected layers; the last is the embedding. Empty: global average pooling.
         batch_normalization: between each convolution (then without bias) and its activation.
         kernel_regularization: weight of the sum of squared kernel entries, >= 0.
@@ -145,8 +146,10 @@ class CNN(Encoder):
     ):
         super().__init__(**kwargs)
         tuples = isinstance(stages, (list, tuple)) and all(isinstance(stage, (list, tuple)) for stage in stages)
-        if not tuples or not stages or not all(stages):
-            raise InputError(f"CNN.stages must hold at least one tuple of convolutions per stage, got {stages!r}.")
+        if not tuples or not all(stages) or not (stages or dense):
+            raise InputError(
+                f"CNN.stages must hold a tuple of convolutions per stage, got {stages!r}; () needs CNN.dense."
+            )
         self.stages = tuple(tuple(map(_convolution, stage)) for stage in stages)
         self.dense = require_wholes(dense, "CNN.dense")
         self.batch_normalization = batch_normalization
