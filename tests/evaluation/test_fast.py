@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import unittest.mock
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from tfrobust import errors, structs
 from tfrobust.commands import evaluate, train
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
-from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.engine.chunks import Shard
+from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.keras.attacks import MALT, PGD, PMA, AutoAttack, Ensemble, Square, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy, FastAccuracy
+from tfrobust.runs import attachment
 
 THREAT = ThreatModel(epsilon=flawed_models.EPSILON)
 FAST = FastAccuracy(
@@ -88,7 +91,7 @@ def test_certified_images_are_spared_but_for_a_sample(setting, monkeypatch):
     attack = Ensemble((PGD(ThreatModel(epsilon=0.03), steps=2), Square(ThreatModel(epsilon=0.03), steps=3)))
     certified = _Certificates(threat=ThreatModel(epsilon=0.03))
     evaluator = AttackAccuracy(attack=attack, label="x", spare_certified=certified)
-    ((_, positions),) = evaluator.attacks(setting)
+    ((_, positions),) = evaluator.searches(setting)
     spared = sorted(set(range(30)) - set(positions.tolist()))
     assert len(spared) == 20 - 4 and all(number % 3 for number in spared)
     outcome, unspared = evaluator.run(setting), dataclasses.replace(evaluator, spare_certified=None).run(setting)
@@ -104,10 +107,44 @@ def test_certified_images_are_spared_but_for_a_sample(setting, monkeypatch):
     assert finding.verdict == ("fail" if wrong.any() else "pass")
 
 
-@pytest.mark.parametrize("certified", [ThreatModel(epsilon=0.02), ThreatModel(norm="l2", epsilon=1.0)])
-def test_certificates_of_another_ball_spare_nothing(certified):
+L2_OF_FRAMES = ThreatModel(norm="l2", epsilon=1.0, per_frame=True)  # several frames exceed 1
+
+
+@pytest.mark.parametrize(
+    ("attacked", "certified"),
+    [
+        (ThreatModel(epsilon=0.03), ThreatModel(epsilon=0.02)),
+        (ThreatModel(epsilon=0.03), ThreatModel(norm="l2", epsilon=1.0)),
+        (L2_OF_FRAMES, ThreatModel(norm="l2", epsilon=1.0)),
+        (L2_OF_FRAMES, ThreatModel(norm="l2", epsilon=1.0, max_frames=1)),
+    ],
+)
+def test_certificates_of_another_ball_spare_nothing(attacked, certified):
     with pytest.raises(errors.InputError, match=r"certifies within .*, which says nothing about"):
-        AttackAccuracy(attack=PGD(ThreatModel(epsilon=0.03)), spare_certified=CertifiedAccuracy(threat=certified))
+        AttackAccuracy(attack=PGD(attacked), spare_certified=CertifiedAccuracy(threat=certified))
+
+
+def test_certificates_are_computed_in_the_run_alone_and_attached_numbers_cover_the_spared_images(setting, tmp_path):
+    calls, threat = [], ThreatModel(epsilon=0.03)
+    setting = dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, weights_sha256="of a test"))
+
+    class Counted(_Certificates):
+        def run(self, setting):
+            calls.append(setting.store)
+            return super().run(setting)
+
+    attack = PGD(threat, steps=2)
+    evaluator = AttackAccuracy(attack=attack, spare_certified=Counted(threat=threat))
+    with unittest.mock.patch("tfrobust.evaluation.evaluators.adversarial._ATTACKED_CERTIFIED", 4):
+        assert attachment._asked(evaluator, setting)["images"] == 30 and not calls
+        outcomes = [run_evaluation([evaluator], setting, cache_directory=tmp_path / "alone") for _ in range(2)]
+        assert len(calls) == 1 and calls[0] is not None  # with the store, so that an interrupted search resumes
+        for number in (1, 2):
+            run_shard([evaluator], setting, Shard(number, 2), cache_directory=tmp_path / "shared")
+        with unittest.mock.patch("tfrobust.evaluation.engine.searching._engine", side_effect=AssertionError("stored")):
+            outcomes.append(run_evaluation([evaluator], setting, cache_directory=tmp_path / "shared"))
+    assert [o.measurements[0].settings["spared"] for o in outcomes] == [16] * 3
+    assert outcomes[0].series == outcomes[1].series == outcomes[2].series
 
 
 def test_nothing_is_spared_where_no_bound_applies(setting):

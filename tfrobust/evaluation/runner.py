@@ -113,7 +113,7 @@ def run_shard(
     evaluators, _ = runnable(evaluators, setting)
     _check(evaluators, setting)
     setting = setting.within(_store(cache_directory, _common_key(setting)), _attacks(evaluators, setting))
-    searches = [search for evaluator in evaluators for search in evaluator.attacks(setting)]
+    searches = [search for evaluator in evaluators for search in evaluator.searches(setting)]
     searched = sum(len(searching.search(setting, *search, shard=shard).success) for search in searches)
     return searched + sum(evaluator.share(setting, shard) for evaluator in evaluators)
 

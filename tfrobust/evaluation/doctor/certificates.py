@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfrobust.common.norm_table import NORMS
 from tfrobust.evaluation.engine.base import Outcome
+from tfrobust.evaluation.evaluators.certified import covers
 from tfrobust.report import catalog
 from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, CLEAN
 from tfrobust.structs import Finding
@@ -36,7 +36,7 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
         count = max(count, int(rows[name].sum()))
         for attack, m in measured.items():
             of_drawn = len(rows[attack]) < total and "sample" not in m.settings  # not of the first images
-            is_attack = families[attack] == ATTACK.family.name and not of_drawn and _within(m.settings, bound)
+            is_attack = families[attack] == ATTACK.family.name and not of_drawn and covers(bound, m.settings)
             if attack != CLEAN.id("clean") and not is_attack:
                 continue
             compared += 1
@@ -55,11 +55,3 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
         f"{examples}{f'; an attack left {spared} of them out' if spared else ''}."
     )
     return Finding("certificates", "pass", evidence)
-
-
-def _within(settings: dict, bound: dict) -> bool:
-    """Return True if an attack stays inside the ball of a certificate: |d| in L∞ <= |d| in L2 <= |d| in L1."""
-    attack, certified = NORMS.get(str(settings.get("norm"))), NORMS[bound["norm"]]
-    if attack is None or not attack.dual or (settings.get("per_frame") and bound["norm"] != "linf"):
-        return False
-    return attack.order <= certified.order and settings["epsilon"] <= bound["epsilon"]

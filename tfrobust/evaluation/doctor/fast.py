@@ -70,7 +70,7 @@ class FastAccuracy(AttackAccuracy):
     def run(self, setting: Setting) -> Outcome:
         """Run the checks and the attacks, and measure the accuracy they leave."""
         outcome = super().run(setting)
-        ((_, positions),) = self.attacks(setting)
+        ((_, positions),) = self.searches(setting)
         attacked = self._cached(setting, positions)
         outcome.findings.append(attacked.finding)
         for measured in outcome.measurements:

@@ -332,8 +332,15 @@ class Evaluator(Configured):
         return ""
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
-        """Return the attacks whose chunks may be computed in advance or elsewhere, each with positions int64 [m]."""
+        """Return the attacks whose chunks may be computed in advance or elsewhere, each with positions int64 [m].
+
+        That takes no time, so that it can be asked before an evaluation.
+        """
         return ()
+
+    def searches(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return `attacks` on the images that they search, which can take the time of certificates."""
+        return self.attacks(setting)
 
     def share(self, setting: Setting, shard: Shard) -> int:
         """Compute and store a shard's chunks of long work other than attacks, and return the number of its images."""

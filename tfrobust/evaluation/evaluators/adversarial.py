@@ -17,7 +17,7 @@ from tfrobust.evaluation.engine import chunks, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import search
 from tfrobust.evaluation.evaluators import accuracy
-from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy
+from tfrobust.evaluation.evaluators.certified import CertifiedAccuracy, covers
 from tfrobust.report.catalog.under_attack import ATTACK, CURVE, MEMBER, PASSES
 from tfrobust.structs import Finding, Measurement, Series
 
@@ -236,11 +236,13 @@ class AttackAccuracy(Evaluator):
         return Measurement(ATTACK.id("median_distance", settings), value, unit, len(distances), low, high, settings)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
-        """Return the attack, on all images, on the first or on those drawn by the seed, without those spared."""
-        positions = self._positions(setting)
-        # A cost estimate has no model.
-        spared = self._spared(setting, positions) if hasattr(setting, "predictor") else np.zeros(len(positions), bool)
-        return ((self.attack, positions[~spared]),)
+        """Return the attack, on all images, on the first or on those drawn by the seed."""
+        return ((self.attack, self._positions(setting)),)
+
+    def searches(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
+        """Return the attack on the images that are not spared."""
+        ((attack, positions),) = self.attacks(setting)
+        return ((attack, positions[~self._spared(setting, positions)]),)
 
     def _search(self, setting: Setting, positions: np.ndarray) -> chunks.SearchResult:
         """Run the attack on the images at these positions."""
@@ -260,8 +262,8 @@ class AttackAccuracy(Evaluator):
 
     def _check_certificate(self, certified: ThreatModel) -> None:
         """Raise ValueError unless certificates for a threat model hold against the attack, and concern its success."""
-        threat = self.attack.threat
-        if self.attack.minimal or certified.norm != threat.norm or certified.epsilon < threat.epsilon:
+        threat, bound = self.attack.threat, {"norm": certified.norm, "epsilon": certified.epsilon}
+        if self.attack.minimal or not covers(bound, id_settings(self.attack)):
             kind = "a minimal-norm attack" if self.attack.minimal else f"an attack within {threat.budget}"
             raise InputError(
                 f"AttackAccuracy.spare_certified certifies within {certified.budget}, which says nothing about {kind}."

@@ -10,6 +10,7 @@ import numpy as np
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.certification import certify, costs, lipschitz
 from tfrobust.certification.network import Network, NoBoundsError
+from tfrobust.common.norm_table import NORMS
 from tfrobust.common.settings import require_choice, require_least, require_whole
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import chunks
@@ -26,6 +27,19 @@ _CHECKED = 64
 _HALVINGS, _HALVED_IMAGES = 12, 128
 # Chooses a method by its cost; the methods that it chooses from, tightest first; and the fewest images worth one.
 TIGHTEST, _CHOICES, _FEWEST = "tightest", ("alpha_crown", "crown", "crown_ibp"), 100
+
+
+def covers(bound: dict, attack: dict) -> bool:
+    """Return True if an attack stays inside the ball of a certificate: |d| in L∞ <= |d| in L2 <= |d| in L1.
+
+    Args:
+        bound: norm and epsilon of a certificate. It holds within the ball of whole clips, however many frames change.
+        attack: those of an attack, with its `frame_settings`.
+    """
+    inner, outer = NORMS.get(str(attack.get("norm"))), NORMS[bound["norm"]]
+    if inner is None or not inner.dual or (attack.get("per_frame") and bound["norm"] != "linf"):
+        return False
+    return inner.order <= outer.order and attack["epsilon"] <= bound["epsilon"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
