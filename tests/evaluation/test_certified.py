@@ -102,6 +102,12 @@ def test_a_complete_method_certifies_breaks_or_counts_what_it_leaves_open():
     ]
     (bracket,) = attack_table.brackets(outcome.report.measurements)
     assert threat.bracket_sentence(bracket).endswith("For 20.0 % neither is known.")
+    assert outcome.report.threat.startswith("No attack was run, so that nothing bounds the accuracy under attack from")
+    assert "From below, 40.0 % are certified" in outcome.report.threat
+    none = dataclasses.replace(bracket, certified=dataclasses.replace(bracket.certified, value=0.0))
+    assert threat.bracket_sentence(none) == (
+        "From below, none of the images are certified within L∞ ε = 0.05. For 20.0 % neither is known."
+    )
     (failure,) = gate.Gate(require=("certified.linf_0.05.unknown <= 0.05",)).failures(outcome.report)
     assert failure.endswith("it is 0.2")
     (section,) = [candidate for candidate in sections.build(outcome.report) if candidate.anchor == "bracket"]

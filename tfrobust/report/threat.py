@@ -28,20 +28,23 @@ def threat_statement(measurements, findings=(), examples: str = "images", series
         A few sentences; one per budget (norm and epsilon) on the accuracy under the strongest attack there.
     """
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
+    bounded = [bracket_sentence(bracket, examples) for bracket in brackets(measurements, series)]
     if not rows:
         seen = [f"unmodified test {examples}", *catalog.natural_families(measurements)]
         radii = catalog.radii_of_families(measurements)
         sentence = f"No attack was run. This report does not cover adversarial robustness, only {enumerated(seen)}."
         if radii:
             sentence = f"Attacks were run within {enumerated(radii)} alone; their accuracies are upper bounds."
-        return " ".join([sentence, *(smoothed_sentence(row, examples) for row in smoothed(measurements))])
+        elif bounded:
+            sentence = "No attack was run, so that nothing bounds the accuracy under attack from above."
+        return " ".join([sentence, *bounded, *(smoothed_sentence(row, examples) for row in smoothed(measurements))])
     sentences = []
     for budget in dict.fromkeys(row.budget for row in rows):
         sentences.append(_holds([row for row in rows if row.budget == budget], examples))
     if is_black_box(findings):
         sentences.append("The model provides no input gradients, so no gradient-based attack was run.")
     sentences.append("Stronger attacks may find more errors, so these accuracies are upper bounds.")
-    sentences += [bracket_sentence(bracket, examples) for bracket in brackets(measurements, series)]
+    sentences += bounded
     sentences += [smoothed_sentence(classifier, examples) for classifier in smoothed(measurements)]
     mean = {m.id: m for m in measurements}.get(CORRUPTION_MEAN.id("mean.accuracy"))
     if mean is not None and mean.value is not None:
@@ -62,6 +65,11 @@ def bracket_sentence(bracket: Bracket, examples: str = "images") -> str:
     sample = certified.settings.get("sample")
     of_examples = f"the {sample} {examples}" if sample else f"the {examples}"
     bound = f"the bound ({bracket.method})" if bracket.method else "the bound"
+    if not certified.value and bracket.undecided is not None:
+        unknown = quantity(bracket.unknown, "fraction")
+        return (
+            f"From below, none of {of_examples} are certified within {bracket.budget}. For {unknown} neither is known."
+        )
     if not certified.value:
         worth = certified.settings.get("certified_up_to")
         until = f"; it certifies some at ε = {worth:.2g}" if isinstance(worth, float) and worth else ""
