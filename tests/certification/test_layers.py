@@ -17,7 +17,7 @@ from tfrobust.certification.operations import Box
 from tfrobust.models.shared.group_sort import GroupSort
 
 LAYERS = keras.layers
-MAP, ROW, CUBE = (5, 4, 2), (6, 2), (3, 4, 2, 2)
+MAP, ROW, CUBE, COLOR = (5, 4, 2), (6, 2), (3, 4, 2, 2), (2, 2, 3)
 RANDOM = {"bias_initializer": "random_normal"}
 # (layer, arguments, shape of its input) of layers that are affine.
 MATRIX = stored.table(globals(), "matrix")

@@ -408,6 +408,14 @@ MERGERS: dict[type, Callable[[Walker, keras.Layer, list[int], set[tuple]], int]]
 }
 # The operations behind + and - of symbolic tensors, by the names of their types.
 ARITHMETIC = {"Add": _sum, "Subtract": _difference}
+# They change images in training alone.
+AUGMENTATIONS = (
+    *(_LAYERS.RandomFlip, _LAYERS.RandomRotation, _LAYERS.RandomTranslation, _LAYERS.RandomZoom, _LAYERS.RandomShear),
+    *(_LAYERS.RandomPerspective, _LAYERS.RandomElasticTransform, _LAYERS.RandomErasing, _LAYERS.RandomBrightness),
+    *(_LAYERS.RandomContrast, _LAYERS.RandomColorDegeneration, _LAYERS.RandomColorJitter, _LAYERS.RandomGaussianBlur),
+    *(_LAYERS.RandomGrayscale, _LAYERS.RandomHue, _LAYERS.RandomInvert, _LAYERS.RandomPosterization),
+    *(_LAYERS.RandomSaturation, _LAYERS.RandomSharpness),
+)
 HANDLERS: dict[type, Callable[[Walker, keras.Layer, int], int]] = {
     _LAYERS.Dense: _dense,
     **dict.fromkeys((_LAYERS.Conv1D, _LAYERS.Conv2D, _LAYERS.Conv3D), _convolution),
@@ -440,7 +448,7 @@ HANDLERS: dict[type, Callable[[Walker, keras.Layer, int], int]] = {
     **dict.fromkeys((_LAYERS.InputLayer, _LAYERS.Identity, _LAYERS.ActivityRegularization), _unchanged),
     **dict.fromkeys((_LAYERS.Dropout, _LAYERS.AlphaDropout, _LAYERS.GaussianDropout), _unchanged),
     **dict.fromkeys((_LAYERS.SpatialDropout1D, _LAYERS.SpatialDropout2D, _LAYERS.SpatialDropout3D), _unchanged),
-    **dict.fromkeys((_LAYERS.GaussianNoise, CountedDropout, DropPath), _unchanged),
+    **dict.fromkeys((_LAYERS.GaussianNoise, CountedDropout, DropPath, *AUGMENTATIONS), _unchanged),
     # Divides its kernel when it is trained.
     _LAYERS.SpectralNormalization: lambda walker, layer, position: walker.walk(layer.layer, position),
     **dict.fromkeys((LinearHead, LinearProjection, MLPHead, MLPProjection), _head),

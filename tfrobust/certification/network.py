@@ -9,7 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.certification import affine, balls, nonlinear
-from tfrobust.certification.handlers import ACTIVATIONS, ARITHMETIC, HANDLERS, MERGERS, NoBoundsError, refuse
+from tfrobust.certification.handlers import (
+    ACTIVATIONS,
+    ARITHMETIC,
+    AUGMENTATIONS,
+    HANDLERS,
+    MERGERS,
+    NoBoundsError,
+    refuse,
+)
 from tfrobust.certification.operations import Operation
 from tfrobust.models.backbone import Backbone
 from tfrobust.models.shared import foreign
@@ -163,8 +171,9 @@ class Walker:
                 self.require_float32(call.operation, call.outputs[0].dtype, "casts pixels to")
                 continue
             settings = dict(call.arguments.kwargs)
-            if settings.get("training") is False:  # Keras notes it for every Dropout
-                del settings["training"]
+            # Keras notes False for every Dropout, and True for every augmentation; inference mode overrides it.
+            if settings.get("training") is False or isinstance(call.operation, AUGMENTATIONS):
+                settings.pop("training", None)
             if any(value is not None for value in settings.values()):
                 refuse(call.operation, "called with arguments besides its input")
             sources = [positions[id(tensor)] for tensor in call.input_tensors]
