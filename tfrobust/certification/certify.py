@@ -223,8 +223,8 @@ def _pixels(images, bounds: tuple[float, float]) -> np.ndarray:
 
     The box around an image outside the bounds would be empty, and everything is true of its images.
     """
-    if not bounds[0] < bounds[1]:
-        raise InputError(f"bounds are {bounds}; the first is below the second.")
+    if np.shape(bounds) != (2,) or np.asarray(bounds).dtype.kind not in "fiu" or not bounds[0] < bounds[1]:
+        raise InputError(f"bounds are {bounds!r}; they are the lowest and the highest pixel, two numbers.")
     images = np.asarray(images, np.float64)
     if images.ndim < 2 or not images.size:
         raise InputError(f"images have the shape {list(images.shape)}, not [n, ...] with n >= 1.")

@@ -138,7 +138,9 @@ def _norms(operation: Operation, shapes: list[tuple[int, ...]]) -> list[float]:
 
 
 def spectral_norm(operation: Affine, shape: tuple[int, ...]) -> float:
-    """Return an upper bound of the spectral norm of an affine operation on inputs of a shape."""
+    """Return an upper bound of the spectral norm of an affine operation on inputs of a shape; inf for NaN."""
+    if isinstance(operation, Dense) and not np.isfinite(operation.kernel.numpy()).all():
+        return math.inf
     if isinstance(operation, Convolution):
         return _of_convolution(operation)
     if isinstance(operation, TransposedConvolution):

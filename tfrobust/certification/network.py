@@ -77,6 +77,8 @@ def walk(model: keras.Layer) -> Network:
     Raises:
         NoBoundsError (a ValueError): the first layer that is not covered, by name.
     """
+    if isinstance(model, keras.Sequential) and not model.built:
+        refuse(model, "which is not built: begin it with keras.Input")
     return Walker().network(model)
 
 

@@ -1,5 +1,6 @@
 """Checks of settings: each returns a valid value, or names the setting, its value and what it may be."""
 
+import numbers
 from collections.abc import Collection, Iterable
 
 from tfrobust.errors import InputError
@@ -34,8 +35,11 @@ def require_least(value, name: str, least: float):
     """Return a number of at least `least`.
 
     Raises:
-        InputError (a ValueError): `value` is below it, or NaN.
+        InputError (a ValueError): `value` is no number, below it, or NaN.
     """
+    is_number = isinstance(value, numbers.Real)
+    if not is_number:
+        raise InputError(f"{name} is {value!r}; it must be a number of at least {least}.")
     if not value >= least:
         raise InputError(f"{name} is {value}; it must be at least {least}.")
     return value
