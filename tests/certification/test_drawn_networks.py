@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import stored
 
-from oracles import drawn_networks
+from oracles import decided_networks, drawn_networks
 from tfrobust.certification import certify, network
 
 LAYERS = keras.layers
@@ -21,6 +21,13 @@ def test_no_point_inside_the_ball_contradicts_a_bound(count):
         outcomes, contradictions = drawn_networks.examine_all(count, seed=count)
     assert contradictions == []
     assert outcomes["certified"] >= count // 4 and outcomes["refused"] + outcomes["none"] > 0
+
+
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.first), pytest.param(40, marks=pytest.mark.rest)])
+def test_no_attack_and_no_exact_margin_contradicts_a_method(count):
+    outcomes, contradictions = decided_networks.examine_all(count, seed=1)
+    assert contradictions == []
+    assert outcomes["certified"] >= count and outcomes["broken"] >= count // 4 and outcomes["solved exactly"] >= count
 
 
 def dense(image, *policies):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from tfrobust.certification import certify, network
+from tfrobust.models.shared.group_sort import GroupSort  # noqa: F401 - in the table of layers
 
 LAYERS = keras.layers
 # Powers of ten that the weights of a layer are multiplied by; those of float32 end at -45 and 38.
@@ -28,6 +29,11 @@ SEQUENCES = tuple(stored.table(globals(), "sequences"))
 VOLUMES = tuple(stored.table(globals(), "volumes"))
 MERGERS = stored.table(globals(), "mergers")
 SCALINGS = ("rescaling", "constants")
+# Steps that apply several layers, or a layer several times.
+JOINS = ("sequence", "volume", "twice", "rectifiers", *MERGERS, *SCALINGS)
+# Of networks that all methods bound: weights that are neither huge nor tiny, float32, and mostly piecewise linear.
+_PLAIN_KINDS = tuple(kind for kind in (*KINDS, *JOINS) if kind not in ("sequence", "volume"))
+_PLAIN_ACTIVATIONS = ("relu",) * 4 + ("leaky_relu",) * 2 + ("relu6", None, "tanh", "silu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Drawn:
     softmax: bool
     quantized: bool
     power: float
+    norm: str = "linf"
 
     @property
     def epsilon(self) -> float:
@@ -59,24 +66,26 @@ class Drawn:
         return 10.0**self.power
 
 
-def networks():
-    """Return the strategy of `Drawn`."""
+def networks(plain: bool = False):
+    """Return the strategy of `Drawn`; plain networks compute in float32, with usual weights, and have a norm."""
 
-    def step(kind):
-        return st.builds(Step, kind, st.sampled_from(POWERS), st.sampled_from(POLICIES), st.sampled_from(ACTIVATIONS))
+    def step(kinds):
+        policies, powers, activations = POLICIES, POWERS, ACTIVATIONS
+        if plain:
+            policies, powers, activations = ("float32",), (0,), _PLAIN_ACTIVATIONS
+        return st.builds(Step, st.sampled_from(kinds), *map(st.sampled_from, (powers, policies, activations)))
 
     return st.builds(
         Drawn,
         seed=st.integers(0, 2**32 - 1),
-        shape=st.sampled_from(((2, 2, 1), (3, 3, 1), (4, 3, 2))),
-        input=st.sampled_from(INPUTS),
-        steps=st.lists(step(st.sampled_from((*KINDS, "sequence", "volume", *MERGERS, *SCALINGS))), max_size=4).map(
-            tuple
-        ),
-        last=step(st.just("dense")),
+        shape=st.sampled_from(((2, 2, 1), (3, 3, 1), (2, 2, 2) if plain else (4, 3, 2))),
+        input=st.sampled_from(("float32",) if plain else INPUTS),
+        steps=st.lists(step(_PLAIN_KINDS if plain else (*KINDS, *JOINS)), min_size=int(plain), max_size=4).map(tuple),
+        last=step(("dense",)),
         softmax=st.sampled_from((False, False, False, True)),
-        quantized=st.sampled_from((False,) * 29 + (True,)),
-        power=st.floats(-7.0, -0.3),
+        quantized=st.sampled_from((False,) * (1 if plain else 29) + (not plain,)),
+        power=st.floats(*((-2.0, -0.3) if plain else (-7.0, -0.3))),
+        norm=st.sampled_from(("linf", "linf", "l2", "l1") if plain else ("linf",)),
     )
 
 
@@ -105,6 +114,12 @@ def _applied(step: Step, hidden, generator, powers: dict[str, int]):
         part = LAYERS.Dense(hidden.shape[-1], **options)
         powers[part.name] = step.power
         return MERGERS[step.kind](**options)([hidden, part(hidden)])
+    if step.kind == "twice":
+        part = LAYERS.Dense(hidden.shape[-1], activation=step.activation, **options)
+        powers[part.name] = step.power
+        return part(part(hidden))
+    if step.kind == "rectifiers":
+        return LAYERS.Concatenate(**options)([LAYERS.ReLU(**options)(hidden), LAYERS.LeakyReLU(0.1, **options)(hidden)])
     if step.kind == "rescaling":
         return LAYERS.Rescaling(factor, offset=-0.3 * factor, **options)(hidden)
     if step.kind == "constants":
@@ -165,9 +180,9 @@ def _ascending(model, image: np.ndarray, label: int) -> np.ndarray:
     )
 
 
-def examine_all(count: int, seed: int) -> tuple[collections.Counter, list[str]]:
-    """Draw different networks and examine them; return their number by the outcome, and all contradictions."""
-    outcomes, contradictions, examined = collections.Counter(), [], set()
+def sample(count: int, seed: int, plain: bool = False) -> list[Drawn]:
+    """Draw different networks."""
+    drawn = {}
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -177,18 +192,23 @@ def examine_all(count: int, seed: int) -> tuple[collections.Counter, list[str]]:
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(networks())
-    def run(drawn):
-        if len(examined) >= count or drawn in examined:
-            return
-        examined.add(drawn)
-        outcome, contradiction = examine(drawn)
-        outcomes[outcome] += 1
-        contradictions.extend([contradiction] if contradiction else [])
-        if len(examined) % 100 == 0:
-            keras.backend.clear_session(free_memory=False)
+    @hypothesis.given(networks(plain))
+    def run(network):
+        drawn[network] = None
 
     run()
+    return list(drawn)[:count]
+
+
+def examine_all(count: int, seed: int) -> tuple[collections.Counter, list[str]]:
+    """Draw different networks and examine them; return their number by the outcome, and all contradictions."""
+    outcomes, contradictions = collections.Counter(), []
+    for number, drawn in enumerate(sample(count, seed)):
+        outcome, contradiction = examine(drawn)
+        outcomes[outcome] += 1
+        contradictions += [contradiction] if contradiction else []
+        if number % 100 == 99:
+            keras.backend.clear_session(free_memory=False)
     return outcomes, contradictions
 
 
@@ -203,7 +223,7 @@ def examine(drawn: Drawn) -> tuple[str, str]:
     image = image.astype(np.float32)
     try:
         model = build(drawn)
-        label = int(np.nan_to_num(_outputs(model, image[None]))[0].argmax())
+        label = int(np.nan_to_num(outputs(model, image[None]))[0].argmax())
     except (TypeError, ValueError, tf.errors.OpError):
         return "no model", ""  # such as an average of whole numbers
     try:
@@ -212,16 +232,16 @@ def examine(drawn: Drawn) -> tuple[str, str]:
         margin = certify.certified_margins(network.walk(model), image[None], np.array([label]), **options)[0]
     except network.NoBoundsError:
         return "refused", ""
-    outputs = _outputs(model, points(model, image, label, drawn.epsilon, generator))
-    rivals = np.delete(outputs, label, axis=1).max(1)
-    correct = np.isfinite(outputs).all(1) & (outputs[:, label] > rivals)
+    logits = outputs(model, points(model, image, label, drawn.epsilon, generator))
+    rivals = np.delete(logits, label, axis=1).max(1)
+    correct = np.isfinite(logits).all(1) & (logits[:, label] > rivals)
     if certify.certified(margin) and not correct.all():
         return "certified", f"{(~correct).sum()} images in the certified ball of {drawn} are misclassified"
-    if np.isfinite(margin) and not drawn.softmax and not (outputs[:, label] - rivals >= margin).all():
+    if np.isfinite(margin) and not drawn.softmax and not (logits[:, label] - rivals >= margin).all():
         return "bounded", f"{margin} is no bound of the margin of {drawn}"
     return ("certified" if certify.certified(margin) else "bounded" if margin > -np.inf else "none"), ""
 
 
-def _outputs(model, images: np.ndarray) -> np.ndarray:
+def outputs(model, images: np.ndarray) -> np.ndarray:
     """Return the outputs of the model as it is deployed, in float64."""
     return np.asarray(tf.cast(model(images, training=False), tf.float32), np.float64)
