@@ -42,14 +42,14 @@ def rows(*functions):
     return tf.constant([functions], tf.float64)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_the_ball_holds_what_attacks_round_to_and_only_finite_margins_certify(epsilon, monkeypatch):
+@pytest.mark.parametrize(("epsilon", "high"), [(0.0, 1.0), (0.1, 1.0), (0.1, 255.0)])
+def test_the_ball_holds_what_attacks_round_to_and_only_finite_margins_certify(epsilon, high, monkeypatch):
     margins, network = np.array([1.0, np.nan, np.inf, -np.inf]), as_network(NET)
     monkeypatch.setattr(certify._Ball, "_of_batch", lambda ball, images, *_: np.resize(margins, len(images)))
     bounds = certify.certified_margins(network, np.zeros((4, 2)), np.zeros(4, int), epsilon=epsilon)
     np.testing.assert_array_equal(bounds, [1.0, -np.inf, -np.inf, -np.inf])
-    boxes, _ = certify._Ball.checked(network, (2,), epsilon).boxes(np.full((1, 2), 0.5))
-    assert np.spacing(np.float32(1)) < float(boxes[0].upper[0, 0]) - 0.5 - epsilon < 1e-6
+    boxes, _ = certify._Ball.checked(network, (2,), epsilon, bounds=(0.0, high)).boxes(np.full((1, 2), high / 2))
+    assert np.spacing(np.float32(high)) < float(boxes[0].upper[0, 0]) - high / 2 - epsilon < 1e-6 * high
 
 
 @pytest.mark.parametrize("epsilon, logits, elided, adaptive, zero", stored.rows(globals(), "a_network_of_two_layers"))

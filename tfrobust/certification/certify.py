@@ -20,8 +20,8 @@ from tfrobust.errors import InputError
 
 METHODS = ("ibp", "crown_ibp", "crown", "alpha_crown", "complete", "lipschitz")
 NORMS = ("linf", *balls.NORMS)
-# Added to epsilon, relative and of each value: an attack that computes in float32 can leave the ball by a rounding. In
-# L2 and L1 also the roundings of a sum, relative, 2^-24 for each value.
+# Added to epsilon, relative and of each value: an attack that computes in float32 can leave the ball by a rounding,
+# which grows with the largest pixel. In L2 and L1 also the roundings of a sum, relative, 2^-24 for each value.
 _RADIUS_ROUNDING = (2.0**-20, 2.0**-22)
 # Margin of logits that remains one in float32, whose smallest numbers count as 0; and one of probabilities, too, whose
 # rounding can hide a smaller one.
@@ -54,8 +54,8 @@ def certified_margins(
     The bound holds for the network in float32 with any order of its sums: it is computed in float64 with the a-priori
     margin for rounding of `operations`, over an epsilon that is larger by 2^-20 of itself and 2^-22, so that
     perturbations rounded to float32 lie inside. In L2 and L1, with n values of an image, it grows by n 2^-24 of itself
-    more, and by the norm of n times 2^-22. Where a number inside the network could come near the largest float32 (above
-    2^100), there is no bound.
+    more, and by the norm of n times 2^-22. Pixels up to p > 1 take p times 2^-22. Where a number inside the network
+    could come near the largest float32 (above 2^100), there is no bound.
 
     Example:
         >>> import keras, numpy as np
@@ -223,13 +223,19 @@ def _pixels(images, bounds: tuple[float, float]) -> np.ndarray:
 
     The box around an image outside the bounds would be empty, and everything is true of its images.
     """
-    if np.shape(bounds) != (2,) or np.asarray(bounds).dtype.kind not in "fiu" or not bounds[0] < bounds[1]:
-        raise InputError(f"bounds are {bounds!r}; they are the lowest and the highest pixel, two numbers.")
+    numbers = np.shape(bounds) == (2,) and np.asarray(bounds).dtype.kind in "fiu"
+    if not numbers or not np.isfinite(bounds).all() or not bounds[0] < bounds[1]:
+        raise InputError(f"bounds are {bounds!r}; they are the lowest and the highest pixel, two finite numbers.")
     images = np.asarray(images, np.float64)
     if images.ndim < 2 or not images.size:
         raise InputError(f"images have the shape {list(images.shape)}, not [n, ...] with n >= 1.")
     arrays.check_pixels(images, "images", *bounds)
     return images
+
+
+def _of_each_value(bounds: tuple[float, float]) -> float:
+    """Return by how much epsilon grows for the rounding of a pixel within the bounds."""
+    return _RADIUS_ROUNDING[1] * max(1.0, -bounds[0], bounds[1])
 
 
 class _Ball(NamedTuple):
@@ -261,7 +267,7 @@ class _Ball(NamedTuple):
             return cls(network, epsilon, bounds, progress, None)
         values = math.prod(shape)
         relative = _RADIUS_ROUNDING[0] + values * 2.0**-24
-        absolute = _RADIUS_ROUNDING[1] * norm_table.NORMS[norm].farthest(values)
+        absolute = _of_each_value(bounds) * norm_table.NORMS[norm].farthest(values)
         network = network.in_ball(norm, epsilon * (1 + relative) + absolute, bounds)
         smaller = balls.NormBall(norm, max(epsilon * (1 - relative) - absolute, _LEAST_RADIUS), bounds)
         return cls(network, epsilon, bounds, progress, smaller)
@@ -282,7 +288,7 @@ class _Ball(NamedTuple):
             point = tf.constant(images)
             boxes, in_range = intervals.propagate_in_range(self.network, Box(point, point))
             return tightening.tightened(self.network, boxes, first_only=True), in_range
-        radius = self.epsilon * (1 + _RADIUS_ROUNDING[0]) + _RADIUS_ROUNDING[1]
+        radius = self.epsilon * (1 + _RADIUS_ROUNDING[0]) + _of_each_value(self.bounds)
         box = intervals.input_box(tf.constant(images), radius, *self.bounds)
         return intervals.propagate_in_range(self.network, box, for_margins=for_margins)
 
