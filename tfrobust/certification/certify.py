@@ -131,6 +131,9 @@ def decide(
 ) -> Decisions:
     """Certify each image or meet a counterexample, by branch and bound where linear bounds do neither.
 
+    The arguments are those of `certified_margins`. `seconds`, >= 0, count for each image that linear bounds leave open;
+    after them it stays undecided.
+
     Example:
         >>> import keras, numpy as np
         >>> from tfrobust import keras as robust
@@ -140,16 +143,6 @@ def decide(
         >>> decisions = robust.certification.decide(model, images, labels, epsilon=0.125)
         >>> (decisions.margins > 0).tolist(), decisions.broken.tolist()
         ([True, False], [False, True])
-
-    Args:
-        network: as in `certified_margins`.
-        images: as there.
-        labels: as there.
-        epsilon: as there.
-        norm: as there.
-        seconds: >= 0, for each image that linear bounds leave open; after them it stays undecided.
-        bounds: as there.
-        progress: as there.
 
     Returns:
         The decisions; an image is undecided if its margin is not positive and it is not broken.

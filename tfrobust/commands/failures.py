@@ -29,13 +29,7 @@ Command = Callable[[argparse.Namespace], None]
 
 
 def main(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | None = None) -> int:
-    """Parse the flags, run the command, and report how it ended.
-
-    Args:
-        parser: the command's flags.
-        run: the command.
-        arguments: instead of sys.argv[1:].
-    """
+    """Parse the flags, run the command, and report how it ended."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         code = _ran(parser, run, arguments)

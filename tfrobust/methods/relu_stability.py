@@ -86,12 +86,7 @@ class ReLUStability(AdversarialTraining):
 
 
 def stability(network: Network, boxes: list[Box]) -> tf.Tensor:
-    """Return the sum over the inputs of all ReLUs of -tanh(1 + lower upper), float [b].
-
-    Args:
-        network: the network.
-        boxes: of `intervals.propagate`.
-    """
+    """Return the sum over the inputs of all ReLUs of -tanh(1 + lower upper), float [b]."""
     total = tf.zeros(tf.shape(boxes[0].lower)[:1], boxes[0].lower.dtype)
     for operation, (source, *_) in network.nodes:
         if isinstance(operation, ReLU):

@@ -42,10 +42,6 @@ class Attachment:
     def to(cls, model: str, output: str | None) -> Attachment:
         """Return the attachment to a model, before anything is computed.
 
-        Args:
-            model: `exported/<name>`, or its newest version.
-            output: folder of the evaluation.
-
         Raises:
             InputError: the model is no export of tfrobust, or not its newest version; the folder cannot be written to.
         """

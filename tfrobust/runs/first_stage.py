@@ -144,13 +144,6 @@ class Pretraining:
     ):
         """Train what is left of the stage, and hand over its encoder.
 
-        Args:
-            stage: from `stage`.
-            strategy: the run's strategy.
-            folder: the workdir.
-            worker_folder: folder of this worker's callbacks.
-            **keywords: further arguments of `Loop`.
-
         Returns:
             The report's entries about the stage, its history, and its duration in seconds.
         """

@@ -286,14 +286,7 @@ class Stage:
     def loop(
         self, strategy: tf.distribute.Strategy, folder: pathlib.Path, watchers: list, **keywords
     ) -> Loop | HeadFit:
-        """Return the training loop with its state in `folder`, or a `HeadFit` for a head that is fitted at once.
-
-        Args:
-            strategy: the run's strategy.
-            folder: folder of the checkpoints.
-            watchers: Keras callbacks, see `watchers.watch`.
-            **keywords: further arguments of `Loop`.
-        """
+        """Return the training loop with its state in `folder`, or a `HeadFit` for a head that is fitted at once."""
         if self.frozen is not None:
             self.method.encoder.trainable = not self.frozen
         if fitted_at_once(self.method.head):

@@ -40,12 +40,7 @@ def check_hdf5(path) -> None:
 
 
 def measure_hdf5(source, name: str) -> int:
-    """Return the bytes of all arrays of a weight file; raise ValueError as `check_hdf5` does.
-
-    Args:
-        source: path of the file, or an open one.
-        name: for messages.
-    """
+    """Return the bytes of all arrays of a weight file; raise ValueError as `check_hdf5` does."""
     import h5py  # Keras depends on it; only this check needs it
 
     sizes: list[int] = []

@@ -98,11 +98,6 @@ class Repository:
     def fetch(self, commit: str, entries: dict[str, Entry], folder: pathlib.Path) -> None:
         """Download files into a folder; complete ones of the announced size are kept.
 
-        Args:
-            commit: of the files.
-            entries: as `list` returns them; those to download.
-            folder: receives each file under its name.
-
         Raises:
             InputError (a ValueError): a name that leads out of the folder, a size above the limit, or another content
                 than announced.

@@ -77,10 +77,6 @@ class PublishedSet(Configured):
     def require(self, expected: Sequence[str], hint: str) -> None:
         """Check that a folder has all expected entries.
 
-        Args:
-            expected: paths below the folder.
-            hint: where to get them, for the message.
-
         Raises:
             FileNotFoundError: missing entries, all named in one message.
         """
@@ -94,11 +90,6 @@ class PublishedSet(Configured):
 
     def check_count(self, objects: str, count: int, published: int) -> None:
         """Check the number of files against the published one if `as_published`.
-
-        Args:
-            objects: the counted objects, for the message.
-            count: their number.
-            published: the published number.
 
         Raises:
             ValueError: another number.

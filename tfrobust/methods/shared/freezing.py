@@ -59,13 +59,7 @@ def scaled_updates(variables: list, factor: float):
 
 
 def check_rate(owner: str, optimizer: keras.optimizers.Optimizer, factor: float) -> None:
-    """Raise InputError if an optimizer keeps averages of the weights, which `scaled_updates` would not scale.
-
-    Args:
-        owner: name of the method.
-        optimizer: the compiled optimizer.
-        factor: the method's `encoder_rate`.
-    """
+    """Raise InputError if an optimizer keeps averages of the weights, which `scaled_updates` would not scale."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     name = f"{type(inner).__name__}{'.use_ema' * bool(inner.use_ema)}"
     if factor != 1 and (inner.use_ema or isinstance(inner, keras.optimizers.ScheduleFreeAdamW)):

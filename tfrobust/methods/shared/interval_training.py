@@ -51,10 +51,6 @@ def regularizers(network: Network, boxes: list[Box]) -> tuple[tf.Tensor, tf.Tens
     centers, and of their summed squared deviations from the mean center. An activation without surely inactive units
     counts as balanced.
 
-    Args:
-        network: the network.
-        boxes: of `intervals.propagate`.
-
     Source:
         Shi et al. 2021, https://arxiv.org/abs/2103.17268, eqs 9 to 11, and the authors' code.
     """

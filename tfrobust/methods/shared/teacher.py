@@ -36,10 +36,6 @@ class Teacher(Configured):
     def check(self, image_shape: tuple[int, ...], class_count: int) -> None:
         """Check the signature of the export without loading the model.
 
-        Args:
-            image_shape: (h, w, c) of the data.
-            class_count: classes of the data.
-
         Raises:
             ValueError: there is no such export, or it takes other images or has other classes.
         """

@@ -20,11 +20,6 @@ class Terms(Mixin):
     def evaluate_terms(self, views: dict, batch: Batch, context: Context) -> tuple[dict, tf.Tensor | None]:
         """Compute `loss_terms`, check them, cast them to float32, and add the terms of the penalty.
 
-        Args:
-            views: the output of `make_views`.
-            batch: the batch.
-            context: key, step and rows of this step.
-
         Returns:
             As `loss_terms`.
 

@@ -49,10 +49,6 @@ def pooled_stages(style: ConvolutionStyle, dtype) -> list[list]:
 
     Two stages are connected by a 1x1 unit to twice the width, then 2x2 average pooling.
 
-    Args:
-        style: settings shared by the units.
-        dtype: the layers' dtype policy.
-
     Returns:
         Four lists of unbuilt layers, 64, 128, 256 and 512 channels wide; the stem is in the first.
     """

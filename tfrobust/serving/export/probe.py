@@ -114,10 +114,6 @@ def differences(golden: dict, outputs: dict, request: str = "golden request") ->
 def replay_records(directory, signatures) -> list[tuple[str, dict]]:
     """Run each warm-up record against loaded signatures, as TF Serving does before a version takes traffic.
 
-    Args:
-        directory: the version directory.
-        signatures: signature name -> concrete function.
-
     Returns:
         (signature name, outputs by name as NumPy arrays) per record, in the file's order.
 

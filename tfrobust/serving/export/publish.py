@@ -189,10 +189,6 @@ def versions(base) -> list[int]:
 def withdraw(base, version: int) -> pathlib.Path:
     """Rename a version so that no server finds it, and return its new path; `restore` takes that back.
 
-    Args:
-        base: folder of the model, `exported/<name>`.
-        version: a published version.
-
     Raises:
         InputError: there is no such version.
     """
@@ -201,10 +197,6 @@ def withdraw(base, version: int) -> pathlib.Path:
 
 def restore(base, version: int) -> pathlib.Path:
     """Give a withdrawn version its number back, and return its path.
-
-    Args:
-        base: folder of the model, `exported/<name>`.
-        version: a withdrawn version.
 
     Raises:
         InputError: there is no such withdrawn version.
