@@ -20,6 +20,7 @@ import sys
 import time
 
 import numpy as np
+from _measuring import announce, progress
 
 HERE = pathlib.Path(__file__).resolve().parent
 ARRAYS, SETTINGS = "arrays.npz", "settings.json"
@@ -150,22 +151,26 @@ def add_flags(flags: argparse.ArgumentParser, parts, rounds: int) -> None:
 
 def begin(tool: str, arguments: list[str] | None, processors: int) -> None:
     """Print the command line and the load of the machine, and restrict the process to the first `processors`."""
-    print(shlex.join(["python", tool, *(sys.argv[1:] if arguments is None else arguments)]))
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{processors} of {os.cpu_count()} processors, load average {load} before the start")
+    announce(tool, arguments, f"{processors} of {os.cpu_count()} processors")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:processors])
 
 
-def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> tuple[list[Side], list[str]]:
-    """Start sides one after another, so that they do not slow each other down.
+def run_sides(
+    sides: dict[str, tuple[str, str]], folder: pathlib.Path, rounds: int, title: str = "", cold=()
+) -> list[Side]:
+    """Start sides, print the versions of each or why it does not run, and run each once per round.
+
+    They start one after another, so that they do not slow each other down.
 
     Args:
         sides: name -> ('module:function', interpreter).
         folder: of the task.
+        rounds: after a warm-up round.
+        title: in front of the progress.
         cold: names of the sides that need no warm-up round.
 
     Returns:
-        The sides that run, warmed up, and a line on every side: its versions, or why it does not run.
+        The sides that run; their processes have ended.
     """
     running, messages = [], []
     for name, (function, python) in sides.items():
@@ -179,19 +184,26 @@ def start(sides: dict[str, tuple[str, str]], folder: pathlib.Path, cold=()) -> t
         else:
             running.append(side)
             messages.append(f"{name}: {versions}")
-    return running, messages
-
-
-def take_turns(sides: list[Side], rounds: int, say) -> None:
-    """Run every side once per round, report each through `say`, and end their processes."""
+    print("\n" + "\n".join(messages), flush=True)
     with contextlib.ExitStack() as stack:
-        for side in sides:
+        for side in running:
             stack.callback(side.close)
         for number in range(rounds):
-            for side in sides:
-                say(f"round {number + 1} of {rounds}, {side.name}")
+            for side in running:
+                progress(f"{title}round {number + 1} of {rounds}, {side.name}")
                 side.run()
-    say("")
+    progress("")
+    return running
+
+
+def speed_cells(ratios: np.ndarray) -> list[str]:
+    """Return the median of the rounds' ratios and its 95 % interval, as cells of a table."""
+    import _recipes  # noqa: F401  (finds tfrobust)
+
+    from tfrobust.evaluation.engine.statistics import median
+
+    value, *ends = median(ratios)
+    return [f"{value:.2f}", "" if None in ends else "{:.2f} - {:.2f}".format(*ends)]
 
 
 def make_task(function: str, settings: dict, folder: pathlib.Path) -> None:

@@ -27,8 +27,8 @@ import statistics
 import sys
 import tempfile
 
-from _peers import Side, add_flags, begin, make_task, start, take_turns
-from bench_step import progress, table
+from _measuring import table
+from _peers import Side, add_flags, begin, make_task, run_sides
 
 SMALLEST_RATIO = 1.15
 # About half of the images become misclassified at this radius; at 8/255 all do, within a few steps.
@@ -76,9 +76,7 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     sides = {name: (function, sys.executable) for name, function in side_functions.items()}
     if flags.peers and not part.startswith("bfloat16"):
         sides |= {name: (PEERS[name], flags.peers) for name in PEERS if not flags.only or name in flags.only}
-    running, messages = start(sides, folder)
-    print("\n" + "\n".join(messages), flush=True)
-    take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
+    running = run_sides(sides, folder, flags.rounds, f"{part}: ")
     for side in running:
         side.count = settings["count"]
     return running
@@ -133,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; return 1 if a limit is violated."""
     flags = parser().parse_args(arguments)
-    begin("tools/benchmarks/bench_attacks.py", arguments, flags.threads)
+    begin("bench_attacks", arguments, flags.threads)
     good = True
     with tempfile.TemporaryDirectory() as temporary:
         for part in flags.parts:

@@ -16,13 +16,12 @@ Returns 1 if tfrobust makes less than 1.3 times as many views.
 
 import argparse
 import os
-import shlex
 import statistics
 import sys
 
 import numpy as np
+from _measuring import WARM_UP, announce, clocks, progress, since, table
 from _recipes import ROOT
-from bench_step import WARM_UP, clocks, progress, since, table
 
 sys.path.insert(0, str(ROOT / "tests"))
 from oracles import augmix as pillow  # noqa: E402  (how the authors call Pillow; located in tests/)
@@ -126,11 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     from tfrobust.augment.augmix import ALL_OPERATIONS, OPERATIONS
 
-    print(
-        shlex.join(["python", "tools/benchmarks/bench_augmix.py", *(sys.argv[1:] if arguments is None else arguments)])
-    )
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{os.cpu_count()} processors, one thread used; load average {load} before the start")
+    announce("bench_augmix", arguments, f"{os.cpu_count()} processors, one thread used")
     pixels = pictures(flags.batch, flags.side)
     names = ALL_OPERATIONS if flags.all_operations else OPERATIONS
     runs = {"tfrobust": make_own(pixels, flags.all_operations), "Pillow": make_official(pixels, names)}

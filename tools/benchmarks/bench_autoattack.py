@@ -25,8 +25,8 @@ import statistics
 import sys
 import tempfile
 
-from _peers import Side, add_flags, begin, make_task, start, take_turns
-from bench_step import progress, table
+from _measuring import table
+from _peers import Side, add_flags, begin, make_task, run_sides
 
 TFROBUST, OFFICIAL, BOUND = "tfrobust", "official", "bound"
 SIDES = {
@@ -55,10 +55,7 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     make_task(f"_peers_tensorflow:{function}", settings, folder / part)
     interpreters = {TFROBUST: sys.executable, OFFICIAL: flags.peers, BOUND: sys.executable}
     sides = {name: (SIDES[name], python) for name, python in interpreters.items() if python}
-    running, messages = start(sides, folder / part, cold=(OFFICIAL,))
-    print("\n" + "\n".join(messages), flush=True)
-    take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
-    return running
+    return run_sides(sides, folder / part, flags.rounds, f"{part}: ", cold=(OFFICIAL,))
 
 
 def seconds(side: Side, name: str) -> float | None:
@@ -112,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; return 1 if a limit is violated."""
     flags = parser().parse_args(arguments)
-    begin("tools/benchmarks/bench_autoattack.py", arguments, flags.threads)
+    begin("bench_autoattack", arguments, flags.threads)
     good = True
     with tempfile.TemporaryDirectory() as temporary:
         for part in flags.parts:

@@ -25,8 +25,8 @@ import sys
 import tempfile
 
 import numpy as np
-from _peers import add_flags, begin, make_task, start, take_turns
-from bench_step import progress, table
+from _measuring import table
+from _peers import add_flags, begin, make_task, run_sides, speed_cells
 
 TFROBUST, PEER = "tfrobust", "auto_LiRPA"
 MODEL = pathlib.Path(__file__).resolve().parents[2] / "exported" / "fashion_mnist_trades" / "1"
@@ -34,10 +34,6 @@ MODEL = pathlib.Path(__file__).resolve().parents[2] / "exported" / "fashion_mnis
 
 def rows(sides, count: int) -> list[tuple[str, ...]]:
     """Return the table: one line per side."""
-    import _recipes  # noqa: F401, PLC0415 - finds tfrobust
-
-    from tfrobust.evaluation.engine import statistics  # noqa: PLC0415
-
     seconds = {side.name: np.array([answer["processor"] for answer in side.rounds]) / count for side in sides}
     lines = [("", "processor ms an image", "certified", "mean bound", "times as fast", "95 % interval", "rounds")]
     for side in sides:
@@ -45,8 +41,7 @@ def rows(sides, count: int) -> list[tuple[str, ...]]:
         line = [side.name, f"{1000 * np.median(seconds[side.name]):.1f}", f"{answer['certified']} of {count}"]
         line += [f"{answer['mean']:.3f}", "", "", str(len(side.rounds))]
         if side.name == TFROBUST and PEER in seconds:
-            value, *ends = statistics.median(seconds[PEER] / seconds[TFROBUST])
-            line[4:6] = f"{value:.2f}", "" if None in ends else "{:.2f} - {:.2f}".format(*ends)
+            line[4:6] = speed_cells(seconds[PEER] / seconds[TFROBUST])
         lines.append(tuple(line))
     return lines
 
@@ -78,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
     flags = parser().parse_args(arguments)
-    begin("tools/benchmarks/bench_bounds.py", arguments, flags.threads)
+    begin("bench_bounds", arguments, flags.threads)
     with tempfile.TemporaryDirectory() as temporary:
         folder = (flags.folder or pathlib.Path(temporary)) / "crown"
         settings = {"count": flags.count, "batch": flags.batch, "threads": flags.threads}
@@ -90,9 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         sides = {TFROBUST: (f"_peers_bounds:tfrobust{ending}", sys.executable)}
         if flags.peers:
             sides[PEER] = (f"_peers_bounds:auto_lirpa{ending}", flags.peers)
-        running, messages = start(sides, folder)
-        print("\n" + "\n".join(messages), flush=True)
-        take_turns(running, 1 if flags.slopes else flags.rounds, lambda text: progress(text))
+        running = run_sides(sides, folder, 1 if flags.slopes else flags.rounds)
         print(f"\n{flags.count} images, L∞ {0.05 if flags.slopes else 0.1}, {len(running[0].rounds)} rounds")
         print(table(slope_rows(running) if flags.slopes else rows(running, flags.count)), flush=True)
     return 0

@@ -25,8 +25,8 @@ import sys
 import tempfile
 
 import numpy as np
-from _peers import Side, Task, add_flags, begin, start, take_turns
-from bench_step import progress, table
+from _measuring import table
+from _peers import Side, Task, add_flags, begin, run_sides
 
 SMALLEST_RATIO = 3.0
 PARTS = ("corruptions",)
@@ -58,10 +58,7 @@ def measure(flags: argparse.Namespace, folder: pathlib.Path) -> list[Side]:
     sides = {name: (function, sys.executable) for name, function in OWN_SIDES.items()}
     if flags.peers:
         sides |= {name: (function, flags.peers) for name, function in PEER.items()}
-    running, messages = start(sides, folder, cold=PEER)
-    print("\n" + "\n".join(messages), flush=True)
-    take_turns(running, flags.rounds, progress)
-    return running
+    return run_sides(sides, folder, flags.rounds, cold=PEER)
 
 
 def seconds(side: Side, names) -> float | None:
@@ -117,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; return 1 if the ratio is too small."""
     flags = parser().parse_args(arguments)
-    begin("tools/benchmarks/bench_corruptions.py", arguments, flags.threads)
+    begin("bench_corruptions", arguments, flags.threads)
     with tempfile.TemporaryDirectory() as temporary:
         folder = flags.folder or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,13 +14,11 @@ All take turns, and medians are compared. Attacks remove images, so that an eval
 import argparse
 import collections
 import pathlib
-import shlex
 import statistics
-import sys
 import tempfile
 
+from _measuring import WARM_UP, announce, clocks, since, table
 from _recipes import ROOT  # noqa: F401  (puts the checkout on the path, and keeps TensorFlow quiet)
-from bench_step import WARM_UP, clocks, since, table
 
 SHAPE = (8, 8, 1)
 
@@ -107,8 +105,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     flags = parser().parse_args(arguments)
-    command_line = sys.argv[1:] if arguments is None else arguments
-    print(shlex.join(["python", "tools/benchmarks/bench_iteration.py", *command_line]))
+    announce("bench_iteration", arguments)
     rows, shares = [("ms", "images", "wall", "CPU", "seconds of XLA")], {}
     for batch in flags.batches:
         ways, seconds = make_ways(batch)

@@ -15,13 +15,13 @@ Steps take turns, so that other load on the machine affects all of them equally;
 
 import argparse
 import os
-import shlex
 import statistics
 import sys
 
 import numpy as np
+from _measuring import WARM_UP, announce, clocks, progress, since, table
 from _recipes import ROOT, build, recipe
-from bench_step import CLASSES, ENCODERS, WARM_UP, clocks, progress, since, table
+from bench_step import CLASSES, ENCODERS
 
 sys.path.insert(0, str(ROOT / "tests"))
 from oracles import puzzlemix as oracle  # noqa: E402  (literal energies and cuts, located in tests/)
@@ -115,13 +115,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
     flags = parser().parse_args(arguments)
-    print(
-        shlex.join(
-            ["python", "tools/benchmarks/bench_puzzlemix.py", *(sys.argv[1:] if arguments is None else arguments)]
-        )
-    )
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{os.cpu_count()} processors, load average {load} before the start")
+    announce("bench_puzzlemix", arguments, f"{os.cpu_count()} processors")
     for name in flags.parts:
         {"gap": gap_part, "step": step_part}[name](flags)
     return 0

@@ -35,6 +35,7 @@ import sys
 import tempfile
 import time
 
+from _measuring import WARM_UP, announce, clocks, progress, since, table
 from _recipes import ROOT, build, recipe
 from _step_batches import Waited, made_batches
 from _step_bounds import (
@@ -76,7 +77,6 @@ CLASSES = 10
 LARGEST_RATIO = 1.05
 LARGEST_STACKED_RATIO = 1.10  # for bounds without an attack on a classifier
 LARGEST_WAIT = 0.15  # as a share of a step
-WARM_UP = 2
 
 
 # ---------------------------------------------------------------------------------------------- step and bound
@@ -378,16 +378,6 @@ def python(*arguments: str) -> str:
     return done.stdout
 
 
-def clocks() -> tuple[float, float]:
-    """Return wall time, and processor time of all threads, which other processes disturb less."""
-    return time.perf_counter(), time.process_time()
-
-
-def since(began: tuple[float, float]) -> tuple[float, float]:
-    """Return the time passed on both clocks."""
-    return tuple(now - then for now, then in zip(clocks(), began, strict=True))
-
-
 def seconds(run) -> float:
     """Return the wall time of a call."""
     began = time.perf_counter()
@@ -395,25 +385,9 @@ def seconds(run) -> float:
     return time.perf_counter() - began
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
-    """Align rows of text: the first column to the left, numbers to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *numbers in rows:
-        cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(numbers, widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
 def shape_text(shape) -> str:
     """Format an image's shape as 32x32x3."""
     return "x".join(map(str, shape))
-
-
-def progress(text: str) -> None:
-    """Show the progress on one line of a terminal, which is overwritten."""
-    if sys.stderr.isatty():
-        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -438,10 +412,7 @@ def main(arguments: list[str] | None = None) -> int:
     if flags.peak is not None:
         print_peak(flags)
         return 0
-    command_line = sys.argv[1:] if arguments is None else arguments
-    print(shlex.join(["python", "tools/benchmarks/bench_step.py", *command_line]))
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{os.cpu_count()} processors, load average {load} before the start")
+    announce("bench_step", arguments, f"{os.cpu_count()} processors")
     parts = {"step": step_part, "pipeline": pipeline_part, "memory": memory_part, "start": start_part}
     verdicts = [parts[name](flags) for name in flags.parts]
     progress("")

@@ -15,12 +15,11 @@ are compared.
 
 import argparse
 import os
-import shlex
 import statistics
 import sys
 
+from _measuring import WARM_UP, announce, clocks, progress, since, table
 from _recipes import ROOT  # noqa: F401  (puts the checkout on the path, and keeps TensorFlow quiet)
-from bench_step import WARM_UP, clocks, progress, since, table
 
 LEAST_RATIO = 5.0
 WORDS = 1000
@@ -119,13 +118,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; return 1 if 'one by one' is not slower by the required factor."""
     flags = parser().parse_args(arguments)
-    print(
-        shlex.join(
-            ["python", "tools/benchmarks/bench_token_removal.py", *(sys.argv[1:] if arguments is None else arguments)]
-        )
-    )
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{os.cpu_count()} processors, load average {load} before the start")
+    announce("bench_token_removal", arguments, f"{os.cpu_count()} processors")
     ways, share = make_ways(flags)
     taken = measure(ways, share, flags.rounds)
     relative = ratios(taken)

@@ -23,8 +23,8 @@ import sys
 import tempfile
 
 import numpy as np
-from _peers import Side, add_flags, begin, make_task, start, take_turns
-from bench_step import progress, table
+from _measuring import table
+from _peers import Side, add_flags, begin, make_task, run_sides, speed_cells
 
 TFROBUST, PEER = "tfrobust", "PyTorch, torchattacks"
 METHODS = ("adversarial_training", "trades")
@@ -39,26 +39,18 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     sides = {TFROBUST: ("_peers_tensorflow:own_training", sys.executable)}
     if flags.peers:
         sides[PEER] = ("_peers_torch:torchattacks_training", flags.peers)
-    running, messages = start(sides, folder / part)
-    print("\n" + "\n".join(messages), flush=True)
-    take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
-    return running
+    return run_sides(sides, folder / part, flags.rounds, f"{part}: ")
 
 
 def rows(sides: list[Side]) -> list[tuple[str, ...]]:
     """Return the table of a part: one line per side."""
-    import _recipes  # noqa: F401  (finds tfrobust)
-
-    from tfrobust.evaluation.engine import statistics
-
     walls = [np.array([answer["wall"] for answer in side.rounds]) for side in sides]
     lines = [("", "step, ms", "CPU ms", "last loss", "times as fast", "95 % interval", "rounds")]
     for side, wall in zip(sides, walls, strict=True):
         line = [side.name, f"{1000 * np.median(wall):.0f}", f"{1000 * side.median('processor'):.0f}"]
         line += [f"{side.rounds[-1]['loss']:.3f}", "", "", str(len(wall))]
         if side.name == TFROBUST and len(sides) == 2:
-            value, *ends = statistics.median(walls[1] / wall)
-            line[4:6] = f"{value:.2f}", "" if None in ends else "{:.2f} - {:.2f}".format(*ends)
+            line[4:6] = speed_cells(walls[1] / wall)
         lines.append(tuple(line))
     return lines
 
@@ -75,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
     flags = parser().parse_args(arguments)
-    begin("tools/benchmarks/bench_training.py", arguments, flags.threads)
+    begin("bench_training", arguments, flags.threads)
     with tempfile.TemporaryDirectory() as temporary:
         for part in flags.parts:
             sides = measure(part, flags, flags.folder or pathlib.Path(temporary))

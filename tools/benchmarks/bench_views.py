@@ -10,12 +10,11 @@ ratio. The ratio is that of the medians by processor time. Returns 1 if the view
 """
 
 import argparse
-import shlex
 import statistics
 import sys
 
+from _measuring import announce, table
 from bench_augmix import measure, pictures
-from bench_step import table
 
 LARGEST_SHARE = 0.15
 
@@ -87,9 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    print(
-        shlex.join(["python", "tools/benchmarks/bench_views.py", *(sys.argv[1:] if arguments is None else arguments)])
-    )
+    announce("bench_views", arguments)
     views = make_views(pictures(flags.batch, flags.side), blur=flags.blur)
     taken = measure({"views": views, "passes": make_passes(2 * flags.batch, flags.side)}, flags.rounds)
     lines, share = rows(taken, 2 * flags.batch)

@@ -23,8 +23,8 @@ import sys
 import tempfile
 
 import numpy as np
-from _peers import Side, add_flags, begin, make_task, start, take_turns
-from bench_step import progress, table
+from _measuring import table
+from _peers import Side, add_flags, begin, make_task, run_sides, speed_cells
 
 BATCHES = {"vit_small16": 8, "vit_tiny": 128}
 TFROBUST, PEER = "tfrobust", "PyTorch"
@@ -39,9 +39,7 @@ def measure(part: str, flags: argparse.Namespace, folder: pathlib.Path) -> list[
     sides = {TFROBUST: ("_peers_vit:own_passes", sys.executable)}
     if flags.peers:
         sides[PEER] = ("_peers_torch:vision_transformer", flags.peers)
-    running, messages = start(sides, folder / part)
-    print("\n" + "\n".join(messages), flush=True)
-    take_turns(running, flags.rounds, lambda text: progress(text and f"{part}: {text}"))
+    running = run_sides(sides, folder / part, flags.rounds, f"{part}: ")
     sizes = [side.rounds[0]["size"] for side in running]
     if max(sizes) > (1 + LARGEST_DIFFERENCE) * min(sizes):
         raise SystemExit(f"The gradients differ: their mean sizes are {sizes}.")
@@ -53,15 +51,6 @@ def seconds(side: Side, name: str) -> np.ndarray:
     return np.array([answer["members"][name] for answer in side.rounds])
 
 
-def ratio(side: Side, other: Side, name: str) -> tuple[float, float, float]:
-    """Return the median over the rounds of how many times as fast `side` is, and its 95 % interval."""
-    import _recipes  # noqa: F401  (finds tfrobust)
-
-    from tfrobust.evaluation.engine import statistics
-
-    return statistics.median(seconds(other, name) / seconds(side, name))
-
-
 def rows(sides: list[Side]) -> list[tuple[str, ...]]:
     """Return the table of a part: one line per side and pass."""
     peer = next((side for side in sides if side.name == PEER), None)
@@ -70,8 +59,7 @@ def rows(sides: list[Side]) -> list[tuple[str, ...]]:
         for name in PASSES:
             line = [side.name, name, f"{1000 * np.median(seconds(side, name)):.2f}", "", "", str(len(side.rounds))]
             if peer not in (None, side):
-                value, *ends = ratio(side, peer, name)
-                line[3:5] = f"{value:.2f}", "" if None in ends else "{:.2f} - {:.2f}".format(*ends)
+                line[3:5] = speed_cells(seconds(peer, name) / seconds(side, name))
             lines.append(tuple(line))
     return lines
 
@@ -87,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
     flags = parser().parse_args(arguments)
-    begin("tools/benchmarks/bench_vit.py", arguments, flags.threads)
+    begin("bench_vit", arguments, flags.threads)
     with tempfile.TemporaryDirectory() as temporary:
         for part in flags.parts:
             sides = measure(part, flags, flags.folder or pathlib.Path(temporary))
