@@ -1,6 +1,6 @@
-"""HopSkipJump: the nearest misclassified point of a model that answers with a label alone.
+"""HopSkipJump: the nearest misclassified point of a model that returns labels alone.
 
-A step moves along the boundary between right and wrong answers, from a misclassified point x_t next to it:
+A step moves along the boundary between right and wrong predictions, from a misclassified point x_t next to it:
 
     _direction       B_t noisy copies of x_t: the mean of the noise, + where misclassified and - where not, points away
                      from the boundary

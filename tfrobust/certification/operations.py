@@ -96,7 +96,7 @@ class Window(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """How bounds are computed.
+    """The arithmetic of bounds: dtype, rounding and statistics.
 
     Attributes:
         dtype: of the bounds.

@@ -26,7 +26,7 @@ _BOUND_MARGIN = 1e-12
 
 
 class Certificates(NamedTuple):
-    """What the smoothed classifier answers, and how far that is certain.
+    """Classes of the smoothed classifier, with certified radii.
 
     Attributes:
         classes: int64 [n]; -1 where it abstains.

@@ -17,7 +17,7 @@ PATIENCE, PLAIN_INTERVAL = 1.0, 60.0
 
 
 class _Bar(Protocol):
-    """What `Live` asks of a bar: rich's, or that of a notebook."""
+    """The interface of a bar that `Live` shows: rich's, or that of a notebook."""
 
     def update(self, task, /, *, description: str, completed: int, total: int) -> None: ...
 

@@ -252,8 +252,8 @@ def _logits_finding(findings: list[Finding], setting: Setting) -> list[Finding]:
         return []
     if not predictor.outputs_probabilities:
         # One batch with outputs outside [0, 1] is sufficient, so cached results need no pass over all images.
-        answers = np.asarray(predictor.compiled_logits(setting.images[: setting.batch_size]))
-        if kind_of_outputs(answers) == "logits":
+        outputs = np.asarray(predictor.compiled_logits(setting.images[: setting.batch_size]))
+        if kind_of_outputs(outputs) == "logits":
             return []
     finding = doctor_model.check_logits(setting)
     return [] if finding.verdict == "pass" else [finding]
@@ -273,13 +273,13 @@ def _common_key(setting: Setting) -> dict:
     predictor = setting.predictor
     # Equal weights can belong to different graphs (an additional softmax, another scaling): the outputs distinguish
     # them.
-    answers = in_batches(predictor.compiled_logits, setting.images[: setting.batch_size], setting.batch_size)
+    outputs = in_batches(predictor.compiled_logits, setting.images[: setting.batch_size], setting.batch_size)
     surrogate = predictor.surrogate and {"surrogate": predictor.surrogate.weights_sha256}
     return {
         **(surrogate or {}),
         "format": _FORMAT,
         "weights": predictor.weights_sha256,
-        "answers": fingerprint.weights_sha256([answers[:_PROBES]]),
+        "answers": fingerprint.weights_sha256([outputs[:_PROBES]]),
         "gradients": _steepest_positions(setting),
         "data": fingerprint.data_sha256(setting.images, setting.labels),
         "seed": setting.seed,

@@ -1,4 +1,4 @@
-"""How a run evaluates its model and what it publishes: settings that are made of the commands' arguments and travel."""
+"""Settings of the evaluation and the publication of a run, made of the commands' arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfrobust.serving.export.smoothed import ServedSmoothing
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """What is measured.
+    """The evaluation of a run.
 
     Attributes:
         evaluators: in order.
@@ -31,7 +31,7 @@ class EvaluationSettings:
 
     @property
     def identity(self) -> dict:
-        """What the limit of the attacked examples adds to the identity of a run; {} without one."""
+        """The entry that a limit of the attacked examples adds to the identity of a run; {} without one."""
         return {} if self.attacked_examples is None else {"attacked_examples": self.attacked_examples}
 
     @property
@@ -65,7 +65,7 @@ class EvaluationSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublicationSettings:
-    """What is published, where, and under which conditions.
+    """The publication of a run: its parts, its folder, and its conditions.
 
     Attributes:
         name: of the model, and of its folder in `export_dir`.

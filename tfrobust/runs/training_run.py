@@ -67,7 +67,7 @@ from tfrobust.training.loop import Loop
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """What is trained, on which data and devices, and how.
+    """The training of a run: its parts, data, devices and numbers.
 
     Each field is the argument of `experiment.train` of the same name, which says what it means; hence their number.
     """
@@ -124,7 +124,7 @@ class TrainingSettings:
 
 
 class _TrainedStages(NamedTuple):
-    """What is left after both stages have been trained."""
+    """The parts that remain after both stages have been trained."""
 
     loop: Loop | HeadFit
     watchers: list[keras.callbacks.Callback]

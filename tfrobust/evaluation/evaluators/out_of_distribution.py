@@ -106,7 +106,7 @@ def false_positives(inside: np.ndarray, outside: np.ndarray, rate: float = _RATE
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutOfDistribution(Evaluator):
-    """How well confidence and energy distinguish test images from others: `ood.<set>.<score>.auroc` and `.fpr95`.
+    """Detection of other images by confidence and energy: `ood.<set>.<score>.auroc` and `.fpr95`.
 
     The other images are the test split of another data set, or the test images under corruptions: `ood.corruptions_5`
     for severity 5. AUROC is the probability that a test image has the higher score, 0.5 for no difference. `fpr95` is

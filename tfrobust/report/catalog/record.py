@@ -153,7 +153,7 @@ class Entry:
 
     @property
     def measure(self) -> str:
-        """What is measured: the last word of the quantity's name, "accuracy" for "mean.accuracy"."""
+        """The kind of number: the last word of the quantity's name, "accuracy" for "mean.accuracy"."""
         return self.name.rpartition(".")[2]
 
     def sibling(self, measure: str) -> str:

@@ -24,7 +24,7 @@ class Brackets(Section):
 
     @property
     def sentence(self) -> str:
-        """What each bound proves."""
+        """One sentence on what each bound proves."""
         return " ".join(bracket_sentence(bracket, self.examples) for bracket in self._brackets)
 
     @property

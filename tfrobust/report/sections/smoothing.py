@@ -20,7 +20,7 @@ class Smoothing(Section):
 
     @property
     def lead(self) -> str:
-        """What is certified, with which confidence."""
+        """The certified statement and its confidence."""
         settings = next(iter(self._classifiers[0].accuracies.values())).settings if self._classifiers else {}
         draws, confidence = settings.get("n"), settings.get("confidence")
         certainty = f" with confidence {100 * confidence:g} %" if isinstance(confidence, float) else ""

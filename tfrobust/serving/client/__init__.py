@@ -131,7 +131,7 @@ class Client:
         return self._answers(PREDICT_BYTES if encoded else PREDICT, images, batch_size)
 
     def smoothed(self, images, *, batch_size: int = 4) -> dict[str, np.ndarray]:
-        """Return the answers of the smoothed classifier, with noise from the server's entropy.
+        """Return the outputs of the smoothed classifier, with noise from the server's entropy.
 
         The server certifies an answer for the image sent with a probability that the model's export states. Asking
         again until an answer suits is no certificate.

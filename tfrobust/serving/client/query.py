@@ -54,7 +54,7 @@ def predict(client: Client, names: Sequence[str], images) -> dict:
 
 
 def smoothed(client: Client, names: Sequence[str], images) -> dict:
-    """Request the answers of the smoothed classifier and label them as `predict` does.
+    """Request the outputs of the smoothed classifier and label them as `predict` does.
 
     Returns:
         {"model", "smoothed": [{"input", "predicted", "radius", "abstains", "seed"}]}; `predicted` is None where it

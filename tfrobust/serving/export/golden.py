@@ -52,7 +52,7 @@ def golden_input(image_shape: Sequence[int], vocabulary_size: int = 0) -> np.nda
 def record(loaded, image_shape: Sequence[int], vocabulary_size: int = 0) -> dict[str, np.ndarray]:
     """Run the golden request and return `images` (`clips`, `tokens`) and the three outputs by name.
 
-    If the SavedModel has the smoothed classifier, its answers to fixed seeds are added, as `smoothed_class` and so on.
+    If the SavedModel has the smoothed classifier, its outputs for fixed seeds are added, as `smoothed_class` and so on.
     """
     import tensorflow as tf
 

@@ -31,7 +31,7 @@ SMOOTHED = "serving_smoothed"
 # A function of the loaded SavedModel, but no signature, so that no server offers it.
 FROM_SEED = "smoothed_from_seed"
 ANSWERS = ("class", "radius", "abstain", "seed")
-# The seed of the golden answers of the smoothed classifier.
+# The seed of the golden outputs of the smoothed classifier.
 GOLDEN_SEED = (2019, 1902)
 # Unseeded operations: the endpoint of the smoothed classifier has one, and no other endpoint any.
 _ENTROPY = "NonDeterministicInts"
@@ -188,12 +188,12 @@ def entropy_of(function) -> int:
 
 
 def golden_seeds(count: int) -> np.ndarray:
-    """Return the seeds of the golden answers of the smoothed classifier, int32 [count, 2]."""
+    """Return the seeds of the golden outputs of the smoothed classifier, int32 [count, 2]."""
     return np.array([(GOLDEN_SEED[0], GOLDEN_SEED[1] + row) for row in range(count)], np.int32)
 
 
 def smoothed_answers(loaded, images, seeds) -> dict[str, np.ndarray]:
-    """Return the answers of the smoothed classifier to images [b, ...] for seeds int32 [b, 2], by name."""
+    """Return the outputs of the smoothed classifier for images [b, ...] for seeds int32 [b, 2], by name."""
     import tensorflow as tf
 
     answers = getattr(loaded, FROM_SEED)(tf.constant(images), tf.constant(seeds))
@@ -203,7 +203,7 @@ def smoothed_answers(loaded, images, seeds) -> dict[str, np.ndarray]:
 def check_smoothed(loaded, golden) -> list[str]:
     """Replay the smoothed classifier from given seeds: describe what is not reproduced, one sentence each.
 
-    The recorded answers must come back bit for bit, and so must what the endpoint answers to its own seeds. These
+    The recorded outputs must be reproduced bit for bit, and so must those of the endpoint for its own seeds, which
     differ from call to call.
     """
     import tensorflow as tf

@@ -24,15 +24,15 @@ _MOST_DRAWS = 1_000_000
 class ServedSmoothing(Configured):
     """The smoothed classifier as an endpoint of an export, `serving_smoothed`.
 
-    It answers an image with `class` int32 [b] (-1: abstains), `radius` float64 [b] in pixel units, `abstain` bool [b]
-    and `seed` int32 [b, 2], by CERTIFY of Cohen et al. 2019 (`certification.smoothed_certificates`). An answer costs
+    For each image it returns `class` int32 [b] (-1: abstains), `radius` float64 [b] in pixel units, `abstain` bool [b]
+    and `seed` int32 [b, 2], by CERTIFY of Cohen et al. 2019 (`certification.smoothed_certificates`). An image costs
     n0 + n passes.
 
     The noise comes from the server's own entropy, new for each image of each request. A client must not choose it: for
     known noise, an attacker can search for images that win the vote by chance, and so does a seed made of the image.
-    The seed in the answer lets the owner of the model repeat it, with the function `smoothed_from_seed` of the
-    SavedModel, which is no endpoint. An answer is certified with probability 1 - alpha, so a client that asks until the
-    answer suits it has no certificate.
+    The returned seed lets the owner of the model repeat it, with the function `smoothed_from_seed` of the
+    SavedModel, which is no endpoint. A result is certified with probability 1 - alpha, so a client that repeats its
+    request until the result suits it has no certificate.
 
     Attributes:
         sigma: standard deviation of the noise in pixel units, in (0, 2].
@@ -59,7 +59,7 @@ class ServedSmoothing(Configured):
             smoothing.require_most(getattr(self, name), f"ServedSmoothing.{name}", _MOST_DRAWS)
 
     def from_seed(self, logits: Callable, image_shape: Sequence[int], class_count: int) -> Callable:
-        """Return the function (images [b, ...], seed int32 [b, 2]) -> answers by name, in the graph.
+        """Return the function (images [b, ...], seed int32 [b, 2]) -> outputs by name, in the graph.
 
         Args:
             logits: float32 [b, ...] -> [b, k].
@@ -103,7 +103,7 @@ class ServedSmoothing(Configured):
 
 
 def with_entropy(from_seed: Callable) -> Callable:
-    """Return the endpoint: images [b, ...] -> answers, with seeds that no one knows before."""
+    """Return the endpoint: images [b, ...] -> outputs, with seeds that no one knows before."""
 
     def endpoint(images):
         # The only unseeded operation that op determinism allows, and no client can influence it.
