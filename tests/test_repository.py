@@ -1,7 +1,6 @@
 """Rules that hold for the repository as a whole: layers, budgets, packaging, scaffold."""
 
 import ast
-import importlib.util
 import os
 import pathlib
 import re
@@ -10,24 +9,15 @@ import subprocess
 import sys
 import zipfile
 
+import check_layers
+import check_names
+import check_types
 import pytest
 import stored
 
 from tfrobust.commands import new_method
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
-def tool(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-check_layers = tool("check_layers")
-check_names = tool("check_names")
-check_types = tool("check_types")
 
 
 def sources() -> list[pathlib.Path]:

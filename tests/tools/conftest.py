@@ -1,7 +1,4 @@
-import importlib.util
 import pathlib
-import sys
-import types
 
 import pytest
 from faults import processes
@@ -13,25 +10,6 @@ FOLDERS = (TOOLS, TOOLS / "benchmarks", TOOLS / "benchmarks" / "accelerator", TO
 def tool_file(name: str) -> pathlib.Path:
     """Return the file of a tool."""
     return next(path for folder in FOLDERS if (path := folder / f"{name}.py").is_file())
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """Tools by name, each before those that need it, as modules of one namespace."""
-
-    def loaded(*names):
-        for folder in FOLDERS:
-            monkeypatch.syspath_prepend(str(folder))
-        namespace = types.SimpleNamespace()
-        for name in names:
-            spec = importlib.util.spec_from_file_location(name, tool_file(name))
-            module = importlib.util.module_from_spec(spec)
-            monkeypatch.setitem(sys.modules, name, module)  # dataclasses, and the tools among each other, look it up
-            spec.loader.exec_module(module)
-            setattr(namespace, name, module)
-        return namespace
-
-    return loaded
 
 
 @pytest.fixture

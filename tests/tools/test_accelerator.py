@@ -6,7 +6,10 @@ import sys
 import venv
 
 import keras
+import lower
+import page
 import pytest
+from _recipes import ROOT
 
 from conformance import methods as battery
 from tfrobust.models.heads.linear import LinearHead
@@ -23,11 +26,6 @@ ROWS = [
 ]
 
 
-@pytest.fixture
-def tools(load):
-    return load("_recipes", "arrays", "lower")
-
-
 @pytest.fixture(scope="session")
 def jax_python(tmp_path_factory):
     """An environment with JAX and without TensorFlow."""
@@ -39,7 +37,7 @@ def jax_python(tmp_path_factory):
     return folder / "bin" / "python"
 
 
-def lowered(tools, row: str, folder):
+def lowered(row: str, folder):
     keras.utils.set_random_seed(0)
     method = battery.ROWS[row](battery.encoder(), LinearHead(battery.CLASSES), seed=1)
     shape = battery.example_shape(row)
@@ -50,17 +48,16 @@ def lowered(tools, row: str, folder):
     if row in battery.TEXT_ROWS:
         examples = {"kind": "labels", "shape": [8, *shape], "dtype": "int32", "classes": battery.WORDS}
     labels = {"kind": "labels", "shape": [8], "dtype": "int32", "classes": battery.CLASSES}
-    tools.lower.write(row, folder, *tools.lower.lowered(lambda *data: method.train_step(data), [examples, labels]))
+    lower.write(row, folder, *lower.lowered(lambda *data: method.train_step(data), [examples, labels]))
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("row", ROWS)
-def test_every_step_is_a_whole_program_that_jax_runs_alike(tools, jax_python, row, tmp_path):
-    lowered(tools, row, tmp_path)
-    root = tools._recipes.ROOT
+def test_every_step_is_a_whole_program_that_jax_runs_alike(jax_python, row, tmp_path):
+    lowered(row, tmp_path)
     command = [
         jax_python,
-        root / ACCELERATOR / "run.py",
+        ROOT / ACCELERATOR / "run.py",
         tmp_path,
         tmp_path / "results",
         f"--programs={row}",
@@ -74,8 +71,8 @@ def test_every_step_is_a_whole_program_that_jax_runs_alike(tools, jax_python, ro
 
 
 @pytest.mark.rest
-def test_the_tool_lowers_named_programs_once(tools, tmp_path):
-    command = [sys.executable, tools._recipes.ROOT / ACCELERATOR / "lower.py", tmp_path]
+def test_the_tool_lowers_named_programs_once(tmp_path):
+    command = [sys.executable, ROOT / ACCELERATOR / "lower.py", tmp_path]
     flag = "--programs=bare_gradient-digits-4-float32"
     for expected in ("[1/1] bare_gradient-digits-4-float32", ""):
         done = subprocess.run([*command, flag], check=True, capture_output=True, text=True)
@@ -84,14 +81,12 @@ def test_the_tool_lowers_named_programs_once(tools, tmp_path):
     assert json.loads((tmp_path / "bare_gradient-digits-4-float32.json").read_text())["feedback"] == {}
 
 
-def test_the_page_has_the_table_of_the_stored_results(load):
-    page = load("page").page
+def test_the_page_has_the_table_of_the_stored_results():
     text = page.PAGE.read_text()
     assert page.written(text) == text
 
 
-def test_the_bound_counts_the_passes_of_a_step(load, tmp_path):
-    page = load("page").page
+def test_the_bound_counts_the_passes_of_a_step(tmp_path):
     for kind, seconds in (("gradient", 2.0), ("training", 5.0)):
         stored = {"step_seconds": {"median": seconds}}
         (tmp_path / f"bare_{kind}-resnet18-128-float32.json").write_text(json.dumps(stored))

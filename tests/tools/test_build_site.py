@@ -15,7 +15,7 @@ PATHS = build_site.page_paths()
 
 
 @pytest.fixture
-def site(load, monkeypatch):
+def site(monkeypatch):
     """Return a function that loads a module of tools/site, which the builder imports by their names."""
     monkeypatch.syspath_prepend(str(ROOT / "tools" / "site"))
     return lambda name: __import__(name)

@@ -1,20 +1,20 @@
 """The layer check finds import circles. What it says of single imports is in tests/test_repository.py."""
 
+import check_layers
 import pytest
 import stored
 
 
 @pytest.fixture
-def faults(load, tmp_path):
+def faults(tmp_path):
     """Return the faults of a library of the given modules: path below tfrobust/ -> text."""
-    tool = load("check_layers").check_layers
 
     def faults_of(modules):
         for path, text in modules.items():
             file = tmp_path / "tfrobust" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        return tool.faults(tmp_path)
+        return check_layers.faults(tmp_path)
 
     return faults_of
 

@@ -4,14 +4,9 @@ import collections
 import json
 import re
 
+import digits_table as tool
 import printed
-import pytest
 from printed import READ, ROOT
-
-
-@pytest.fixture
-def tool(load):
-    return load("_recipes", "_result_tables", "digits_table").digits_table
 
 
 def result(method, fold, clean, attacked, **changes):
@@ -29,7 +24,7 @@ def rows(text):
     return {(cells[0], number): cells[1:] for number, cells in enumerate(rows_of(text))}
 
 
-def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
+def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image():
     text = tool.tables(
         [
             result("mine", 0, "1111", "1101"),
@@ -49,7 +44,7 @@ def test_accuracies_are_pooled_over_folds_and_differences_paired_by_image(tool):
     assert ("other", 7) not in cells and "seeds 0, 1" in text and "states" not in text
 
 
-def test_differences_rest_on_the_folds_that_both_have(tool):
+def test_differences_rest_on_the_folds_that_both_have():
     results = [result("mine", 0, "10", "00"), result("mine", 1, "11", "11"), result("other", 1, "10", "01")]
     cells = rows(tool.tables(results, "other"))
     assert cells["mine", 2][0] == "4" and cells["mine", 6][:2] == ["2", "+50.0 [-48.0, +148.0]"]
@@ -62,7 +57,7 @@ def test_differences_rest_on_the_folds_that_both_have(tool):
 # ------------------------------------------------------------------------------------ what the documents say
 
 
-def commands_of(tool, text, read=printed.commands):
+def commands_of(text, read=printed.commands):
     """The flags of every command of this tool in a text."""
     commands = []
     for command in read(text):
@@ -73,9 +68,9 @@ def commands_of(tool, text, read=printed.commands):
     return commands
 
 
-def all_commands(tool):
-    pages = [flags for path in READ for flags in commands_of(tool, path.read_text("utf-8"))]
-    return [*pages, *commands_of(tool, tool.__doc__, printed.usages)]
+def all_commands():
+    pages = [flags for path in READ for flags in commands_of(path.read_text("utf-8"))]
+    return [*pages, *commands_of(tool.__doc__, printed.usages)]
 
 
 def parts(text):
@@ -104,9 +99,9 @@ def methods_of_columns(text):
     return list(columns.values())
 
 
-def test_the_commands_of_the_documents_can_be_configured(tool):
+def test_the_commands_of_the_documents_can_be_configured():
     seen = set()
-    for flags in all_commands(tool):
+    for flags in all_commands():
         for method in flags.methods:
             settings = (method, *flags.gin_file, *flags.gin_param, *flags.values)
             if settings not in seen:
@@ -114,11 +109,11 @@ def test_the_commands_of_the_documents_can_be_configured(tool):
                 tool.configure_all(flags, [(method, flags.only_folds[0])])
 
 
-def test_a_table_s_rows_are_the_methods_of_the_commands_beside_it(tool):
+def test_a_table_s_rows_are_the_methods_of_the_commands_beside_it():
     seen = 0
     for path in READ:
         for part in parts(path.read_text("utf-8")):
-            commands, columns = commands_of(tool, part), methods_of_columns(part)
+            commands, columns = commands_of(part), methods_of_columns(part)
             if commands and any(columns):
                 assert {name for flags in commands for name in flags.methods} == set().union(*columns), part
                 seen += len(commands)

@@ -4,6 +4,7 @@ import base64
 import json
 import pathlib
 
+import fast_table as tool
 import numpy as np
 import pytest
 
@@ -11,11 +12,6 @@ from tfrobust.evaluation.engine.base import Outcome
 from tfrobust.structs import Measurement, Series
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def tool(load):
-    return load("_recipes", "_result_tables", "results_table", "digits_table", "_fast_rows", "fast_table").fast_table
 
 
 def report(label, correct, members=(), **settings):
@@ -26,7 +22,7 @@ def report(label, correct, members=(), **settings):
     return {"measurements": measured, "series": [rows]}
 
 
-def test_differences_and_passes_of_a_pair(tool, tmp_path, capsys):
+def test_differences_and_passes_of_a_pair(tmp_path, capsys):
     ours, theirs = [1] * 60 + [0] * 40, [1] * 50 + [0] * 50
     counted = {"forward_passes": 300.0, "backward_passes": 200.5, "black_box": "square was left out"}
     (tmp_path / "fast").mkdir()
@@ -65,7 +61,7 @@ def test_differences_and_passes_of_a_pair(tool, tmp_path, capsys):
         tool.compared("a", *rows)
 
 
-def test_rows_of_the_plan_are_measured_once_and_stored_one_by_one(tool, tmp_path, monkeypatch):
+def test_rows_of_the_plan_are_measured_once_and_stored_one_by_one(tmp_path, monkeypatch):
     stored, calls = tmp_path / "r.json", []
 
     def outcomes(row):
@@ -91,7 +87,7 @@ def test_rows_of_the_plan_are_measured_once_and_stored_one_by_one(tool, tmp_path
         tool.run(tool.parser().parse_args([*flags, "--rows=none"]))
 
 
-def test_the_plan_names_files_that_exist(tool):
+def test_the_plan_names_files_that_exist():
     rows = tool._fast_rows.read(tool.PLAN)
     assert len(rows) >= 25 and {row.fold for row in rows if not row.model} == set(range(5))
     for row in rows:
@@ -107,7 +103,7 @@ def test_the_plan_names_files_that_exist(tool):
         ("[[rows]]\nname = 'a'\n[[rows]]\nname = 'a'", "two rows 'a'"),
     ],
 )
-def test_no_plan(tool, tmp_path, text, message):
+def test_no_plan(tmp_path, text, message):
     (tmp_path / "plan.toml").write_text(text)
     with pytest.raises(ValueError, match=message):
         tool._fast_rows.read(tmp_path / "plan.toml")

@@ -1,20 +1,15 @@
 """The lists of the facade are current, and a new public object enters them by itself."""
 
+import make_facade as tool
 import pytest
 import stored
-
-
-@pytest.fixture
-def tool(load):
-    return load("make_facade").make_facade
-
 
 # A library of a few lines: the bases of the planted classes.
 LIBRARY = stored.table(globals(), "library")
 
 
 @pytest.fixture
-def checkout(tool, tmp_path, monkeypatch):
+def checkout(tmp_path, monkeypatch):
     """Return the folder tfrobust/ of a small library, whose facade is current."""
     facade = {f"keras/{name}.py": f'"""The {name}."""' for name in (*tool.AREAS, "__init__")}
     for path, text in {**LIBRARY, **facade}.items():
@@ -26,7 +21,7 @@ def checkout(tool, tmp_path, monkeypatch):
     return tmp_path / "tfrobust"
 
 
-def test_the_lists_are_current(tool):
+def test_the_lists_are_current():
     assert tool.main(["--check"]) == 0, "run python tools/make_facade.py"
 
 
@@ -37,7 +32,7 @@ EXAMPLE = '    """Do it.\n\n    Example:\n        >>> 1\n        1\n    """\n'
 @pytest.mark.parametrize(
     "path, text, modules", stored.cases(__file__, "planted_objects", globals(), "tables.toml")["rows"]
 )
-def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys, path, text, modules):
+def test_a_planted_object_enters_the_lists_it_belongs_to(checkout, capsys, path, text, modules):
     file = checkout / path
     file.parent.mkdir(parents=True, exist_ok=True)
     capsys.readouterr()
@@ -52,7 +47,7 @@ def test_a_planted_object_enters_the_lists_it_belongs_to(tool, checkout, capsys,
         assert ('"Planted"' in (checkout / "keras" / f"{name}.py").read_text("utf-8")) == (name in modules)
 
 
-def test_the_docstring_of_a_module_is_kept_and_an_orphan_goes(tool, checkout):
+def test_the_docstring_of_a_module_is_kept_and_an_orphan_goes(checkout):
     (checkout / "losses" / "planted.py").write_text(f"def Planted():\n{EXAMPLE}")
     losses = checkout / "keras" / "losses.py"
     losses.write_text('"""By hand,\n\nin two parts.\n"""\n')
@@ -65,7 +60,7 @@ def test_the_docstring_of_a_module_is_kept_and_an_orphan_goes(tool, checkout):
     assert not (checkout / "keras" / "gone.py").exists()
 
 
-def test_two_objects_of_one_name_and_a_module_without_a_docstring_are_refused(tool, checkout):
+def test_two_objects_of_one_name_and_a_module_without_a_docstring_are_refused(checkout):
     (checkout / "attacks" / "planted.py").write_text("class FGSM(Attack):\n    pass\n")
     with pytest.raises(SystemExit, match="two objects would be offered as FGSM"):
         tool.main([])

@@ -9,18 +9,15 @@ from tfrobust.commands import evaluate
 from tfrobust.security import rehearsal
 
 
-@pytest.fixture
-def tool(load):
-    return load("_recipes", "_result_tables", "quantization_table").quantization_table
-
-
 def _cells(text):
     tables = text.strip().split("\n\n")
     return [[[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()] for table in tables]
 
 
 @pytest.mark.rest
-def test_the_table_of_two_files_and_their_reports(tool, tmp_path, capsys):
+def test_the_table_of_two_files_and_their_reports(tmp_path, capsys):
+    import quantization_table as tool  # it limits the threads of a TensorFlow that is imported later
+
     train, _, images, labels = flawed_models.digits()
     np.savez(tmp_path / "data.npz", images=images[:20], labels=labels[:20])
     module = tf.Module()

@@ -4,17 +4,16 @@ import itertools
 import json
 import shlex
 
+import _recipes
+import _results_markdown as markdown
+import _results_plan
 import numpy as np
 import pytest
+import results_table
 import stored
 import tensorflow as tf
 
 PLAN = stored.text(globals(), "plan")
-
-
-@pytest.fixture
-def tools(load):
-    return load("_recipes", "_results_plan", "_results_markdown", "results_table")
 
 
 @pytest.fixture
@@ -24,14 +23,14 @@ def plan_file(tmp_path):
     return path
 
 
-def result(tools, row, seed, correct, **measured):
-    outcomes = {"a": tools.results_table.pack(correct)} if correct else {}
+def result(row, seed, correct, **measured):
+    outcomes = {"a": results_table.pack(correct)} if correct else {}
     measurements = {name: {"value": value} for name, value in measured.items()}
     return {"row": row, "seed": seed, "outcomes": outcomes, "measurements": measurements, "seconds": {}}
 
 
-def runs(tools, row, *outcomes, **measured):
-    return {seed: result(tools, row, seed, correct, **measured) for seed, correct in enumerate(outcomes)}
+def runs(row, *outcomes, **measured):
+    return {seed: result(row, seed, correct, **measured) for seed, correct in enumerate(outcomes)}
 
 
 def predictor(folder):
@@ -40,21 +39,20 @@ def predictor(folder):
     return lambda images: tf.nn.softmax(function(images=images)["logits"]).numpy()
 
 
-def test_means_and_differences_of_seeds_by_hand(tools):
-    markdown = tools._results_markdown
-    first = runs(tools, "first", "1111", "1110", "1100")
-    second = runs(tools, "second", "1110", "1100", "1000")
+def test_means_and_differences_of_seeds_by_hand():
+    first = runs("first", "1111", "1110", "1100")
+    second = runs("second", "1110", "1100", "1000")
     # Means of images 1, 1, 2/3, 1/3: 3/4, sd sqrt(11/108), half 1.96 sd / 2 = 0.3128. Seeds: 1, 3/4, 1/2: t = 4.3027,
     # sd 1/4: 4.3027 / 4 / sqrt(3) = 0.6210.
     assert markdown.accuracy_cell(first, "a") == "75.0 [43.7, 100.0] ±62.1"
     # Of 4 images, by Wilson with z = 1.96: (3/4 + z²/8 ∓ z sqrt(3/64 + z²/256) ... ) / (1 + z²/4) = [0.3006, 0.9544].
-    assert markdown.accuracy_cell({0: result(tools, "x", 0, "1110")}, "a") == "75.0 [30.1, 95.4]"
+    assert markdown.accuracy_cell({0: result("x", 0, "1110")}, "a") == "75.0 [30.1, 95.4]"
     # Per image 0, 1/3, 1/3, 1/3: mean 1/4, sd 1/6, half 0.1633; per seed 1/4 each, without a spread.
     middle, images, seeds = markdown.difference(first, second, "a")
     np.testing.assert_allclose([middle, *images, *seeds], [0.25, 0.0867, 0.4133, 0.25, 0.25], atol=1e-4)
     assert markdown.difference_cell((middle, images, seeds)) == "**+25.0 [+8.7, +41.3] ±0.0**"
     # Seeds with other numbers of images are not compared.
-    shorter = runs(tools, "second", "1110", "11", "1000")
+    shorter = runs("second", "1110", "11", "1000")
     assert markdown.difference(first, shorter, "a")[2] is None
     assert markdown.difference(first, {}, "a") is None
     # Nor are those of other images.
@@ -66,28 +64,28 @@ def test_means_and_differences_of_seeds_by_hand(tools):
     assert markdown.difference(first, second, "a") is None
 
 
-def test_a_claim_holds_only_where_every_interval_says_so(tools):
-    claim = tools._results_plan.Claim("text", "source", "first", "second", "a")
-    smaller = tools._results_plan.Claim("text", "source", "first", "second", "a", larger=False)
+def test_a_claim_holds_only_where_every_interval_says_so():
+    claim = _results_plan.Claim("text", "source", "first", "second", "a")
+    smaller = _results_plan.Claim("text", "source", "first", "second", "a", larger=False)
     positive, negative, both = (0.01, 0.02), (-0.02, -0.01), (-0.01, 0.01)
     expected = {positive: "holds", negative: "does not hold", both: "undecided"}
     for images, seeds in itertools.product(expected, repeat=2):
         alike = expected[images] if images == seeds else "undecided"
-        assert tools._results_markdown.verdict(claim, (0.0, images, seeds)) == alike
-    assert tools._results_markdown.verdict(smaller, (0.0, negative, None)) == "holds"
-    assert tools._results_markdown.verdict(claim, (0.0, None, None)) == "undecided"
-    assert tools._results_markdown.verdict(claim, None) == "not run"
+        assert markdown.verdict(claim, (0.0, images, seeds)) == alike
+    assert markdown.verdict(smaller, (0.0, negative, None)) == "holds"
+    assert markdown.verdict(claim, (0.0, None, None)) == "undecided"
+    assert markdown.verdict(claim, None) == "not run"
 
 
-def test_a_printed_command_binds_what_the_run_binds(tools):
+def test_a_printed_command_binds_what_the_run_binds():
     """Each name once, with the last of its values, in lines of the width."""
 
     def bound(arguments):
         return dict(argument.split("=", 2)[1:] for argument in arguments if argument.startswith("--gin_param="))
 
-    plan = tools._results_plan.read(tools.results_table.PLAN.with_name("fine_tuning.toml"))
+    plan = _results_plan.read(results_table.PLAN.with_name("fine_tuning.toml"))
     repetitions = []
-    for run in tools.results_table.runs_of(plan, []):
+    for run in results_table.runs_of(plan, []):
         shown = run.shown(100)
         words = shlex.split(shown.replace("\\\n", ""))
         (command,) = run.commands()
@@ -100,42 +98,44 @@ def test_a_printed_command_binds_what_the_run_binds(tools):
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "fine_tuning"])
-def test_a_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(name, tools):
-    plan = tools._results_plan.read(tools.results_table.PLAN.with_name(f"{name}.toml"))
-    chosen = tools.results_table.runs_of(plan, [])
-    missing = [file for run in chosen for file in run.files if not (tools._recipes.ROOT / file).is_file()]
+def test_a_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(name):
+    plan = _results_plan.read(results_table.PLAN.with_name(f"{name}.toml"))
+    chosen = results_table.runs_of(plan, [])
+    missing = [file for run in chosen for file in run.files if not (_recipes.ROOT / file).is_file()]
     assert missing == []
     assert sum(row.minutes * len(row.seeds) for _, row in plan.rows().values()) <= 60 * plan.hours
-    long = [run.row.minutes > tools.results_table.LONG for run in chosen]
+    long = [run.row.minutes > results_table.LONG for run in chosen]
     order = [(run.members != [], run.row.seeds.index(run.seed), late) for run, late in zip(chosen, long, strict=True)]
     assert order == sorted(order)
     # Raises if a stored result is of other settings than the plan's; the page has the numbers of all.
     page = plan.page.read_text("utf-8")
-    assert tools.results_table.written(page, plan) == page
+    assert results_table.written(page, plan) == page
 
 
-def test_tables_share_the_rows_of_the_plan(tools, tmp_path):
+def test_tables_share_the_rows_of_the_plan(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(stored.text(globals(), "shared_rows").format(folder=tmp_path))
-    plan = tools._results_plan.read(path)
+    plan = _results_plan.read(path)
     assert list(plan.rows()) == ["alone", "cnn", "cnn_trades", "vit", "vit_trades"]
-    first, second = (run.commands()[0] for run in tools.results_table.runs_of(plan, ["cnn_trades", "vit_trades"]))
+    first, second = (run.commands()[0] for run in results_table.runs_of(plan, ["cnn_trades", "vit_trades"]))
     exported = tmp_path / "work/exported"
     assert f"--gin_param=Pretrained.path='{exported}/cnn-seed3'" in first and "--gin_param=STEPS=7" in first
     assert f"--gin_param=Pretrained.path='{exported}/vit-seed3'" in second and "--gin_import=my_vit" in second
     assert not any(argument.startswith("--gin_import") for argument in first)
 
 
-def test_the_small_convnext_is_the_published_block(load):
+def test_the_small_convnext_is_the_published_block():
     """A stem, then in stages of width w: 7x7 depthwise, normalization, w to 4 w to w; and a last normalization."""
-    network = load("backbones").backbones.small_convnext(side=16, depths=(1, 2), widths=(4, 6))
+    from backbones import small_convnext  # registers it with gin
+
+    network = small_convnext(side=16, depths=(1, 2), widths=(4, 6))
     blocks = [(49 + 1) * width + 2 * width + (width + 1) * 4 * width + (4 * width + 1) * width for width in (4, 6, 6)]
     assert network.count_params() == 16 * 3 * 4 + 4 + 2 * 4 + sum(blocks) + 2 * 4 + 4 * 4 * 6 + 6 + 2 * 6
     assert network.output_shape == (None, 2, 2, 6)
 
 
 @pytest.mark.rest
-def test_runs_are_stored_once_and_compared(run_tool, tools, plan_file, tmp_path):
+def test_runs_are_stored_once_and_compared(run_tool, plan_file, tmp_path):
     early = run_tool("results_table", f"--plan={plan_file}", "--only=both")
     assert early.code == 0 and "both-seed0 waits for plain-seed0" in early.out
     done = run_tool("results_table", f"--plan={plan_file}")
@@ -160,10 +160,10 @@ def test_runs_are_stored_once_and_compared(run_tool, tools, plan_file, tmp_path)
     assert again.code == 0 and "planned" not in again.out and "| mixed | 2 |" in again.out
     assert {path.name: path.read_text() for path in (tmp_path / "results").iterdir()} == stored
     page = tmp_path / "page.md"
-    page.write_text(f"# Title\n{tools.results_table.BEGIN}\nold\n")
+    page.write_text(f"# Title\n{results_table.BEGIN}\nold\n")
     refused = run_tool("results_table", f"--plan={plan_file}", "--write")
     assert refused.code == 2 and "needs a line '<!-- Written by" in refused.err
-    page.write_text(f"# Title\n{tools.results_table.BEGIN}\nold\n{tools.results_table.END}\nmore\n")
+    page.write_text(f"# Title\n{results_table.BEGIN}\nold\n{results_table.END}\nmore\n")
     assert run_tool("results_table", f"--plan={plan_file}", "--write").code == 0
     assert page.read_text().endswith("<!-- end -->\nmore\n") and "\nold\n" not in page.read_text()
     assert "[seed 1](results/mixed-seed1.json)" in page.read_text()

@@ -1,14 +1,9 @@
 """The toy problem: its points are what it says, its schemes the six of the paper, and it draws them."""
 
-import pytest
+import toy_problem as tool
 
 
-@pytest.fixture
-def tool(load):
-    return load("toy_problem").toy_problem
-
-
-def test_it_prints_and_draws(tool, monkeypatch, tmp_path, capsys):
+def test_it_prints_and_draws(monkeypatch, tmp_path, capsys):
     every = tool.schemes()
     names = ["Baseline", "Noise injection", "Manifold Mixup", "NFM", "Manifold Mixup + JSD", "NoisyMix"]
     assert list(every) == names
