@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import stored
 import tensorflow as tf
+from scipy.special import softmax
 
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
@@ -40,8 +41,7 @@ def _softmax_means(clips):
     for video in range(VIDEOS):
         for clip in clips[COUNT * video : COUNT * (video + 1)].astype(np.float64):
             outputs = [3 * (clip * WEIGHTS[..., label]).sum() for label in range(3)]
-            exponentials = [np.exp(output - max(outputs)) for output in outputs]
-            means[video] += np.array(exponentials) / sum(exponentials) / COUNT
+            means[video] += softmax(outputs) / COUNT
     return means
 
 
@@ -77,7 +77,7 @@ def test_an_attack_changes_all_clips_of_a_video_jointly():
     attacked = CLIPS.astype(np.float64)
     for number, clip in enumerate(CLIPS.astype(np.float64)):
         outputs = np.array([3 * (clip * WEIGHTS[..., label]).sum() for label in range(3)])
-        shares = np.exp(outputs - outputs.max()) / np.exp(outputs - outputs.max()).sum()
+        shares = softmax(outputs)
         label = LABELS[number]
         # d mean_y / d clip = p_y (w_y - sum_k p_k w_k) 3 / clips; the loss falls with its logarithm
         slope = shares[label] * (WEIGHTS[..., label] - (WEIGHTS * shares).sum(axis=-1))

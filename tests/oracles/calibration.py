@@ -2,11 +2,7 @@
 
 import math
 
-
-def softmax(row):
-    largest = max(row)
-    powers = [math.exp(value - largest) for value in row]
-    return [power / sum(powers) for power in powers]
+from scipy.special import softmax
 
 
 def expected_calibration_error(confidence, correct, bins):

@@ -2,10 +2,7 @@
 
 import numpy as np
 
-
-def cosine(first, second):
-    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
+from oracles.self_supervised import cosine
 
 
 def pairs(z, i):

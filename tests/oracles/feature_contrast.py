@@ -2,18 +2,16 @@
 
 import numpy as np
 
-
-def _cosine(first, second):
-    return first @ second / (np.linalg.norm(first) * np.linalg.norm(second))
+from oracles.self_supervised import cosine
 
 
 def contrast(clean, least, most, usable, temperature):
     """Eq. 6, one image after the other; `most` None or not usable: no own negative."""
     values = []
     for i, anchor in enumerate(clean):
-        positive = np.exp(_cosine(anchor, least[i]) / temperature)
-        total = positive + sum(np.exp(_cosine(anchor, other) / temperature) for j, other in enumerate(clean) if j != i)
+        positive = np.exp(cosine(anchor, least[i]) / temperature)
+        total = positive + sum(np.exp(cosine(anchor, other) / temperature) for j, other in enumerate(clean) if j != i)
         if most is not None and usable[i]:
-            total += np.exp(_cosine(anchor, most[i]) / temperature)
+            total += np.exp(cosine(anchor, most[i]) / temperature)
         values.append(-np.log(positive / total))
     return np.array(values)

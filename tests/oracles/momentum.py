@@ -1,16 +1,12 @@
 """The losses of MoCo v3, DINO and SwAV in float64, loop by loop as their codes compute them; nothing is shared."""
 
 import numpy as np
+from scipy.special import softmax
 
 
 def unit(rows):
     rows = np.asarray(rows, np.float64)
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
-def softmax(rows):
-    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def moco_v3(queries, keys, temperature, removed=lambda direction, row: ()):
@@ -52,7 +48,7 @@ def swapped(assignments, scores, temperature):
     """The mean over the pairs (i, v), v != i, of the cross-entropy; float64 [n]."""
     scores = np.asarray(scores, np.float64)
     pairs = [(i, v) for i in range(len(assignments)) for v in range(len(scores)) if v != i]
-    terms = [-(assignments[i] * np.log(softmax(scores[v] / temperature))).sum(axis=-1) for i, v in pairs]
+    terms = [-(assignments[i] * np.log(softmax(scores[v] / temperature, axis=-1))).sum(axis=-1) for i, v in pairs]
     return np.mean(terms, axis=0)
 
 
@@ -71,5 +67,5 @@ def sinkhorn(scores, temperature, iterations):
 
 def dino(teacher, student, center, teacher_temperature, temperature):
     """DINO's loss of the teacher's global views and the student's views; float64 [n]."""
-    targets = [softmax((np.asarray(logits, np.float64) - center) / teacher_temperature) for logits in teacher]
+    targets = [softmax((np.asarray(part, np.float64) - center) / teacher_temperature, axis=-1) for part in teacher]
     return swapped(targets, student, temperature)

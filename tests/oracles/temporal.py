@@ -5,10 +5,7 @@ import math
 
 import numpy as np
 
-
-def cosine(first, second) -> float:
-    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    return float(first @ second / math.sqrt((first @ first) * (second @ second)))
+from oracles.self_supervised import cosine
 
 
 def instances(vectors, temperature: float, pairs) -> np.ndarray:
