@@ -126,15 +126,6 @@ def test_a_layer_that_draws_works_inside_a_map(name):
         assert np.any(epochs[0] != epochs[1]) and int(layer.calls) == 2 * len(parts)
 
 
-@pytest.mark.parametrize("name", ["Compose", "PatchGaussian", "RandomShift"])
-def test_an_augmentation_is_a_layer_of_a_saved_model(name, tmp_path):
-    images, _ = facade.data()
-    model = keras.Sequential([keras.Input(facade.SHAPE), robust.layers.Augment(facade.instance(name), seed=2)])
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    np.testing.assert_array_equal(again(images, training=True), model(images, training=True))
-
-
 @pytest.mark.parametrize("work", ["corrupt", "sequence"])
 def test_corruptions_work_in_a_map(work):
     images, _ = facade.data()

@@ -10,7 +10,6 @@ from faults.whole_run import train_in, unverified
 
 from oracles.bag_of_words import BagOfWords
 from tfrobust.data.sources.sentiment_grammar import SentimentGrammar
-from tfrobust.data.wordpiece import WordPiece
 from tfrobust.keras.attacks import PGD, ThreatModel  # noqa: F401
 from tfrobust.keras.evaluators import Calibration, CleanAccuracy, Doctor
 from tfrobust.keras.methods import AdversarialTraining  # noqa: F401
@@ -88,14 +87,3 @@ def test_what_is_for_images_is_refused_before_training(change, message, tmp_path
     with pytest.raises(ValueError, match=message):
         run(tmp_path, **change)
     assert not list(tmp_path.iterdir())
-
-
-def test_sources_are_told_by_their_numbers_alone():
-    from tfrobust.common import configured
-    from tfrobust.data.sources.sst2 import Sst2
-    from tfrobust.data.sources.stanford_sentiment import StanfordSentimentTreebank
-
-    tokenizer = WordPiece(size=500, strength_of="first")
-    for source in (DATA, Sst2(tokenizer=tokenizer), StanfordSentimentTreebank(path="there", tokenizer=tokenizer)):
-        text = json.loads(json.dumps(configured.serialize(source)))
-        assert configured.deserialize(text) == source

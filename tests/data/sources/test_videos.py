@@ -9,7 +9,6 @@ import pytest
 import stored
 from videos import gray, write_video
 
-from tfrobust.common import configured
 from tfrobust.keras.data import Hmdb51, Ucf101
 
 SMALL = {"frames": 2, "stride": 2, "size": (8, 12)}
@@ -116,8 +115,3 @@ def test_damaged_videos_are_reported_together(hmdb, tmp_path):
     files[1].write_bytes(b"<html>not found</html>")
     with pytest.raises(ValueError, match="2 of 8 videos cannot be read"):
         Hmdb51(**{**hmdb, "path": str(tmp_path / "videos")}).load()
-
-
-def test_a_source_comes_back_from_its_configuration(ucf):
-    source = Ucf101(**{**ucf, "clips": 10})
-    assert configured.deserialize(configured.serialize(source)) == source
