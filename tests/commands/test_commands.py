@@ -62,6 +62,14 @@ def test_train_hands_its_flags_and_defaults_on(asked):
     assert asked["runtime"] == {**defaults, "dry_run": False, "budget": None, **rest}
 
 
+def test_flags_expand_the_home_folder_which_shells_do_only_for_separate_words(asked, monkeypatch):
+    monkeypatch.setenv("HOME", "/h")
+    assert train.main(["--gin_file=~/a.gin", "--workdir=~/w", "--gin_param=NAME='~/x'"]) == 0
+    assert (
+        asked["paths"] == ["/h/a.gin"] and asked["runtime"]["workdir"] == "/h/w" and asked["params"] == ["NAME='~/x'"]
+    )
+
+
 def test_evaluate_hands_its_flags_on(asked):
     flags = ["--model=m", "--gin_file=a.gin", "--logits_output=logits", "--output=o"]
     assert evaluate.main(flags) == 0

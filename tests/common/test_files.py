@@ -93,6 +93,12 @@ def test_an_evaluation_is_not_written_to_an_object_store(capsys):
     assert "--output is s3://bucket/x, but runs write to folders only" in capsys.readouterr().err
 
 
+def test_the_home_of_a_user_is_filled_in_and_other_names_stay(monkeypatch):
+    monkeypatch.setenv("HOME", "/h")
+    names = ("~/x", "~no_such_user/x", "a~", "x")
+    assert [str(files.expanded(name)) for name in names] == ["/h/x", *names[1:]]
+
+
 def test_text_is_read_without_what_editors_on_windows_add(tmp_path):
     path = tmp_path / "list.txt"
     path.write_bytes("caf\u00e9\r\ntwo\n".encode("utf-8-sig"))

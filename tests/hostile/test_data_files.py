@@ -105,9 +105,11 @@ def test_a_prepared_folder_behind_the_name_of_a_known_set(tmp_path, canary, monk
     """TFDS has no code for that version, so it takes the set from its files."""
     (tmp_path / "stranger.py").write_text("import os\nopen(os.environ['TFROBUST_CANARY'], 'w').close()\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     _prepare(tmp_path / "mnist" / "9.9.9", "a class of its own")
-    with pytest.raises(InputError, match="is not read"):
-        TensorFlowDatasets(dataset="mnist:9.9.9", data_dir=str(tmp_path)).load()
+    for data_dir in (str(tmp_path), "~"):
+        with pytest.raises(InputError, match="is not read"):
+            TensorFlowDatasets(dataset="mnist:9.9.9", data_dir=data_dir).load()
 
 
 def test_folders_inside_folders(tmp_path):

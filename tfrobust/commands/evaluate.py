@@ -13,7 +13,7 @@ from tfrobust.commands.configuration.files import joined_stems
 from tfrobust.commands.configuration.statements import shown
 from tfrobust.commands.flags import Parser, budget
 from tfrobust.commands.run import call, operative_text, prepare
-from tfrobust.common.files import read_bounded
+from tfrobust.common.files import expanded, read_bounded
 from tfrobust.errors import InputError
 from tfrobust.serving import hub
 
@@ -173,7 +173,7 @@ def _source(text: str):
     """
     from tfrobust.data.sources import cifar, digits, folder, idx, npz, tfds
 
-    path = pathlib.Path(text).expanduser()
+    path = expanded(text)
     if text == "digits":
         return digits.Digits()
     if text == "fashion_mnist":

@@ -1,6 +1,7 @@
 """The flags of the commands: a parser whose errors are one line, and the flags that several commands have."""
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -41,7 +42,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None):
         """Parse the flags; paths may precede and follow them."""
-        for argument in sys.argv[1:] if args is None else args:
+        args = [_with_home(argument) for argument in (sys.argv[1:] if args is None else args)]
+        for argument in args:
             # TensorFlow accepts only UTF-8 paths, and fails on others with an unclear error.
             if not argument.isascii() and argument != argument.encode(errors="replace").decode():
                 raise InputError(f"the argument {ascii(argument)[:100]} is not UTF-8")
@@ -128,6 +130,12 @@ class Parser(argparse.ArgumentParser):
             metavar="PKG.MOD",
             help="a module of your own whose classes and functions the gin files may name",
         )
+
+
+def _with_home(argument: str) -> str:
+    """Expand `~` in a flag such as --workdir=~/run, where a shell does not."""
+    flag, equals, value = argument.partition("=")
+    return flag + equals + os.path.expanduser(value) if flag.startswith("--") else argument
 
 
 def budget(parser: Parser, flags: argparse.Namespace, command: str):

@@ -33,6 +33,11 @@ def write_atomically(path, data: bytes | str, private: bool = False) -> None:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
+def expanded(path) -> pathlib.Path:
+    """Return a path with `~` and `~user` replaced by the home folder; a name of no user stays as it is."""
+    return pathlib.Path(os.path.expanduser(path))
+
+
 @contextlib.contextmanager
 def regular(path) -> Iterator[io.BufferedReader]:
     """Open an untrusted file for reading.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Iterable, Sequence
 
 import keras
@@ -149,7 +148,7 @@ def _library():
 
 
 def _read(path: str) -> tuple[str, ...]:
-    file = pathlib.Path(path).expanduser()
+    file = files.expanded(path)
     if not file.is_file():
         raise DataNotFoundError(
             f"WordPiece.vocabulary: there is no file {shorten(file)}; it must have one piece per line, as BERT's "

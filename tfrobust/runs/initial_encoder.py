@@ -126,7 +126,7 @@ class _Source:
 
 
 def _read(path: str) -> _Source:
-    model_path = pathlib.Path(path)
+    model_path = files.expanded(path)
     if not model_path.exists():
         raise InputError(
             f"Pretrained.path: there is no model at {path}; train and export one first, or name the folder of an "

@@ -13,7 +13,7 @@ import tokenize
 from gin import config_parser
 
 from tfrobust.commands.configuration.statements import Binding, Macro, Reference, shown
-from tfrobust.common.files import text_of
+from tfrobust.common.files import expanded, text_of
 from tfrobust.common.nearest import nearest
 from tfrobust.errors import InputError
 
@@ -76,7 +76,7 @@ def find(path: str, origin: str) -> pathlib.Path:
     if "\0" in path or not path.endswith(".gin"):
         raise InputError(f"{origin}: {shown(path)} is not the name of a gin file, which ends with '.gin'.")
     inside = path[4:] if path.startswith("gin/") else path
-    for candidate in [pathlib.Path(path), *(folder / inside for folder in folders())]:
+    for candidate in [expanded(path), *(folder / inside for folder in folders())]:
         with contextlib.suppress(OSError):  # a name longer than the file system allows
             if candidate.is_file():
                 return candidate

@@ -10,7 +10,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from tfrobust.common.files import read_text
+from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.published.published_set import (
@@ -219,10 +219,10 @@ def class_ids(wnids: Sequence[str], target: Target, classes: str = "") -> np.nda
 def _order(wnids: Sequence[str], target: Target, classes: str) -> list[str]:
     count = target.class_count
     if classes:
-        path = pathlib.Path(classes).expanduser()
+        path = files.expanded(classes)
         if not path.is_file():
             raise DataNotFoundError(f"There is no file {shorten(path)} with the classes of the model.")
-        listed = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
+        listed = [line.split()[0] for line in files.read_text(path).splitlines() if line.strip()]
         if len(listed) != count or len(set(listed)) < count:
             raise InputError(f"{shorten(path)} names {len(set(listed))} classes; the model has {count} logits.")
         return listed

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.common import fingerprint
+from tfrobust.common import files, fingerprint
 from tfrobust.common.configured import Configured
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, shorten
@@ -72,7 +72,7 @@ class PublishedSet(Configured):
     @property
     def root(self) -> pathlib.Path:
         """The folder as a path."""
-        return pathlib.Path(self.folder).expanduser()
+        return files.expanded(self.folder)
 
     def require(self, expected: Sequence[str], hint: str) -> None:
         """Check that a folder has all expected entries.

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from tfrobust.common.arrays import check_labels
-from tfrobust.common.files import read_bounded, text_of
+from tfrobust.common.files import expanded, read_bounded, text_of
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.sources.source import Source
@@ -75,7 +75,7 @@ class Cifar(Source):
 
     def load(self) -> Dataset:
         """Read the archive or folder."""
-        path = pathlib.Path(self.path).expanduser()
+        path = expanded(self.path)
         if path.is_dir():
             layout, files = _folder_files(path)
         elif path.is_file():

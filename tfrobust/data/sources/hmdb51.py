@@ -2,11 +2,11 @@
 
 import dataclasses
 import os
-import pathlib
 import re
 
 import keras
 
+from tfrobust.common import files
 from tfrobust.data.checks import DataNotFoundError, shorten
 from tfrobust.data.sources.videos import VideoSource
 from tfrobust.errors import InputError
@@ -36,7 +36,7 @@ class Hmdb51(VideoSource):
 
     def listed(self) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
         """Read the lists of all classes, in alphabetical order."""
-        folder = pathlib.Path(self.lists).expanduser()
+        folder = files.expanded(self.lists)
         entries = sorted(folder.iterdir()) if folder.is_dir() else []
         names = [match[1] for match in (_LIST.fullmatch(file.name) for file in entries) if match]
         if not names:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from tfrobust.common import outside
+from tfrobust.common import files, outside
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.outside import Download, LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
@@ -51,7 +51,7 @@ class Idx(Source):
 
     def load(self) -> Dataset:
         """Read the four files."""
-        folder = pathlib.Path(self.path).expanduser()
+        folder = files.expanded(self.path)
         return self.load_folder(folder, folder.resolve().name, self.class_names)
 
     def load_folder(self, folder: pathlib.Path, name: str, class_names: tuple[str, ...]) -> Dataset:
@@ -121,7 +121,7 @@ class PublishedIdx(Idx):
     def load(self) -> Dataset:
         """Read the files in `path`, or in the first of the usual folders that has them."""
         if self.path is not None:
-            folder = pathlib.Path(self.path).expanduser()
+            folder = files.expanded(self.path)
             inner = folder / self.title.replace("-", "") / "raw"  # torchvision's layout
             return self.load_folder(inner if inner.is_dir() else folder, self.keras_name, self.class_names)
         for folder in self._usual_folders():
@@ -136,7 +136,7 @@ class PublishedIdx(Idx):
         )
 
     def _usual_folders(self) -> list[pathlib.Path]:
-        cache = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+        cache = files.expanded(os.environ.get("KERAS_HOME", "~/.keras"))
         return [cache / "datasets" / self.keras_name.replace("_", "-"), *map(pathlib.Path, self.folders)]
 
     def _load_from_keras(self):

@@ -8,6 +8,7 @@ import zipfile
 import keras
 import numpy as np
 
+from tfrobust.common import files
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import MOST_CLASSES, DataNotFoundError, check_class_names, check_images, shorten
@@ -124,7 +125,7 @@ def _ids(texts: np.ndarray, class_names, name: str) -> np.ndarray:
 
 
 def _opened(path: str):
-    name = shorten(path)
+    name, path = shorten(path), files.expanded(path)
     if not os.path.isfile(path):
         raise DataNotFoundError(f"there is no file {name}; give an .npz with `images` and `labels`.")
     if not zipfile.is_zipfile(path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import pathlib
 
 import keras
 import numpy as np
@@ -90,7 +89,7 @@ class Treebank:
     """
 
     def __init__(self, path: str):
-        self._folder = pathlib.Path(path).expanduser()
+        self._folder = files.expanded(path)
 
     @functools.cached_property
     def scores(self) -> dict[str, float]:

@@ -110,7 +110,7 @@ class PreparedSource(Source):
     def _builder(self):
         import tensorflow_datasets as tfds
 
-        folder = pathlib.Path(self.dataset).expanduser()
+        folder = files.expanded(self.dataset)
         if folder.is_dir():
             dataset_folder = _prepared_folder(folder)
             _check_prepared(dataset_folder)
@@ -131,7 +131,7 @@ class PreparedSource(Source):
             )
         for pattern in ("*", "*/*") if self.data_dir else ():
             # TFDS takes a version that it has no code for from its files.
-            for file in pathlib.Path(self.data_dir, name).glob(f"{pattern}/features.json"):
+            for file in (files.expanded(self.data_dir) / name).glob(f"{pattern}/features.json"):
                 _check_prepared(file.parent)
         try:
             return tfds.builder(self.dataset, data_dir=self.data_dir)

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import pathlib
 import re
 
 import numpy as np
@@ -121,7 +120,7 @@ class VideoSource(Source):
             FileNotFoundError: there is no such list.
             ValueError: it is no text.
         """
-        file = pathlib.Path(self.lists).expanduser() / name
+        file = files.expanded(self.lists) / name
         if not file.is_file():
             raise DataNotFoundError(f"there is no file {shorten(file)}; give the folder of the official lists.")
         return [line.strip() for line in files.read_text(file).splitlines() if line.strip()]
@@ -134,7 +133,7 @@ class VideoSource(Source):
         return f"{folder}/{name}"
 
     def _examples(self, labels: dict[str, int], lengths: dict[str, int]) -> VideoExamples:
-        root = pathlib.Path(self.path).expanduser()
+        root = files.expanded(self.path)
         return VideoExamples(
             [str(root / name) for name in labels],
             [lengths[name] for name in labels],
@@ -147,7 +146,7 @@ class VideoSource(Source):
 
     def _lengths(self, names: list[str]) -> dict[str, int]:
         """Return the number of frames of each video, from all of its frames or from its header."""
-        root = pathlib.Path(self.path).expanduser()
+        root = files.expanded(self.path)
         missing = [name for name in names if not (root / name).is_file()]
         if missing:
             raise DataNotFoundError(

@@ -135,7 +135,7 @@ def _logits_of(path: str, argument: str):
 
 
 def _directory(path: str, argument: str) -> pathlib.Path:
-    folder = pathlib.Path(path)
+    folder = files.expanded(path)
     if not folder.is_dir():
         raise InputError(f"{argument}: there is no folder {path}; train and export the teacher first.")
     return files.saved_model_directory(folder)

@@ -72,7 +72,7 @@ def require_readable(path) -> pathlib.Path:
     Raises:
         InputError (a ValueError): a pickle, another suffix, or no such file.
     """
-    path = pathlib.Path(path).expanduser()
+    path = files.expanded(path)
     suffix = path.suffix.lower()
     if suffix in PICKLES:
         reason = f"{display_name(path)} is a pickle, which can run code; convert it in your own torch: "

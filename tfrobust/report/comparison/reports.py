@@ -176,7 +176,7 @@ def names(reports: Located) -> list[str]:
 
 def find_report(path) -> pathlib.Path | None:
     """Return the report file of a path: the file itself, a version's, or the newest version's; None without one."""
-    path = pathlib.Path(path)
+    path = files.expanded(path)
     if not path.is_dir():
         return path if path.suffix == ".json" and path.is_file() else None
     for candidate in (path / "assets.extra" / REPORT_FILE, path / REPORT_FILE):
