@@ -24,10 +24,11 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
     """
     images = np.asarray(images)
     bounds = f"[{low:g}, {high:g}]"
-    is_unit, is_wide = (low, high) == (0, 1), images.dtype.kind in "iu" and images.size and images.max() > 255
-    remedy = (
-        f"divide {'16 bits by 65535' if is_wide else 'bytes by 255'}" if is_unit else "scale the images to these bounds"
-    )
+    remedy = "scale the images to these bounds"
+    if (low, high) == (0, 1):
+        is_wide = images.dtype.kind in "iu" and images.size and images.max() > 255
+        remedy = f"divide {'16 bits by 65535' if is_wide else 'bytes by 255'}"
+        remedy = "convert them by images.astype(np.float32)" if images.dtype.kind == "b" else remedy
     if not np.issubdtype(images.dtype, np.floating):
         raise InputError(f"{where}: pixels are {images.dtype}, not floating point in {bounds}; {remedy}.")
     with np.errstate(over="ignore"):  # a number beyond float32 becomes infinity, which is reported below
@@ -37,7 +38,7 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
         position = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
         value = images[position][bad[position]][0]
         raise InputError(
-            f"{where}: image {position} has a pixel of {value:.7g}; pixels must be finite and in {bounds}: {remedy}, "
+            f"{where}: image {position} has a pixel of {value!s}; pixels must be finite and in {bounds}: {remedy}, "
             "clip rounding errors (np.clip), and keep normalization inside the model."
         )
     return images

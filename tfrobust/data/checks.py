@@ -183,7 +183,7 @@ def check_class_names(class_names, where: str) -> tuple[str, ...]:
     """Check that there are at least two different class names, and return them as a tuple.
 
     Raises:
-        ValueError: fewer than two names, more than `MOST_CLASSES`, a duplicate, or a name that is not UTF-8.
+        ValueError: fewer than two names, more than `MOST_CLASSES`, a duplicate, or a name that is empty or not UTF-8.
     """
     if len(class_names) > MOST_CLASSES:
         raise InputError(f"{where}: {len(class_names)} classes, more than {MOST_CLASSES}.")
@@ -192,6 +192,8 @@ def check_class_names(class_names, where: str) -> tuple[str, ...]:
         raise InputError(f"{where}: a classifier needs at least 2 classes, found {len(names)}.")
     if len(set(names)) < len(names):
         raise InputError(f"{where}: the class name {shorten(_twice(names))!r} occurs twice.")
+    if not all(map(str.strip, names)):
+        raise InputError(f"{where}: a class name is empty: leave out examples without a label.")
     for name in names:
         check_utf8(name, f"{where}: the class name")
     return names

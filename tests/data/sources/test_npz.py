@@ -92,3 +92,17 @@ def test_groups_follow_their_images(tmp_path):
     both = {"test_images": IMAGES[:4], "test_labels": LABELS[:4], "test_groups": [7, 7, 8, 8]}
     data = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS, **both)).load()
     assert data.train.groups is None and data.test.groups.tolist() == ["7", "7", "8", "8"]
+
+
+def test_arrays_that_are_left_out_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    arrays = {
+        "images": IMAGES,
+        "labels": LABELS,
+        "validation_images": IMAGES,
+        "test_image": IMAGES,
+        "test_labels": LABELS,
+    }
+    _save(tmp_path, **arrays)
+    assert Npz(path="~/mine.npz").load().note == "mine.npz: left out: validation_images, test_image, test_labels"
+    assert Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS, groups=LABELS)).load().note == ""

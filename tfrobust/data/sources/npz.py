@@ -27,7 +27,7 @@ class Npz(Source):
     sorted texts, or `class_names`. `test_images` and `test_labels` in the file, if present, are the test split;
     otherwise `test_size` examples are held out. The file may contain the class names as `class_names`, and names of
     groups, such as hospitals or cameras, as `groups` [n] and `test_groups`: an evaluation then measures the accuracy of
-    each group.
+    each group. The `note` of the data set names the arrays that are left out.
 
     Args:
         path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
@@ -41,11 +41,14 @@ class Npz(Source):
 
     def load(self) -> Dataset:
         """Read the arrays and split them."""
+        arrays = {"images", "labels", "class_names", "groups"}
         with _opened(self.path) as file:
             names = self.class_names or _texts(file, "class_names", self.path)
             if names is None:
                 names = _read(file, "class_names", self.path, optional=True).ravel()
             has_test = "test_images" in file.files
+            arrays |= {"test_images", "test_labels", "test_groups"} if has_test else set()
+            left_out = ", ".join(key for key in file.files if key not in arrays)
             texts = [_texts(file, key, self.path) for key in ("labels", "test_labels")]
             groups = [_groups(file, key, self.path) for key in ("groups", "test_groups")]
         if texts[0] is not None and not len(names):
@@ -61,7 +64,8 @@ class Npz(Source):
             check_labels(labels, len(labels), MOST_CLASSES, name)
             names = tuple(str(number) for number in range(int(labels.max()) + 1))
         check_labels(labels, len(labels), len(names), name)
-        return self.assemble(os.path.splitext(name)[0], check_class_names(names, name), train, test)
+        data = self.assemble(os.path.splitext(name)[0], check_class_names(names, name), train, test)
+        return dataclasses.replace(data, note=f"{name}: left out: {shorten(left_out, 100)}" if left_out else "")
 
 
 def read_npz(path: str, images_key: str = "images", labels_key: str = "labels", class_names=()):
