@@ -63,7 +63,7 @@ def test_decode_converts_and_stretches():
 
 
 def test_examine_finds_every_bad_file(files, tmp_path):
-    assert (examine(files.paths, 3) == (5, 4, 3, 1)).all()
+    assert (examine(files.paths) == (5, 4, 3, 1)).all()
     content_of_4 = (tmp_path / "4.png").read_bytes()
     for name, content in {
         "0": b"",
@@ -74,7 +74,7 @@ def test_examine_finds_every_bad_file(files, tmp_path):
     (tmp_path / "6.png").write_bytes(tf.io.encode_jpeg(np.zeros((8, 9, 1), np.uint8)).numpy())
     bad, good = [0, 0, 0, 0], [5, 4, 3, 1]
     gray = bad, good, good, good, bad, bad, [8, 9, 1, 1]
-    np.testing.assert_array_equal(examine(files.paths, 1), gray)
+    np.testing.assert_array_equal(examine(files.paths, (5, 4, 1)), gray)
 
 
 # The sides of the upright picture at which the first row and the first column of the stored one lie (EXIF 2.32, 4.6.4).
@@ -99,7 +99,7 @@ def test_photographs_are_turned_upright(orientation, tmp_path):
     assert np.abs(255 * read - upright).max() < 12
     pillow = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(path)), np.float32)
     assert np.abs(255 * read - pillow).max() < 6
-    assert examine([str(path)], 3).tolist() == [[24, 16, 3, orientation]]
+    assert examine([str(path)]).tolist() == [[24, 16, 3, orientation]]
     content = path.read_bytes()
     as_stored = decode_image(content, (24, 16, 3), upright=False)
     assert np.allclose(as_stored, read) == (orientation == 1)

@@ -204,15 +204,7 @@ class FileExamples(Examples):
         self.fit = fit
         self.interpolation = require_choice(interpolation, "interpolation", INTERPOLATIONS)
         self.training_crop = training_crop
-        if len(self.image_shape) != 3 or min(self.image_shape) < 1 or self.image_shape[2] not in (1, 3, 4):
-            raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
-        check_pixels_of_example(self.image_shape[:2], fit)
-        if isinstance(fit, str) and fit not in FITS:
-            raise InputError(f"fit is {fit!r}; it is one of {', '.join(map(repr, FITS))}.")
-        if isinstance(fit, int) and fit < max(self.image_shape[:2]):
-            raise InputError(
-                f"short_side is {fit}; it must be at least {max(self.image_shape[:2])} to crop {self.image_shape[:2]}."
-            )
+        check_shape(self.image_shape, fit)
 
     @functools.cached_property
     def _tensor(self) -> tf.Tensor:
@@ -257,20 +249,34 @@ class FileExamples(Examples):
                 digest.update(hashlib.file_digest(file, "sha256").digest())
 
 
-def examine(paths: Sequence[str], channels: int) -> np.ndarray:
+def check_shape(image_shape: tuple[int, ...], fit: int | str) -> None:
+    """Raise InputError for a shape or a fit that `decode_image` does not take, or of too many pixels."""
+    if len(image_shape) != 3 or min(image_shape) < 1 or image_shape[2] not in (1, 3, 4):
+        raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
+    check_pixels_of_example(image_shape[:2], fit)
+    if isinstance(fit, str) and fit not in FITS:
+        raise InputError(f"fit is {fit!r}; it is one of {', '.join(map(repr, FITS))}.")
+    if isinstance(fit, int) and fit < max(image_shape[:2]):
+        raise InputError(f"short_side is {fit}; it must be at least {max(image_shape[:2])} to crop {image_shape[:2]}.")
+
+
+def examine(paths: Sequence[str], shape: tuple[int, int, int] | None = None, fit: int | str = "stretch") -> np.ndarray:
     """Read and decode image files once, to find those that cannot be read.
 
     Args:
-        paths: n file names.
-        channels: that images will be converted to; 1, 3 or 4 (PNG only).
+        paths: n names of files, or of links to files that are missing.
+        shape: (height, width, channels) that images will be converted to; 4 channels only from PNG. None for their
+            own size, in color.
+        fit: see `decode_image`.
 
     Returns:
         int64 [n, 4]: height and width of the upright image, 1 for a gray or 3 for a color image, and the EXIF
-        orientation, 1 for images that are stored upright; zeros for a file that is unreadable, no PNG or JPEG, or
-        larger than 256 MiB.
+        orientation, 1 for images that are stored upright; zeros for a file that is missing, unreadable, no PNG or JPEG,
+        larger than 256 MiB, or so long and narrow that it cannot be resized.
     """
     sizes = np.zeros((len(paths), 4), np.int64)
-    positions = [i for i, path in enumerate(paths) if os.path.getsize(path) <= _LARGEST_FILE]
+    positions = [i for i, path in enumerate(paths) if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_FILE]
+    channels = shape[2] if shape else 3
 
     def examined(path):
         encoded = tf.io.read_file(path)
@@ -279,6 +285,9 @@ def examine(paths: Sequence[str], channels: int) -> np.ndarray:
         height, width, depth = tf.unstack(picture_files.shape(encoded))
         orientation = picture_files.orientation(encoded)
         sides = tf.where(orientation >= 5, [width, height], [height, width])
+        if shape and fit != "stretch":
+            with tf.control_dependencies([_resized_sides(sides, shape[:2], fit)]):
+                sides = tf.identity(sides)
         return tf.stack([*tf.unstack(sides), depth, orientation]), pixel
 
     names = tf.constant([paths[i] for i in positions], tf.string, [len(positions)])
@@ -336,19 +345,37 @@ def fitted(image: tf.Tensor, size: tuple[int, int], fit: int | str, interpolatio
     height, width = size
     if fit == "stretch":
         return resized(image, [height, width], interpolation)
-    sides = tf.shape(image)[:2]
-    if isinstance(fit, int):
-        sides = fit * sides // tf.reduce_min(sides)
-    else:
-        ratios = tf.constant([height, width], tf.float64) / tf.cast(sides, tf.float64)
-        ratio = tf.reduce_max(ratios) if fit == "crop" else tf.reduce_min(ratios)
-        sides = tf.maximum(tf.cast(tf.round(ratio * tf.cast(sides, tf.float64)), tf.int32), 1)
+    sides = _resized_sides(tf.shape(image, tf.int64)[:2], size, fit)
     image = resized(image, sides, interpolation)
     if fit == "pad":
         top, left = tf.unstack(([height, width] - sides) // 2)
         return tf.image.pad_to_bounding_box(image, top, left, height, width)
     margin = tf.cast(tf.round((sides - [height, width]) / 2), tf.int32)
     return tf.slice(image, [*tf.unstack(margin), 0], [height, width, -1])
+
+
+def _resized_sides(sides: tf.Tensor, size: tuple[int, int], fit: int | str) -> tf.Tensor:
+    """Return the sides of an image after `fitted` has resized it, before it is cropped or padded, int32 [2].
+
+    Args:
+        sides: int64 [2], height and width of the image.
+        size: see `fitted`.
+        fit: see `fitted`, except "stretch".
+
+    Raises:
+        tf.errors.InvalidArgumentError: a long and narrow image would have more than `picture_files.LARGEST` pixels.
+    """
+    if isinstance(fit, int):
+        sides = fit * sides // tf.reduce_min(sides)
+    else:
+        ratios = tf.constant(size, tf.float64) / tf.cast(sides, tf.float64)
+        ratio = tf.reduce_max(ratios) if fit == "crop" else tf.reduce_min(ratios)
+        sides = tf.maximum(tf.cast(tf.round(ratio * tf.cast(sides, tf.float64)), tf.int64), 1)
+    check = tf.debugging.Assert(
+        tf.reduce_prod(sides) <= picture_files.LARGEST, ["resized, this image has the sides", sides]
+    )
+    with tf.control_dependencies([check]):
+        return tf.cast(sides, tf.int32)
 
 
 def decode_pixels(encoded: tf.Tensor, channels: int, *, upright: bool = True) -> tf.Tensor:

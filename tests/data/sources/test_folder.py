@@ -127,6 +127,21 @@ def test_bad_files_are_named(tmp_path, verify):
     assert len(str(caught.value)) <= 300
 
 
+def test_missing_files_and_images_too_long_to_be_cut_are_unreadable(tmp_path):
+    root = _fill(tmp_path / "data", suffix="jpeg")
+    (root / "ant" / "gone.png").symlink_to("nowhere")
+    tf.io.write_file(str(root / "bee" / "long.png"), tf.io.encode_png(np.zeros((1, 20000, 1), np.uint8)))
+    for framing in ({"fit": "crop", "image_shape": (64, 64, 3)}, {"short_side": 64, "image_shape": SHAPE}):
+        with pytest.raises(ValueError, match=r"data: 2 of 12 files .*: ant/gone\.png, bee/long\.png\. Remove them"):
+            ImageFolder(path=str(root), **framing).load()
+    with pytest.raises(ValueError, match=r"data: 1 of 12 files .*: ant/gone\.png\. Remove them"):
+        _folder(root, fit="pad")
+    with pytest.raises(ValueError, match=r"11 of 12 files are not readable PNG images \(JPEG has no 4 channels\)"):
+        ImageFolder(path=str(root), image_shape=(4, 4, 4)).load()
+    with pytest.raises(ValueError, match=r"image_shape is \(4, 4, 5\), not \(height, width, 1, 3 or 4\)"):
+        ImageFolder(path=str(root), image_shape=(4, 4, 5)).load()
+
+
 def test_bad_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="nope"):
         _folder(tmp_path / "nope")

@@ -10,10 +10,11 @@ import keras
 import numpy as np
 
 from tfrobust.augment.resized_crop import RandomResizedCrop
+from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.checks import DataNotFoundError, check_class_names, check_utf8, shorten
 from tfrobust.data.sources.source import Source
-from tfrobust.data.spec import FITS, Dataset, FileExamples, examine
+from tfrobust.data.spec import FITS, Dataset, FileExamples, check_shape, examine
 from tfrobust.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".jpe", ".jfif")
@@ -73,7 +74,7 @@ class ImageFolder(Source):
             raise InputError("ImageFolder.short_side crops, and ImageFolder.fit='pad' does not: set only one of them.")
         if not self.verify and (self.image_shape is None or self.skip_unreadable):
             raise InputError("ImageFolder.verify=False reads no files: set image_shape, without skip_unreadable.")
-        root = pathlib.Path(self.path).expanduser()
+        root = files.expanded(self.path)
         if not root.is_dir():
             raise DataNotFoundError(f"there is no folder {shorten(root)}; give one with a folder per class.")
         folders = _split_folders(root)
@@ -98,18 +99,21 @@ class ImageFolder(Source):
         listed = {split: _labels_by_path(folder, class_names, self.groups) for split, folder in folders.items()}
         paths = [path for labels in listed.values() for path in labels]
         shape, sizes, bad = self.image_shape, None, set()
+        fit = self.fit if self.short_side is None else self.short_side
+        if shape:
+            check_shape(shape, fit)
         if self.verify:
-            sizes = examine(paths, shape[2] if shape else 3)
+            sizes = examine(paths, shape, fit)
             readable = sizes.all(axis=1)
             bad = {path for path, good in zip(paths, readable, strict=True) if not good}
             sizes = sizes[readable]
             if bad and not (self.skip_unreadable and len(sizes)):
+                formats = "PNG images (JPEG has no 4 channels)" if shape and shape[2] == 4 else "PNG or JPEG images"
                 raise InputError(
-                    f"{shorten(root, 60)}: {len(bad)} of {len(paths)} files are not readable PNG or JPEG images "
+                    f"{shorten(root, 60)}: {len(bad)} of {len(paths)} files are not readable {formats} "
                     f"of at most 256 MiB: {_few(bad, root)}. Remove them, or set ImageFolder.skip_unreadable=True."
                 )
             shape = shape or _common_shape(sizes, root)
-        fit = self.fit if self.short_side is None else self.short_side
         reading = {"image_shape": shape, "fit": fit, "interpolation": self.interpolation}
         reading |= {"training_crop": self.training_crop}
         splits = {}
@@ -260,7 +264,9 @@ def _images(folder: pathlib.Path, grouped: bool = False) -> list[str]:
     """Return the image files in a folder and, if `grouped`, in the folders inside it."""
     if not folder.is_dir():
         return []
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    # A link to a missing file is listed too, and reported as unreadable.
+    entries = [entry for entry in os.scandir(folder) if not entry.is_dir()]
+    names = sorted(entry.name for entry in entries if entry.is_file() or entry.is_symlink())
     paths = [str(folder / name) for name in names if name[0] != "." and _suffix(name) in SUFFIXES]
     return paths + [path for name in _folders(folder) if grouped for path in _images(folder / name)]
 
