@@ -246,6 +246,7 @@ def patient() -> list:
     """A constant never improves: the rate falls after epoch 2, and training ends after epoch 3 of 5."""
     constant = dict(monitor="val_constant", mode="max")
     log = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(val_constant=0.5))
+    log.best = "best.keras"  # not the number that Keras's callbacks keep under this name
     plateau = keras.callbacks.ReduceLROnPlateau(**constant, factor=0.1, patience=1)
     return [log, plateau, keras.callbacks.EarlyStopping(**constant, patience=2)]
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import files
@@ -25,6 +26,7 @@ from tfrobust.training.checkpoint import CheckpointStore
 from tfrobust.training.progress import EpochLines
 
 # The entries of a checkpoint's state, by type.
+_NUMBER = (int, float, type(None))
 _STATE = {"history": list, "callbacks": list, "stopped": bool, "seconds": (int, float)}
 
 # State of Keras's callbacks between epochs. Restoring every plain attribute would break EarlyStopping,
@@ -243,7 +245,11 @@ class Loop:
         state = []
         for callback in self.callbacks:
             attributes = {name: getattr(callback, name) for name in CALLBACK_STATE if hasattr(callback, name)}
-            values = {name: value.item() if hasattr(value, "item") else value for name, value in attributes.items()}
+            values = {
+                name: value.item() if isinstance(value, np.generic) else value for name, value in attributes.items()
+            }
+            # A callback of the user may use one of the names for something else, such as a path.
+            values = {name: value for name, value in values.items() if isinstance(value, _NUMBER)}
             state.append({"class": type(callback).__name__, "values": values})
         return state
 
@@ -359,18 +365,17 @@ def _table(columns: dict[str, list]) -> str:
 
 def _is_state(state: dict) -> bool:
     """Return True if a checkpoint's state has the entries that `Loop` writes, by type."""
-    number = (int, float, type(None))
     return (
         all(isinstance(state.get(name), kind) for name, kind in _STATE.items())
         and all(
-            isinstance(row, dict) and all(isinstance(entry, number) for entry in row.values())
+            isinstance(row, dict) and all(isinstance(entry, _NUMBER) for entry in row.values())
             for row in state["history"]
         )
         and all(
             isinstance(item, dict)
             and isinstance(item.get("class"), str)
             and isinstance(item.get("values"), dict)
-            and all(isinstance(entry, number) for entry in item["values"].values())
+            and all(isinstance(entry, _NUMBER) for entry in item["values"].values())
             for item in state["callbacks"]
         )
     )
