@@ -155,11 +155,11 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
             assert "Supervised trains without its term ce: its scheduled weight is 0 in all 20" in record.getMessage()
 
 
-def spoken(caplog, method, optimizer, *, epochs=2):
+def spoken(caplog, method, optimizer, *, epochs=2, callbacks=()):
     """Return the log messages when a stage of 10 steps per epoch is built."""
     caplog.clear()
     arguments = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": epochs, "batch_size": 128, "seed": 0}
-    Stage(method=method, **arguments).build(optimizer)
+    Stage(method=method, callbacks=callbacks, **arguments).build(optimizer)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -172,6 +172,15 @@ def test_a_rate_that_has_ended_before_the_training_has_is_said(rate, zero_from, 
     messages = spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), keras.optimizers.SGD(rate))
     expected = f"Supervised: the learning rate is 0 from step {zero_from} of 20: set decay_steps"
     assert len(messages) == (zero_from is not None) and all(line.startswith(expected) for line in messages)
+
+
+def test_an_average_that_begins_after_the_training_is_said(caplog):
+    for start, count in ((2, 0), (3, 1)):
+        method, average = methods.Supervised(encoder(), LinearHead(10)), AveragedWeights(kind="swa", start_epoch=start)
+        messages = spoken(caplog, method, keras.optimizers.SGD(), callbacks=(average,))
+        assert (
+            messages == ["AveragedWeights averages nothing: its start_epoch 3 is after the last of 2 epochs."] * count
+        )
 
 
 def test_boundaries_of_another_batch_size_are_said(caplog):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import keras
+
 from tfrobust.errors import InputError
 from tfrobust.training.callbacks.averaged_weights import AveragedWeights
 from tfrobust.training.callbacks.best_weights import BestWeights
@@ -32,6 +34,16 @@ def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable
         raise InputError("publish_weights = 'best' needs a validation_size above 0 and a validation callback.")
     if weights == "averaged" and not any(isinstance(callback, AveragedWeights) for callback in callbacks):
         raise InputError("publish_weights = 'averaged' needs an @AveragedWeights() among train.callbacks.")
+
+
+def check_validation(weights: str, validation: keras.callbacks.Callback, epochs: int) -> None:
+    """Raise InputError if "best" was chosen, and the training has fewer epochs than one validation takes."""
+    every = getattr(validation, "every", 1)
+    if weights == "best" and every > epochs:
+        raise InputError(
+            f"publish_weights = 'best', but {type(validation).__name__}.every is {every}, and EPOCHS is {epochs}: no "
+            "epoch would be validated."
+        )
 
 
 def choose_weights(weights: str, watchers: list) -> dict:

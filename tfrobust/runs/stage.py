@@ -158,6 +158,12 @@ class Stage:
                 f"{name} trains without {type(rule).__name__}, which clusters first after epoch {rule.every} of "
                 f"{self.epochs}. Use more epochs, or a smaller every."
             )
+        sentences += [
+            f"{type(callback).__name__} averages nothing: its start_epoch {callback.start_epoch} is after the last of "
+            f"{self.epochs} epochs."
+            for callback in self.callbacks
+            if isinstance(callback, AveragedWeights) and callback.start_epoch > self.epochs
+        ]
         return [*sentences, *self._unfinished_ramp(), *self._slow_statistics()]
 
     def _slow_statistics(self) -> list[str]:

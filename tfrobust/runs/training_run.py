@@ -180,6 +180,10 @@ class TrainingRun:
         dataset = loaded(training.data, quiet=not worker.chief)
         validated = bool(training.validation and len(dataset.validation))
         published_weights.check_choice(publication.weights, validated, training.callbacks, training.head)
+        if training.validation is not None and validated:
+            images, labels = dataset.validation.arrays(1)
+            validation = training.validation(images=images, labels=labels)
+            published_weights.check_validation(publication.weights, validation, training.epochs)
         pipeline.steps_per_epoch(dataset.train, training.batch_size)  # raises for a batch larger than the data
         evaluation.check_data(dataset)
         evaluation = evaluation.on(dataset)
