@@ -44,6 +44,8 @@ class Parser(argparse.ArgumentParser):
         """Parse the flags; paths may precede and follow them."""
         args = [_with_home(argument) for argument in (sys.argv[1:] if args is None else args)]
         for argument in args:
+            if argument.startswith("--") and argument.endswith("=") and argument.count("=") == 1:
+                raise InputError(f"{shown(argument, quote=False)} has no value; leave the flag out for its default")
             # TensorFlow accepts only UTF-8 paths, and fails on others with an unclear error.
             if not argument.isascii() and argument != argument.encode(errors="replace").decode():
                 raise InputError(f"the argument {ascii(argument)[:100]} is not UTF-8")
