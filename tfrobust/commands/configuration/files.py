@@ -26,6 +26,16 @@ _NUMBER = r"(-?\d{1,40}+(?:\.\d{0,40}+)?(?:[eE][+-]?\d{1,3}+)?)"
 _FRACTION = re.compile(
     rf"^([ \t]*+[\w./]++[ \t]*+=[ \t]*+){_NUMBER}[ \t]*+/[ \t]*+{_NUMBER}([ \t]*+(?:#.*)?)$", re.MULTILINE
 )
+# What gin's parser says, and what the mistake usually is.
+_ONE_VALUE = (
+    "a value is one number (0.03, or 8/255 alone), one text in quotes, or a list of such; nothing else follows it"
+)
+_HINTS = {
+    "Expected newline": _ONE_VALUE,
+    "Expected ','": _ONE_VALUE,
+    "Expected ')'": "arguments of an object are settings of their own, such as DATA = @Npz() and Npz.path = 'my.npz'",
+    "Unable to parse value": "the value is missing, or a quote is not closed",
+}
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -212,7 +222,9 @@ def _syntax_error(error: SyntaxError, origin: str) -> InputError:
     if "expected ':' or '='" in error.msg:
         return InputError(f"{origin}: a setting is written NAME = value, such as EPSILON = 0.1.")
     if word is None:
-        return InputError(f"{origin}: {shown(error.msg.splitlines()[0], 150, quote=False)}")
+        reason = error.msg.splitlines()[0]
+        hint = next((hint for start, hint in _HINTS.items() if reason.startswith(start)), reason)
+        return InputError(f"{origin}: {shown(hint, 150, quote=False)}")
     token = word.group(1)
     if token.lower() in ("true", "false", "none"):
         return InputError(f"{origin}: {token} is not a value; write {token.capitalize()}.")
