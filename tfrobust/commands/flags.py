@@ -182,9 +182,10 @@ def _as_text(value) -> str:
 
 def count(text: str) -> int:
     """Parse a flag's value as an integer of at least 1."""
-    if not text.isascii() or not text.isdigit() or int(text[:18]) < 1:
-        raise argparse.ArgumentTypeError(f"{shown(text, 40)} is not a whole number of at least 1")
-    return int(text[:18])
+    number = int(text[:19]) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number < 10**18:
+        raise argparse.ArgumentTypeError(f"{shown(text, 40)} is not a whole number of at least 1 and below 10**18")
+    return number
 
 
 def counts(text: str) -> tuple[int, ...]:

@@ -40,6 +40,8 @@ def test_one_hot_labels(tmp_path):
     ids = Npz(path=_save(tmp_path, images=IMAGES, labels=LABELS), test_size=0.3).load()
     rows = Npz(path=_save(tmp_path, images=IMAGES, labels=np.eye(3)[LABELS]), test_size=0.3).load()
     assert rows.fingerprint == ids.fingerprint and rows.class_names == ids.class_names
+    wider = Npz(path=_save(tmp_path, images=IMAGES, labels=np.eye(5)[LABELS]), test_size=0.3).load()
+    assert wider.class_names == ("0", "1", "2", "3", "4")
 
 
 @pytest.mark.parametrize("kind", ["U", "S"])

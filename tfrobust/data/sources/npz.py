@@ -23,11 +23,11 @@ from tfrobust.security import archives
 class Npz(Source):
     """File with `images` [n, h, w, c], or clips [n, t, h, w, c] (uint8, or floats in [0, 1]), and `labels`.
 
-    Labels are integer ids [n], one-hot rows [n, k], or texts [n], which become the class names: their ids follow the
-    sorted texts, or `class_names`. `test_images` and `test_labels` in the file, if present, are the test split;
-    otherwise `test_size` examples are held out. The file may contain the class names as `class_names`, and names of
-    groups, such as hospitals or cameras, as `groups` [n] and `test_groups`: an evaluation then measures the accuracy of
-    each group. The `note` of the data set names the arrays that are left out.
+    Labels are integer ids [n], one-hot rows [n, k] of k classes, or texts [n], which become the class names: their ids
+    follow the sorted texts, or `class_names`. `test_images` and `test_labels` in the file, if present, are the test
+    split; otherwise `test_size` examples are held out. The file may contain the class names as `class_names`, and names
+    of groups, such as hospitals or cameras, as `groups` [n] and `test_groups`: an evaluation then measures the accuracy
+    of each group. The `note` of the data set names the arrays that are left out.
 
     Args:
         path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
@@ -49,6 +49,7 @@ class Npz(Source):
             has_test = "test_images" in file.files
             arrays |= {"test_images", "test_labels", "test_groups"} if has_test else set()
             left_out = ", ".join(key for key in file.files if key not in arrays)
+            columns = _read(file, "labels", self.path, optional=True).shape[1:]
             texts = [_texts(file, key, self.path) for key in ("labels", "test_labels")]
             groups = [_groups(file, key, self.path) for key in ("groups", "test_groups")]
         if texts[0] is not None and not len(names):
@@ -62,7 +63,8 @@ class Npz(Source):
         name = os.path.basename(self.path)
         if not len(names):
             check_labels(labels, len(labels), MOST_CLASSES, name)
-            names = tuple(str(number) for number in range(int(labels.max()) + 1))
+            # One-hot rows name all classes, also one without examples.
+            names = tuple(str(number) for number in range(max(int(labels.max()) + 1, *columns, 0)))
         check_labels(labels, len(labels), len(names), name)
         data = self.assemble(os.path.splitext(name)[0], check_class_names(names, name), train, test)
         return dataclasses.replace(data, note=f"{name}: left out: {shorten(left_out, 100)}" if left_out else "")
