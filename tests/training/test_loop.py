@@ -15,7 +15,7 @@ from faults.small_run import EPOCHS, LAST, STEPS_PER_EPOCH, make_loop, outcome
 
 from conformance import methods as battery
 from tfrobust.attacks.shared.threat import ThreatModel
-from tfrobust.errors import InputError, StopRequested
+from tfrobust.errors import Failure, InputError, StopRequested
 from tfrobust.keras.methods import AdversarialTraining, FreeAdversarialTraining, Supervised
 from tfrobust.keras.schedules import LinearRamp
 from tfrobust.models.heads.linear import LinearHead
@@ -240,6 +240,24 @@ def test_finished_only_refuses_to_train(tmp_path):
         make_loop(tmp_path, "supervised", [Stop(3)]).run()
     with pytest.raises(InputError, match=f"training is at step 3 of {LAST}"):
         make_loop(tmp_path, "supervised", [Stop()], finished_only=True).run()
+
+
+def test_a_batch_that_cannot_be_read_is_one_line_and_the_checkpoint_is_kept(tmp_path):
+    (tmp_path / "1.png").touch()
+
+    def read(batch, step):
+        name = tf.strings.join([str(tmp_path), "/", tf.strings.as_string(step), ".png"])
+        nothing = tf.minimum(tf.strings.length(tf.io.read_file(name)), 0)  # used, or TensorFlow would not read the file
+        return batch._replace(images=batch.images + tf.cast(nothing, tf.float32))
+
+    def batches(start):
+        return tf.data.Dataset.zip(small_run.batches(start), tf.data.Dataset.counter(start + 1)).map(read)
+
+    with pytest.raises(
+        Failure, match=r"batch of step 2 cannot be read \(.*/2.png; No such file or directory\)"
+    ) as caught:
+        make_loop(tmp_path, "supervised", batches=batches).run()
+    assert "{{" not in str(caught.value) and os.listdir(tmp_path / "checkpoints") == ["step-00000001"]
 
 
 def patient() -> list:

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import statistics
 import threading
@@ -32,6 +33,9 @@ _STATE = {"history": list, "callbacks": list, "stopped": bool, "seconds": (int, 
 # State of Keras's callbacks between epochs. Restoring every plain attribute would break EarlyStopping,
 # whose `min_delta` changes its sign on first use.
 CALLBACK_STATE = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_counter", "epochs_since_last_save")
+
+# What TensorFlow raises for a file that is missing, or is no picture.
+_READING_ERRORS = (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, tf.errors.InvalidArgumentError)
 
 # Steps before a profile starts, because the first steps trace and allocate.
 WARM_UP_STEPS = 3
@@ -159,7 +163,8 @@ class Loop:
                 callbacks.on_epoch_begin(epoch)
             callbacks.on_train_batch_begin(position)
             with cluster.watched(consensus.worker, step):
-                logs = {name: float(value) for name, value in train(next(iterator)).items()}
+                batch = _next(iterator, step)
+                logs = {name: float(value) for name, value in train(batch).items()}
             step += 1
             self._check_finite(logs, step)
             callbacks.on_train_batch_end(position, logs)
@@ -288,6 +293,18 @@ class Loop:
                     f"the gradients of step {step} made weights of {variable.path} NaN or infinite; "
                     "the last checkpoint is kept. Try a lower LEARNING_RATE or clip_norm."
                 )
+
+
+def _next(iterator: Iterator, step: int):
+    """Return the next batch; raise Failure if it cannot be read, as when a file was removed or cut short meanwhile."""
+    try:
+        return next(iterator)
+    except _READING_ERRORS as error:
+        reason = re.sub(r"\{\{.*?\}\} ?|\[Op:.*", "", str(error).splitlines()[0]).strip()
+        raise Failure(
+            f"the batch of step {step + 1} cannot be read ({reason[-180:]}); the last checkpoint is kept. Are all "
+            "files of the data still there, and whole?"
+        ) from error
 
 
 class _Consensus:
