@@ -56,6 +56,18 @@ def test_another_configuration_is_refused_with_the_difference_and_nothing_change
     assert json.loads((tmp_path / "training.json").read_text()) == TRAINING
 
 
+def test_data_at_another_path_are_the_same_data(tmp_path):
+    def training(path, fingerprint="f", **config):
+        data = {"class_name": "ImageFolder", "config": {"path": path, **config}}
+        return changed(data=data, data_fingerprint=fingerprint, pretraining={"data": data, "data_fingerprint": "p"})
+
+    workdir.open_workdir(str(tmp_path), training("/node/1"))
+    workdir.open_workdir(str(tmp_path), training("/node/2"))
+    for other, part in (("g", '"/node/1" there and "/node/2" here'), ("f", "test_size is null there and 3 here")):
+        with pytest.raises(InputError, match=part):
+            workdir.open_workdir(str(tmp_path), training("/node/2", other, **{"test_size": 3} if other == "f" else {}))
+
+
 def test_without_a_folder_a_run_takes_the_first_of_its_name_that_holds_no_other_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seeded = changed(method={"class_name": "ASCL", "config": {**TRAINING["method"]["config"], "seed": 7}}, seed=7)

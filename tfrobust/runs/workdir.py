@@ -213,8 +213,20 @@ def differences(before: dict, now: dict, *, added: bool = True) -> list[str]:
         "data_fingerprint": any(name.split(".")[0] == "data" for name in changes),
     }
     return [
-        f"{name} is {there} there and {here} here" for name, (there, here) in changes.items() if not implied.get(name)
+        f"{name} is {there} there and {here} here"
+        for name, (there, here) in changes.items()
+        if not implied.get(name) and not _is_moved(name, (there, here), before, changes)
     ]
+
+
+def _is_moved(name: str, values: tuple[str, str], before: dict, changes: dict) -> bool:
+    """Return True for a path of data, or another text of their source, if the data themselves are the same."""
+    stage, inside, _ = name.partition("data.")
+    recorded = before.get(stage[:-1]) if stage else before
+    is_known = (
+        isinstance(recorded, dict) and "data_fingerprint" in recorded and f"{stage}data_fingerprint" not in changes
+    )
+    return bool(inside) and is_known and all(value == "null" or value[0] == '"' for value in values)
 
 
 def _listed(differences: list[str]) -> str:
