@@ -13,8 +13,7 @@ from tfrobust.common.settings import require_least, require_some
 from tfrobust.corruptions import temporal
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.evaluators.accuracy import accuracy
-from tfrobust.evaluation.evaluators.corruption import Generated
+from tfrobust.evaluation.evaluators.corruption import Generated, under_each
 from tfrobust.report.catalog.natural import CLIP_CORRUPTION, CLIP_CORRUPTION_MEAN
 from tfrobust.structs import Measurement
 
@@ -55,29 +54,17 @@ class ClipCorruptionAccuracy(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure the accuracy under every corruption and severity."""
         clips = Generated(setting, setting.subset(self.limit))
-        measurements, correct = [], {}
-        for name in self.names:
-            for severity in self.severities:
-                correct[name, severity] = hits = clips.correct(name, severity)
-                settings = {**clips.settings, "source": temporal.SET, "corruption": name, "severity": severity}
-                identity = CLIP_CORRUPTION.id("accuracy", settings)
-                measurements.append(accuracy(identity, hits, settings, setting.examples))
-                drop, low, high = clips.drop(hits)
-                settings = settings | {"interval": clips.drop_interval}
-                identity = CLIP_CORRUPTION.id("drop", settings)
-                measurements.append(Measurement(identity, drop, "fraction", len(hits), low, high, settings))
-                if setting.progress is not None:
-                    setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
+        clips.settings["source"] = temporal.SET
+        measurements, correct = under_each(setting, clips, CLIP_CORRUPTION, self.names, self.severities)
         return Outcome([*measurements, *(self._mean(setting, kind, correct) for kind in self._kinds())])
 
     def _mean(self, setting: Setting, kind: str, correct: dict) -> Measurement:
         rates = np.mean([hits for (name, _), hits in correct.items() if name in _MEANS[kind]], axis=0)
-        settings = {
-            "source": temporal.SET,
-            "interval": setting.interval(statistics.share_kind(setting.example)),
+        settings = {"source": temporal.SET, "interval": setting.interval(statistics.share_kind(setting.example))}
+        settings |= {
+            "names": [name for name in self.names if name in _MEANS[kind]],
+            "severities": list(self.severities),
         }
-        settings |= {"names": [name for name in self.names if name in _MEANS[kind]]}
-        settings |= {"severities": list(self.severities)}
         bounds = statistics.share_interval(rates)
         identity = CLIP_CORRUPTION_MEAN.id(f"mean_{kind}.accuracy")
         return Measurement(identity, float(rates.mean()), "fraction", len(rates), *bounds, settings)

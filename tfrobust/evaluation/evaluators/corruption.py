@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_cor
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.ops import randomness
 from tfrobust.report.catalog.natural import CORRUPTION, CORRUPTION_MEAN
+from tfrobust.report.catalog.record import Record
 from tfrobust.structs import Measurement
 
 # AlexNet's mean errors over five severities of ImageNet-C, and its clean error.
@@ -115,19 +117,7 @@ class CorruptionAccuracy(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Measure the accuracy under every corruption and severity."""
         images = self._images(setting)
-        measurements, correct = [], {}
-        for name in self.names:
-            for severity in self.severities:
-                correct[name, severity] = hits = images.correct(name, severity)
-                settings = {**images.settings, "corruption": name, "severity": severity}
-                drop = images.drop(hits)
-                measurements.append(accuracy(CORRUPTION.id("accuracy", settings), hits, settings))
-                settings = settings | {"interval": images.drop_interval}
-                measurements.append(
-                    Measurement(CORRUPTION.id("drop", settings), drop[0], "fraction", len(hits), *drop[1:], settings)
-                )
-                if setting.progress is not None:
-                    setting.progress("corruptions", len(correct), len(self.names) * len(self.severities))
+        measurements, correct = under_each(setting, images, CORRUPTION, self.names, self.severities)
         measurements += [self._mean(images, *group, correct) for group in self._groups()]
         unlike = baseline.findings(self.baseline, "mCE and relative mCE", _MEAN, measurements)
         return Outcome([*measurements, *self._errors(images, correct)], findings=[*images.findings, *unlike])
@@ -200,6 +190,27 @@ class CorruptionAccuracy(Evaluator):
 
 
 _QUANTITIES, _ERRORS = ("accuracy", "drop"), ("mce", "relative_mce")
+
+
+def under_each(
+    setting: Setting, examples: Generated | published.Corrupted, record: Record, names: tuple, severities: tuple
+) -> tuple[list[Measurement], dict]:
+    """Measure accuracy and drop under each corruption and severity, with the ids of a record.
+
+    Returns:
+        The measurements, and by (name, severity) which examples are correctly classified, bool [m].
+    """
+    cells, measurements, correct = list(itertools.product(names, severities)), [], {}
+    for name, severity in cells:
+        correct[name, severity] = hits = examples.correct(name, severity)
+        settings = {**examples.settings, "corruption": name, "severity": severity}
+        measurements.append(accuracy(record.id("accuracy", settings), hits, settings, setting.examples))
+        drop, low, high = examples.drop(hits)
+        settings = settings | {"interval": examples.drop_interval}
+        measurements.append(Measurement(record.id("drop", settings), drop, "fraction", len(hits), low, high, settings))
+        if setting.progress is not None:
+            setting.progress("corruptions", len(correct), len(cells))
+    return measurements, correct
 
 
 class Generated:
