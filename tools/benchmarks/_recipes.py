@@ -1,5 +1,6 @@
-"""Shared by the tools: the parts of a run from its gin files, without the run."""
+"""Shared by the tools: the parts of a run from its gin files, without the run, and the state of the code."""
 
+import hashlib
 import os
 import pathlib
 import sys
@@ -7,6 +8,14 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def source_sha256() -> str:
+    """Return the sha256 of the package's Python files, to distinguish results of different states of the code."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "tfrobust").rglob("*.py")):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def recipe(files: list[str], params: list[str] | tuple = ()) -> dict:

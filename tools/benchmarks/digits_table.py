@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from _recipes import ROOT, recipe
+from _recipes import recipe, source_sha256
 from _result_tables import CLEAN, tables
 
 from tfrobust.commands import failures
@@ -72,14 +72,6 @@ def fingerprint(flags: argparse.Namespace, method: str, fold: int) -> str:
     bindings = gin_files.read([f"gin/{method}.gin", *flags.gin_file], params(flags, fold), KNOBS_FILE)
     said = [(b.scope, b.selector, b.argument, b.value) for b in bindings] + flags.values
     return hashlib.sha256(repr(said).encode()).hexdigest()
-
-
-def source_sha256() -> str:
-    """Return the sha256 of the package's Python files, to distinguish results of different states of the code."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "tfrobust").rglob("*.py")):
-        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def train_and_attack(flags: argparse.Namespace, method: str, fold: int, say) -> dict:

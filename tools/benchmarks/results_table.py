@@ -17,7 +17,6 @@ import argparse
 import base64
 import contextlib
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -29,7 +28,7 @@ import sys
 
 import _results_markdown
 import _results_plan
-from _recipes import ROOT
+from _recipes import ROOT, source_sha256
 
 from tfrobust.commands import failures
 from tfrobust.common import files
@@ -170,14 +169,6 @@ def pack(row: str) -> dict:
     padded = row + "0" * (-len(row) % 8)
     bits = bytes(int(padded[start : start + 8], 2) for start in range(0, len(padded), 8))
     return {"images": len(row), "bits": base64.b64encode(bits).decode()}
-
-
-def source_sha256() -> str:
-    """Return the sha256 of the package's Python files, to distinguish results of different states of the code."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "tfrobust").rglob("*.py")):
-        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def _ran(command: list[str], **options) -> int:

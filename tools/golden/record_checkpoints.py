@@ -323,6 +323,17 @@ def fill(name: str, network: nn.Module) -> None:
         value.copy_(torch.from_numpy(np.array(array, order="C")))
 
 
+def tensors_of(network: nn.Module) -> np.ndarray:
+    """Return "name shape" of each tensor of a network."""
+    return np.array([f"{key} {'x'.join(map(str, value.shape))}" for key, value in network.state_dict().items()])
+
+
+def save(path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays to a .npz file, and print its size."""
+    np.savez_compressed(path, **arrays)
+    print(f"{path}: {pathlib.Path(path).stat().st_size / 1000:.0f} kB")
+
+
 @torch.no_grad()
 def outputs(name: str, network: nn.Module, size: tuple[int, int]) -> np.ndarray:
     """Compute the outputs for two images in [0, 1]."""
@@ -338,8 +349,7 @@ def record() -> dict[str, np.ndarray]:
         fill(name, network)
         outcome[f"{name}/outputs"] = outputs(name, network, size)
         if listed:
-            shapes = {key: "x".join(map(str, value.shape)) for key, value in network.state_dict().items()}
-            outcome[f"{name}/tensors"] = np.array([f"{key} {shape}" for key, shape in shapes.items()])
+            outcome[f"{name}/tensors"] = tensors_of(network)
         print(f"{name}: {sum(v.numel() for v in network.state_dict().values()):,} numbers", flush=True)
     return outcome
 
@@ -377,6 +387,4 @@ if __name__ == "__main__":
     if arguments.robustbench:
         compare(arguments.robustbench)
     else:
-        recorded = record()
-        np.savez_compressed(arguments.output, **recorded)
-        print(f"{arguments.output}: {pathlib.Path(arguments.output).stat().st_size / 1000:.0f} kB")
+        save(arguments.output, record())

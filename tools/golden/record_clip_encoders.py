@@ -10,17 +10,11 @@ neither tfrobust nor TensorFlow.
 """
 
 import argparse
-import pathlib
-import sys
 
 import numpy as np
 import torch
+from record_checkpoints import ROOT, fill, save, seeded_networks, tensors_of  # finds the oracles
 from torch import nn
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from oracles import seeded_networks  # noqa: E402
 
 # A torchvision that was built for another torch lacks its own operators, which no network for clips needs.
 torch.library.register_fake = lambda *_: lambda function: function
@@ -114,10 +108,7 @@ def networks() -> dict[str, tuple]:
 @torch.no_grad()
 def outputs(name: str, network: nn.Module, shape: tuple[int, ...]) -> np.ndarray:
     """Set the weights, and compute the outputs for two clips in [0, 1] (one for networks of full size)."""
-    network.eval()
-    for key, value in network.state_dict().items():
-        array = seeded_networks.torch_tensor(name, key, tuple(value.shape))
-        value.copy_(torch.from_numpy(np.array(array, order="C")))
+    fill(name, network)
     count = 1 if name.startswith("full") else 2
     clips = (seeded_networks.uniform(f"{name}/clips", (count, *shape)) + 1) / 2
     return network(torch.from_numpy(clips).permute(0, 4, 1, 2, 3)).numpy()
@@ -129,12 +120,9 @@ def record() -> dict[str, np.ndarray]:
     for name, (make, shape, listed) in networks().items():
         network = make()
         outcome[f"{name}/outputs"] = outputs(name, network, shape)
-        tensors = network.state_dict()
         if listed:
-            lines = [f"{key} {'x'.join(map(str, value.shape))}" for key, value in tensors.items()]
-            outcome[f"{name}/tensors"] = np.array(lines)
-        parameters = sum(value.numel() for value in network.parameters())
-        print(f"{name}: {parameters:,} parameters, {len(tensors)} tensors", flush=True)
+            outcome[f"{name}/tensors"] = tensors_of(network)
+        print(f"{name}: {sum(value.numel() for value in network.parameters()):,} parameters", flush=True)
     return outcome
 
 
@@ -142,5 +130,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", default=ROOT / "tests" / "golden" / "clip_encoders.npz")
     arguments = parser.parse_args()
-    np.savez_compressed(arguments.output, **record())
-    print(f"{arguments.output}: {pathlib.Path(arguments.output).stat().st_size / 1000:.0f} kB")
+    save(arguments.output, record())

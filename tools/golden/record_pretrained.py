@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 import torch
-from record_checkpoints import fill, inside, outputs, resnet
+from record_checkpoints import fill, inside, outputs, resnet, save, tensors_of
 from torch import nn
 from torch.nn import functional
 
@@ -254,8 +254,7 @@ def record() -> dict[str, np.ndarray]:
         for size in sizes:
             outcome[f"{name}/outputs/{size[0]}x{size[1]}"] = outputs(name, network, size)
         if listed:
-            shapes = {key: "x".join(map(str, value.shape)) for key, value in network.state_dict().items()}
-            outcome[f"{name}/tensors"] = np.array([f"{key} {shape}" for key, shape in shapes.items()])
+            outcome[f"{name}/tensors"] = tensors_of(network)
         print(f"{name}: {sum(v.numel() for v in network.state_dict().values()):,} numbers", flush=True)
     outcome["fixed_positions/4"] = fixed_positions(4, 16)[0].numpy()
     outcome["fixed_positions/14"] = fixed_positions(14, 384)[0].numpy()
@@ -299,6 +298,4 @@ if __name__ == "__main__":
     if arguments.dino:
         compare(arguments.dino)
     else:
-        recorded = record()
-        np.savez_compressed(arguments.output, **recorded)
-        print(f"{arguments.output}: {pathlib.Path(arguments.output).stat().st_size / 1000:.0f} kB")
+        save(arguments.output, record())
