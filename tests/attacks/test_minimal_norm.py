@@ -1,4 +1,4 @@
-"""FMN, DDN, HopSkipJump: hyperplanes and quadrics, a literal oracle, and the recorded outputs of adv-lib and Foolbox.
+"""Minimal-norm attacks: hyperplanes and quadrics, a literal oracle, and recorded outputs of adv-lib and Foolbox.
 
 The recording and what its entries mean: tests/golden/minimal_norm.md.
 """
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from conformance.attacks import SHAPE, SIZE, smooth_model
 from oracles import linear_model, minimal_norm, nearest
-from tfrobust.keras.attacks import DDN, FMN, HopSkipJump, ThreatModel, run_attack
+from tfrobust.keras.attacks import DDN, FMN, HopSkipJump, ProxLogBarrier, ThreatModel, run_attack  # noqa: F401
 
 RADII = {"linf": 0.6, "l2": 0.6, "l1": 0.6, "l0": 1.2}
 
