@@ -4,25 +4,15 @@ That the paths and the names in backticks exist is tested for every guide by tes
 """
 
 import ast
-import importlib.util
 import pathlib
 import re
 
+import check_layers
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "tfrobust"
 PAGE = (LIBRARY / "guides" / "architecture.md").read_text("utf-8")
-
-
-def check_layers():
-    spec = importlib.util.spec_from_file_location("check_layers", ROOT / "tools" / "check_layers.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = check_layers()
 
 
 def section(title: str) -> str:
@@ -53,9 +43,9 @@ def test_every_folder_is_in_the_table_with_a_file_to_read_first():
 def test_the_layers_are_those_of_the_check_and_exist():
     (line,) = re.findall(r"```text\n(.*?)```", section("Layers"), re.DOTALL)
     printed = [{name.strip() for name in names.split(",")} for names in line.split(">")]
-    assert printed == [set(names) for names in TOOL.LAYERS]
-    modules = TOOL.modules(ROOT)
-    assert [name for names in TOOL.LAYERS for name in names if name not in modules] == []
+    assert printed == [set(names) for names in check_layers.LAYERS]
+    modules = check_layers.modules(ROOT)
+    assert [name for names in check_layers.LAYERS for name in names if name not in modules] == []
 
 
 def test_every_change_has_its_place():
@@ -65,7 +55,7 @@ def test_every_change_has_its_place():
 
 def offered() -> dict[str, pathlib.Path]:
     """Return public name -> the file that defines it, from the imports of the facade."""
-    modules, files = TOOL.modules(ROOT), {}
+    modules, files = check_layers.modules(ROOT), {}
     for path in (LIBRARY / "keras").glob("*.py"):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ImportFrom) and (module := node.module.partition(".")[2]) in modules:
@@ -88,9 +78,9 @@ def importers(places: str, imported: str, root: pathlib.Path = ROOT) -> set[str]
     """Return the modules whose names begin so and that import modules whose names begin so."""
     return {
         module
-        for module, path in TOOL.modules(root).items()
+        for module, path in check_layers.modules(root).items()
         if re.match(places, module)
-        for _, name in TOOL.imports(module, path)
+        for _, name in check_layers.imports(module, path)
         if re.match(rf"tfrobust\.{imported}", name)
     }
 

@@ -4,7 +4,6 @@ No test measures speed: workers halt at a step until they are told to go on, and
 """
 
 import contextlib
-import importlib.util
 import json
 import os
 import pathlib
@@ -15,6 +14,7 @@ import sys
 import threading
 import time
 
+import local_cluster
 import numpy as np
 import pytest
 import stored
@@ -28,16 +28,6 @@ PATIENCE = 240  # seconds until a process that should have ended is killed, and 
 # Smooth and tiny: no kink, no sign and no rank that would turn the rounding of a sum into a jump.
 PARAMETERS = tuple(stored.table(globals(), "parameters"))
 STEPS = 10
-
-
-def load_tool():
-    spec = importlib.util.spec_from_file_location("local_cluster", ROOT / "tools" / "local_cluster.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-local_cluster = load_tool()
 
 
 # --------------------------------------------------------------------------------------------------- processes
