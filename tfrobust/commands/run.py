@@ -43,18 +43,9 @@ def configure(
 ) -> None:
     """Read, check and bind the gin configuration of lists of files and parameters.
 
-    NAME is by default the stems of the files, joined by `_`.
-
-    Args:
-        paths: the values of --gin_file.
-        params: the values of --gin_param.
-        imports: the values of --gin_import.
-        command: "train" or "evaluate", whose run must read every knob that is set; "" does not check that.
-        partial: True if the files are only a part of a configuration: they are checked, not bound, and what they lack
-            may come from others.
-        defaults: True to read the knobs' defaults first.
-        own_data: the flag that names data for which the default of EPSILON means nothing; "" if none does.
-        reported: "EPSILON=0.1" and the like from the report of a model, in place of the knobs' defaults.
+    NAME is by default the stems of the files, joined by `_`. The arguments are those of `pipe.read`, and `imports`, the
+    values of --gin_import. With a `command`, its run must read every knob that is set. A `partial` configuration is
+    checked and not bound.
 
     Raises:
         InputError: any mistake in it.
