@@ -22,9 +22,6 @@ def prepare(flags: argparse.Namespace, command: str, own_data: str = "", reporte
     """Read, check and bind the gin configuration that the flags name.
 
     `flags` has `gin_file`, `gin_param` and `gin_import`; the other arguments are those of `configure`.
-
-    Raises:
-        InputError: any mistake in it.
     """
     named = flags.gin_file, flags.gin_param, flags.gin_import
     configure(*named, command=command, own_data=own_data, reported=reported)

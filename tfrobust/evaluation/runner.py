@@ -348,11 +348,7 @@ def _read(path: pathlib.Path) -> tuple[Outcome, float] | None:
 
 
 def refuse_clashes(evaluators: Sequence[Evaluator]) -> None:
-    """Raise ValueError for evaluators that would give one id twice, before hours of work.
-
-    Raises:
-        ValueError: names the id.
-    """
+    """Raise ValueError for evaluators that would give one id twice, before hours of work."""
     _refuse_equal([name for evaluator in evaluators for name in evaluator.ids()])
 
 

@@ -31,9 +31,6 @@ def check_pixels(images: tf.Tensor, caller: str, low: float = 0.0, high: float =
         caller: name of the caller, for the message.
         low: lower bound of a pixel.
         high: upper bound of a pixel.
-
-    Raises:
-        ValueError: not floating point; outside the bounds, or NaN.
     """
     check_floats(images, caller, low, high)
     farthest = tf.reduce_max(tf.abs(tf.cast(images, tf.float32) - (low + high) / 2))

@@ -404,11 +404,7 @@ def fitting(report: Report | None) -> dict:
 
 
 def check_vocabulary(model: str, dataset: Dataset) -> None:
-    """Raise if the token ids of a text dataset mean other words than those of an export.
-
-    Raises:
-        InputError (a ValueError): names the first difference.
-    """
+    """Raise InputError if the token ids of a text dataset mean other words than those of an export."""
     path = pathlib.Path(model)
     vocabulary = export.read_vocabulary(files.model_directory(path)) if path.is_dir() else ()
     if not vocabulary or not dataset.is_text or vocabulary == dataset.vocabulary:
@@ -427,11 +423,7 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
 
 
 def check_classes(report: Report | None, dataset: Dataset) -> None:
-    """Raise if a class has another id in a dataset than in an export, as in a folder without some of the classes.
-
-    Raises:
-        InputError (a ValueError): names the first such class.
-    """
+    """Raise InputError if a class has another id in a dataset than in an export, as in a folder of some classes."""
     class_names = tuple(report.data.get("class_names") or ()) if report else ()
     if dataset.class_names == tuple(map(str, range(dataset.class_count))):  # ids without names
         return

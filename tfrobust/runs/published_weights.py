@@ -15,16 +15,13 @@ PUBLISHED_WEIGHTS = ("last", "best", "averaged")
 
 
 def check_choice(weights: str, validated: bool, callbacks: tuple, head: Callable) -> None:
-    """Raise before the run starts if nothing in it can provide the chosen weights.
+    """Raise InputError, before the run starts, if nothing in it can provide the chosen weights.
 
     Args:
         weights: one of `PUBLISHED_WEIGHTS`.
         validated: True if there are a validation callback and validation examples.
         callbacks: the user's callbacks.
         head: constructor of the classifier.
-
-    Raises:
-        InputError: the choice is unknown, or the run lacks what it needs.
     """
     if weights not in PUBLISHED_WEIGHTS:
         raise InputError(f"publish_weights is {weights!r}; it is one of {list(PUBLISHED_WEIGHTS)}.")

@@ -329,11 +329,7 @@ _CLIPS = {
 
 
 def _refuse_silent(optimizer: keras.optimizers.Optimizer, callbacks: tuple, last: bool = True) -> None:
-    """Refuse settings of Keras that a stage would silently ignore, or carry out in another way.
-
-    Raises:
-        InputError: there is such a setting; the message says what to do instead.
-    """
+    """Raise InputError for settings of Keras that a stage would silently ignore, or carry out in another way."""
     best, averaged = "leave it out", "set ema_overwrite_frequency"
     if last:  # the weights of a first stage are always those of its last step
         best += ", and set train.publish_weights = 'best'"

@@ -39,9 +39,6 @@ def check_zip(path, test_contents: bool = True) -> None:
     Args:
         path: a `.keras` or `.npz` file; a regular file, or a link to one.
         test_contents: True: compare all checksums, which reads the whole file; False: the reader will do so anyway.
-
-    Raises:
-        ValueError: names the member at fault.
     """
     name = pathlib.Path(path).name[-60:]
     try:

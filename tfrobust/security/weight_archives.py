@@ -25,9 +25,6 @@ def check_hdf5(path) -> None:
 
     Args:
         path: a `.h5` file of weights. Such a file holds arrays only; whole models in HDF5 are not read at all.
-
-    Raises:
-        ValueError: names the part at fault.
     """
     path = pathlib.Path(path)
     name = path.name[-60:]
@@ -59,9 +56,6 @@ def check_preset(folder) -> None:
 
     Args:
         folder: as `save_to_preset` writes it, with `config.json` and `model.weights.h5`.
-
-    Raises:
-        ValueError: names the file at fault.
     """
     folder = pathlib.Path(folder)
     for name in (PRESET_CONFIG, PRESET_CONVERTER):

@@ -105,11 +105,7 @@ class Agreement:
         return tuple(total > 0 for total in self._totals([bool(flag) for flag in flags]))
 
     def check_step(self, step: int) -> None:
-        """Raise if another worker has restored a different step.
-
-        Raises:
-            InputError: the workers do not see the same checkpoints.
-        """
+        """Raise InputError if another worker has restored a different step."""
         count = self._worker.count
         total, squares = self._totals([step, step * step])
         if count * squares != total * total:  # equal if and only if all steps are

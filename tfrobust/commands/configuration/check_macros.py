@@ -17,14 +17,11 @@ _WITHOUT_USE = {
 
 
 def check_macros(bindings: list[Binding], partial: bool = False) -> None:
-    """Check all macros.
+    """Raise InputError for the first mistake in macros.
 
     Args:
         bindings: all bindings, in order.
         partial: True if the files are only a part of a configuration, so that macros may be defined or used elsewhere.
-
-    Raises:
-        InputError: the first mistake.
     """
     macros = in_force(bindings)
     if not partial:

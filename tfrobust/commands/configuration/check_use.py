@@ -11,11 +11,7 @@ from tfrobust.errors import InputError
 
 
 def check_use(configuration: Configuration) -> None:
-    """Check scopes and flags.
-
-    Raises:
-        InputError: the first binding without effect.
-    """
+    """Raise InputError for the first scope or flag without effect."""
     _check_scopes(configuration)
     _check_flags_used(configuration)
 
@@ -50,7 +46,7 @@ def _check_flags_used(configuration: Configuration) -> None:
 
 
 def check_knobs_read(configuration: Configuration, command: str, defaults: list[Binding]) -> None:
-    """Raise for a knob that a file or flag sets and that nothing of the run reads.
+    """Raise InputError for a knob that a file or flag sets and that nothing of the run reads.
 
     Args:
         configuration: resolved.
@@ -58,9 +54,6 @@ def check_knobs_read(configuration: Configuration, command: str, defaults: list[
             knobs of the training. The project's own files count for neither: several methods share them. A knob that a
             file demands (EPSILON for own data) may always be set.
         defaults: the knobs' defaults.
-
-    Raises:
-        InputError: the first such knob, with its value and with what reads it.
     """
     macros = configuration.macros
     read = reach.of_roots(configuration, f"{ROOTS}.{command}").macros

@@ -285,13 +285,10 @@ def _prepared_folders(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _check_prepared(folder: pathlib.Path) -> None:
-    """Refuse a prepared folder that would make TFDS run code, wait, or read elsewhere.
+    """Raise InputError for a prepared folder that would make TFDS run code, wait, or read elsewhere.
 
     TFDS imports the module of each class that features.json names, reads any file that its labels name, and counts all
     classes.
-
-    Raises:
-        InputError (a ValueError): names the file at fault.
     """
     for path in sorted(folder.iterdir()):
         if not (path.is_file() or path.is_dir()):
