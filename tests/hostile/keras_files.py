@@ -77,7 +77,7 @@ def _spoiled(change):
     return build
 
 
-def _replace_field(signature: bytes, offset: int, value: bytes):
+def replaced_field(signature: bytes, offset: int, value: bytes):
     """A field of the first zip header of a kind overwritten."""
 
     def change(content: bytes) -> bytes:
