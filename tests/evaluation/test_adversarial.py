@@ -73,6 +73,8 @@ def test_the_first_images_are_those_at_the_beginning_and_are_named(model):
     limited = adversarial.AttackAccuracy(attack=attack, first=15).run(dataclasses.replace(setting, limit=10))
     (measured,) = [candidate for candidate in limited.measurements if candidate.id == name]
     assert (measured.value, measured.n, measured.settings["sample"]) == (correct[:10].mean(), 10, "first 10")
+    drawn = adversarial.AttackAccuracy(attack=attack).run(dataclasses.replace(setting, limit=10))
+    assert [series.id for series in drawn.series if series.id.startswith("outcomes.")] == []
     (everything,) = [
         measurement
         for measurement in adversarial.AttackAccuracy(attack=attack, first=10**6).run(setting).measurements

@@ -75,12 +75,14 @@ def test_refusals(changes, message):
 class _Certificates(CertifiedAccuracy):
     """Certificates that a test makes up."""
 
-    def run(self, setting):
-        digits = "".join("01"[number % 3 > 0] for number in range(len(setting.images)))
+    def _measured(self, setting):
+        certified = np.arange(len(setting.images)) % 3 > 0
+        digits = "".join("01"[value] for value in certified.astype(int))
         identity = "certified.linf_0.03.accuracy"
         series = structs.Series(f"outcomes.{identity}", "", {"right": [digits]})
         bound = {"norm": "linf", "epsilon": 0.03, "method": "ibp"}
-        return type(OUTCOME)([structs.Measurement(identity, 0.6, n=len(digits), settings=bound)], [series])
+        measured = structs.Measurement(identity, 0.6, n=len(digits), settings=bound)
+        return type(OUTCOME)([measured], [series]), np.flatnonzero(certified)
 
 
 OUTCOME = AttackAccuracy(attack=PGD(ThreatModel(epsilon=0.03), steps=2)).run(flawed_models.setting())
@@ -129,9 +131,9 @@ def test_certificates_are_computed_in_the_run_alone_and_attached_numbers_cover_t
     setting = dataclasses.replace(setting, predictor=dataclasses.replace(setting.predictor, weights_sha256="of a test"))
 
     class Counted(_Certificates):
-        def run(self, setting):
+        def _measured(self, setting):
             calls.append(setting.store)
-            return super().run(setting)
+            return super()._measured(setting)
 
     attack = PGD(threat, steps=2)
     evaluator = AttackAccuracy(attack=attack, spare_certified=Counted(threat=threat))

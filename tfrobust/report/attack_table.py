@@ -173,11 +173,9 @@ def _on_images_of(bound: Measurement, rows: list[AttackRow], outcomes: dict[str,
     on_images, count = [row for row in rows if row.accuracy.n == bound.n], bound.n or 0
     if "sample" not in bound.settings or not count:
         return on_images
-    total = max(map(len, outcomes.values()), default=0)
     for row in rows:
         correct = outcomes.get(f"outcomes.{row.accuracy.id}", "")
-        of_first = len(correct) == total or "sample" in row.accuracy.settings  # not of drawn images
-        if row not in on_images and of_first and len(correct) > count:
+        if row not in on_images and len(correct) > count:
             share = correct[:count].count("1") / count
             accuracy = dataclasses.replace(row.accuracy, value=share, n=count, low=None, high=None)
             on_images.append(dataclasses.replace(row, accuracy=accuracy))

@@ -90,7 +90,7 @@ def train(
         validation: constructor of a callback, called as validation(images=, labels=) with the validation split.
         callbacks: further Keras callbacks.
         evaluators: evaluators to run on the test split with the staged SavedModel.
-        attacked_examples: largest number of test examples of every attack, drawn by the seed; None: all.
+        attacked_examples: largest number of test examples of every attack or certificate, drawn by the seed; None: all.
         reference: export, workdir or report of another model on the same test split, such as an undefended one. The
             report then opens with what that model does under the same attack.
         pretrained: a model whose encoder this one starts from, fine-tuned or frozen; None for fresh weights.

@@ -21,7 +21,7 @@ class EvaluationSettings:
 
     Attributes:
         evaluators: in order.
-        attacked_examples: largest number of test examples of every attack; None: all.
+        attacked_examples: largest number of test examples of every attack or certificate; None: all.
         reference: path of another model's report, which the evaluation repeats; None for none.
     """
 

@@ -31,12 +31,11 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
     measured = {m.id: m for m in outcome.measurements if m.id in rows}
     families = {name: catalog.read(m).family for name, m in measured.items()}
     certified = {name: m.settings for name, m in measured.items() if families[name] == CERTIFIED.family.name}
-    broken, compared, count, total = [], 0, 0, max(map(len, rows.values()), default=0)
+    broken, compared, count = [], 0, 0
     for name, bound in certified.items():
         count = max(count, int(rows[name].sum()))
         for attack, m in measured.items():
-            of_drawn = len(rows[attack]) < total and "sample" not in m.settings  # not of the first images
-            is_attack = families[attack] == ATTACK.family.name and not of_drawn and covers(bound, m.settings)
+            is_attack = families[attack] == ATTACK.family.name and covers(bound, m.settings)
             if attack != CLEAN.id("clean") and not is_attack:
                 continue
             compared += 1

@@ -101,7 +101,8 @@ class Setting:
         store: storage of finished chunks; `run_evaluation` sets it.
         strengths: for text, float32 [n, length], |sentiment - 0.5| of every token, NaN if unknown; or None.
         vocabulary: for text, the word of each id.
-        limit: largest number of examples of every attack, in addition to the evaluator's own; None: no limit.
+        limit: largest number of examples of every attack, certificate or corruption, in addition to the
+            evaluator's own; None: no limit.
         votes: (draws, needed) for a stochastic model: an example counts as misclassified, clean or under attack, if at
             least `needed` of `draws` predictions are wrong. A model whose outputs do not change is predicted once.
         groups: str [n], the name of each example's group, such as a hospital: evaluators then measure the accuracy of

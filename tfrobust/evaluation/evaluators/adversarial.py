@@ -140,7 +140,7 @@ class AttackAccuracy(Evaluator):
             that the accuracy is an upper bound. A further run continues with the missing chunks.
         per_class: True: also measure `attack.<label>_<norm>_<epsilon>.class.<label of the class>`, for use in a gate.
         limit: maximum number of images, drawn by the seed; None: all. Comparisons with other reports are then not
-            paired.
+            paired, nor are they with `Setting.limit`.
         first: number of images from the beginning of the test split, as most published tables take them; None: all.
             Comparisons are paired with reports that have the same images.
         spare_certified: evaluator whose certified images are left out, since no attack can succeed on them; None: none
@@ -201,7 +201,7 @@ class AttackAccuracy(Evaluator):
         names = setting.group_names
         names = None if names is None else names[positions]
         series = [classes, *accuracy.by_group(name, robust, names, setting.examples)]
-        if self.limit is None or len(positions) == len(setting.images):
+        if self.first is not None or len(positions) == len(setting.images):  # drawn images are others of another seed
             series.append(accuracy.outcomes(ATTACK.id("accuracy", settings), robust))
         findings = [] if result.complete else [self._cut_short(name, result, setting.examples)]
         return Outcome(measurements, series, findings)

@@ -69,7 +69,7 @@ class CertifiedAccuracy(Evaluator):
         method: "ibp", "crown_ibp", "crown", "alpha_crown", "complete" or, in L2, "lipschitz", as in
             `certification.certified_margins`; or "tightest".
         seconds: after which "complete" leaves an image undecided, >= 0.
-        first: number of images from the beginning of the test split; None: all.
+        first: number of images from the beginning of the test split; None: all, or those that `Setting.limit` draws.
         products: budget of "tightest", multiply-adds, >= 0; a second of a processor core makes about 1e9.
     """
 
@@ -90,7 +90,7 @@ class CertifiedAccuracy(Evaluator):
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the certified accuracy, once for each setting."""
-        return setting.cached(f"certificates {self.get_config()}", lambda: self._measured(setting))
+        return self._measured_once(setting)[0]
 
     def share(self, setting: Setting, shard: chunks.Shard) -> int:
         """Decide and store a shard's images, if the method is complete."""
@@ -101,35 +101,42 @@ class CertifiedAccuracy(Evaluator):
     def images(self, setting: Setting) -> np.ndarray:
         """Return which images are certified, bool [n]: none of those that the bound does not cover."""
         certified = np.zeros(len(setting.images), bool)
-        for series in self.run(setting).series:
-            (digits,) = series.columns["right"]
-            certified[: len(digits)] = [digit == "1" for digit in digits]
+        certified[self._measured_once(setting)[1]] = True
         return certified
 
-    def _measured(self, setting: Setting) -> Outcome:
+    def _measured_once(self, setting: Setting) -> tuple[Outcome, np.ndarray]:
+        """Return the outcome and the positions of the certified images."""
+        return setting.cached(f"certificates {self.get_config()}", lambda: self._measured(setting))
+
+    def _measured(self, setting: Setting) -> tuple[Outcome, np.ndarray]:
         identity, *of_unknown = self.ids()
         settings = {"method": self.method, "norm": self.threat.norm, "epsilon": self.threat.epsilon}
         settings |= self.threat.frame_settings
-        if self.first is not None and self.first < len(setting.images):
-            settings["sample"] = f"first {self.first}"
         reason = self._reason(setting)
         if reason:
-            return Outcome([Measurement(identity, None, settings=settings | {"reason": reason})])
+            return Outcome([Measurement(identity, None, settings=settings | {"reason": reason})]), np.array([], int)
+        rows, method, unknown = self._rows(setting), self.method, {}
         if of_unknown:
-            return self._decided(setting, settings | {"seconds": self.seconds})
-        rows = np.arange(len(setting.images))[: self.first]
-        method = self.method
-        if method == TIGHTEST:
+            settings["seconds"] = self.seconds
+            verdicts = self._verdicts(setting, self._parts(setting))
+            certified, unknown[of_unknown[0]] = (np.concatenate(parts) for parts in zip(*verdicts, strict=True))
+        elif self.method == TIGHTEST:
             method, certified = self._tightest(setting, rows)
-            settings["method"] = method
-            if len(certified) < len(rows):
-                settings["sample"] = f"first {len(certified)}"
         else:
             certified = self._certified(setting, rows, self.threat.epsilon, method)
-        if not certified.any():
+        settings["method"], rows = method, rows[: len(certified)]
+        if not of_unknown and not certified.any():
             settings["certified_up_to"] = self._worth(setting, method)
-        measurement = accuracy.accuracy(identity, certified, settings, setting.examples)
-        return Outcome([measurement], [accuracy.outcomes(identity, certified)])
+        from_beginning = rows[-1] < len(rows)
+        if from_beginning and len(rows) < len(setting.images):
+            settings["sample"] = f"first {len(rows)}"
+        measurements = [
+            accuracy.accuracy(name, values, settings, setting.examples)
+            for name, values in ({identity: certified} | unknown).items()
+        ]
+        # Another seed draws other images, so that outcomes of drawn ones cannot be compared.
+        series = [accuracy.outcomes(identity, certified)] if from_beginning else []
+        return Outcome(measurements, series), rows[certified]
 
     def ids(self) -> tuple[str, ...]:
         """Return the id of the certified accuracy, and of a complete method that of the undecided share."""
@@ -137,20 +144,12 @@ class CertifiedAccuracy(Evaluator):
         quantities = ("accuracy", "unknown") if self.method == "complete" else ("accuracy",)
         return tuple(CERTIFIED.id(quantity, ball) for quantity in quantities)
 
-    def _decided(self, setting: Setting, settings: dict) -> Outcome:
-        """Certify or break each image."""
-        verdicts = self._verdicts(setting, self._parts(setting))
-        certified, unknown = (np.concatenate(rows) for rows in zip(*verdicts, strict=True))
-        identity, of_unknown = self.ids()
-        measurements = [
-            accuracy.accuracy(name, values, settings, setting.examples)
-            for name, values in ((identity, certified), (of_unknown, unknown))
-        ]
-        return Outcome(measurements, [accuracy.outcomes(identity, certified)])
+    def _rows(self, setting: Setting) -> np.ndarray:
+        return setting.subset(None, first=self.first)
 
     def _parts(self, setting: Setting) -> list[np.ndarray]:
         """Return the positions of the images in parts that are stored when they are decided."""
-        return chunks.split(np.arange(len(setting.images))[: self.first], min(_CHUNK, setting.chunk_size))
+        return chunks.split(self._rows(setting), min(_CHUNK, setting.chunk_size))
 
     def _verdicts(self, setting: Setting, parts: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return which images of each part are certified, and which are undecided, from the store where it has them."""
@@ -207,7 +206,7 @@ class CertifiedAccuracy(Evaluator):
     def _tightest(self, setting: Setting, rows: np.ndarray) -> tuple[str, np.ndarray]:
         """Return the method that the budget allows, and which of the images that it covers are certified."""
         certified = self._certified(setting, rows, self.threat.epsilon, "ibp")
-        undecided = rows[~certified & setting.clean_correct[rows]]
+        undecided = np.flatnonzero(~certified & setting.clean_correct[rows])
         network = cast(Network, setting.predictor.network)  # without one there is a reason
         for method in _CHOICES if len(undecided) else ():
             by_image = costs.products(network, setting.images.shape[1:], method, self.threat.norm)
@@ -216,7 +215,7 @@ class CertifiedAccuracy(Evaluator):
                 if count < len(undecided):
                     certified = certified[: undecided[count]]
                 undecided = undecided[:count]
-                certified[undecided] = self._certified(setting, undecided, self.threat.epsilon, method)
+                certified[undecided] = self._certified(setting, rows[undecided], self.threat.epsilon, method)
                 return method, certified
         return "ibp", certified
 

@@ -72,7 +72,7 @@ class Union(Evaluator):
             settings["sample"] = f"first {len(correct)}"
         (identity,) = self.ids()
         series = [accuracy.outcomes(identity, correct)]
-        drawn = self.limit is not None and len(correct) < len(setting.images)
+        drawn = self.first is None and len(correct) < len(setting.images)
         return Outcome([accuracy.accuracy(identity, correct, settings, setting.examples)], [] if drawn else series)
 
     def attacks(self, setting: Setting) -> tuple[tuple[Attack, np.ndarray], ...]:
