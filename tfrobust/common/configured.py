@@ -15,6 +15,8 @@ from tfrobust.errors import InputError
 _NONE = type(None)
 _UNIONS: tuple[object, ...] = (typing.Union, types.UnionType)
 _PLAIN = (bool, int, float, str, type(None))
+_NUMBERS: dict[object, str] = {float: "number", int: "integer"}
+_NO_NUMBERS = (bool, str, list, tuple, dict)  # others, such as tensors, may be compared like numbers
 
 
 def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
@@ -78,7 +80,7 @@ def deserialize(value):
 
 @functools.cache
 def _classes(cls: type) -> dict[str, tuple[type, ...]]:
-    """Return the classes that constructor arguments may have, for those annotated by classes of tfrobust or Keras."""
+    """Return the classes of constructor arguments that are annotated by numbers and classes of tfrobust or Keras."""
     hints: dict[str, typing.Any] = {}
     for base in (base for base in reversed(cls.__mro__) if "__init__" in base.__dict__ and base is not object):
         with contextlib.suppress(Exception):  # names for type checkers only
@@ -96,7 +98,13 @@ def _classes(cls: type) -> dict[str, tuple[type, ...]]:
 
 def _is_checked(option) -> bool:
     of_keras = getattr(option, "__module__", "").partition(".")[0] == "keras"
-    return inspect.isclass(option) and (of_keras or issubclass(option, Configured))
+    return inspect.isclass(option) and (option in _NUMBERS or of_keras or issubclass(option, Configured))
+
+
+def _is_one_of(value, options: tuple[type, ...]) -> bool:
+    if _NUMBERS.keys() & options:
+        return not isinstance(value, _NO_NUMBERS) and (value is not None or _NONE in options)
+    return isinstance(value, options) or _is_function_for(value, options)
 
 
 def _is_function_for(value, options: tuple[type, ...]) -> bool:
@@ -117,11 +125,11 @@ def _refuse_other_classes(cls: type, arguments: tuple, keywords: dict) -> None:
             f"{cls.__name__} takes {len(positional) or 'no'} arguments without a name; name them: {shown}."
         )
     for name, value in [*zip(positional, arguments, strict=False), *keywords.items()]:
-        if name in classes and not isinstance(value, classes[name]) and not _is_function_for(value, classes[name]):
-            expected = " or ".join(kind.__name__ for kind in classes[name] if kind is not _NONE)
+        if name in classes and value is not items[name].default and not _is_one_of(value, classes[name]):
+            expected = " or ".join(_NUMBERS.get(kind, kind.__name__) for kind in classes[name] if kind is not _NONE)
             actual = f"the class {value.__name__}" if inspect.isclass(value) else f"of the type {type(value).__name__}"
             actual = repr(value)[:80] if isinstance(value, _PLAIN) else actual
-            article = "an" if expected[0] in "AEIOU" else "a"
+            article = "an" if expected[0] in "AEIOUi" else "a"
             raise InputError(f"{cls.__name__}.{name} is {actual}; it must be {article} {expected}.")
 
 
@@ -137,7 +145,7 @@ class Configured:
     """Mixin with `get_config` and `from_config`, for classes that keep each constructor argument as an attribute.
 
     It is the first base class. It works for Keras models and layers and for frozen dataclasses. An argument that is
-    annotated by classes of this library or of Keras is refused if it is something else.
+    annotated by numbers, or by classes of this library or of Keras, is refused if it is something else.
     """
 
     def __new__(cls, *arguments, **keywords):

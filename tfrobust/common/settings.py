@@ -37,7 +37,7 @@ def require_least(value, name: str, least: float):
     Raises:
         InputError (a ValueError): `value` is no number, below it, or NaN.
     """
-    is_number = isinstance(value, numbers.Real)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number:
         raise InputError(f"{name} is {value!r}; it must be a number of at least {least}.")
     if not value >= least:
@@ -49,10 +49,10 @@ def require_share(value, name: str) -> float:
     """Return a number of at least 0 and below 1.
 
     Raises:
-        InputError (a ValueError): `value` is outside [0, 1), or NaN.
+        InputError (a ValueError): `value` is no number, outside [0, 1), or NaN.
     """
-    if not 0 <= value < 1:
-        raise InputError(f"{name} is {value}; it lies in [0, 1).")
+    if isinstance(value, (bool, str)) or not 0 <= value < 1:
+        raise InputError(f"{name} is {value!r}; it lies in [0, 1).")
     return value
 
 

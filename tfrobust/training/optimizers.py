@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from tfrobust.common.settings import require_least
+from tfrobust.common.settings import require_least, require_share
 from tfrobust.errors import InputError
 
 # Excluded by default, as in the code of SimCLR and BYOL: normalization layers by the name of the layer that owns the
@@ -111,8 +111,9 @@ class LARS(_LayerWise):
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, weight_decay=None, **kwargs)
-        if not 0 <= momentum < 1 or trust <= 0:
-            raise InputError(f"LARS has momentum {momentum}, in [0, 1), and trust {trust}, above 0.")
+        require_share(momentum, "LARS.momentum")
+        if isinstance(trust, (bool, str)) or not trust > 0:
+            raise InputError(f"LARS.trust is {trust!r}; it must be a number above 0.")
         if velocity not in VELOCITIES or denominator not in DENOMINATORS:
             raise InputError(
                 f"LARS.velocity is {velocity!r}, one of {VELOCITIES}; denominator is {denominator!r}, one of "
@@ -277,8 +278,7 @@ class ScheduledAdamW(_LayerWise):
     ):
         super().__init__(learning_rate=learning_rate, weight_decay=None, **kwargs)
         for name, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
-            if not 0 <= beta < 1:
-                raise InputError(f"ScheduledAdamW.{name} is {beta}; it lies in [0, 1).")
+            require_share(beta, f"ScheduledAdamW.{name}")
         self._remember(0.0 if callable(weight_decay) else weight_decay, exclude)
         self.decay = weight_decay
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_share
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import updates
 from tfrobust.ops import keras_private
@@ -59,8 +59,7 @@ class AveragedWeights(keras.callbacks.Callback):
         super().__init__()
         if kind not in ("ema", "swa"):
             raise InputError(f"AveragedWeights.kind is {kind!r}; it is 'ema' or 'swa'.")
-        if not 0 <= decay < 1:
-            raise InputError(f"AveragedWeights.decay is {decay}; it lies in [0, 1).")
+        require_share(decay, "AveragedWeights.decay")
         if ramp and kind != "ema":
             raise InputError("AveragedWeights.ramp is a schedule of the decay, which kind 'swa' does not have.")
         self.kind, self.decay, self.start_epoch, self.ramp = kind, decay, start_epoch, ramp

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import checks, modes, objectives, runner
 from tfrobust.attacks.shared.attack import Attack, required_attack
 from tfrobust.common import console
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import divergences, finite, probabilities, randomness
 
@@ -66,8 +67,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         from_logits: bool = True,
     ):
         super().__init__()
-        if every < 1:
-            raise InputError(f"RobustAccuracy.every is {every}; it counts epochs, from 1 on.")
+        require_whole(every, "RobustAccuracy.every")
         images, labels = finite.arrays_of(images, labels, type(self).__name__)
         self.attack = required_attack(attack, type(self).__name__)
         self.images = checks.check_images(images, *self.attack.threat.bounds)
