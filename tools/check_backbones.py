@@ -130,7 +130,7 @@ def outcome(check) -> str:
     except InputError as error:
         return f"refused: {error}"
     except Exception as error:  # noqa: BLE001 - every other error is what this tool looks for
-        return f"fault: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return f"fault: {type(error).__name__}: {' '.join(str(error).split())}"
     return "ok"
 
 

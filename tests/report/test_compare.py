@@ -110,6 +110,9 @@ def test_differences_say_what_their_intervals_are():
         line for line in compare_views.table(comparison).splitlines() if line.startswith("b/1") and " p*" in line
     ]
     assert rows(line)[0][1] == "-10.0 ± 6.6 p*"  # [-16.2 to -3.4]
+    clips = [dataclasses.replace(report, data={**report.data, "kind": "clips"}) for report in (first, second, bare)]
+    text = compare_views.table(compared(*clips, reference="a"))
+    assert "p: paired over clips" in text and "if the clips are the same" in text
 
 
 def test_reports_are_paired_by_what_they_were_judged_on_not_trained_on():

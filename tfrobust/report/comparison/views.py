@@ -28,8 +28,8 @@ from tfrobust.structs import Measurement
 SCHEMA = "tfrobust/comparison/1"
 _KINDS = {
     SEEDS: "s: paired over seeds, Student's t",
-    PAIRED: "p: paired over images",
-    INDEPENDENT: "i: as for independent samples, wider than necessary if the images are the same",
+    PAIRED: "p: paired over {examples}",
+    INDEPENDENT: "i: as for independent samples, wider than necessary if the {examples} are the same",
 }
 _LEAD = "Below each number is its 95 % interval. If two intervals overlap widely, the order may be chance."
 _GROUP_LEAD = "Below each mean over seeds are its 95 % interval and the standard deviation (SD)."
@@ -238,7 +238,8 @@ def _differences(comparison: Comparison, headings: list[str], short: bool) -> tu
             ]
         )
         kinds |= {difference.kind for difference in differences.values() if difference is not None}
-    remarks = [f"95 % intervals, {text}" for kind, text in _KINDS.items() if kind in kinds]
+    examples = reading.examples_of(comparison.named[0][1].data)
+    remarks = [f"95 % intervals, {_KINDS[kind].format(examples=examples)}" for kind in _KINDS if kind in kinds]
     heading = f"Differences from {comparison.reference}, accuracies in points"
     return heading, rows, [*remarks, "*: the interval does not contain 0"] if remarks else []
 
