@@ -71,7 +71,7 @@ def test_flags_expand_the_home_folder_which_shells_do_only_for_separate_words(as
 
 
 def test_evaluate_hands_its_flags_on(asked):
-    flags = ["--model=m", "--gin_file=a.gin", "--logits_output=logits", "--output=o"]
+    flags = ["--model=.", "--gin_file=a.gin", "--logits_output=logits", "--output=o"]
     assert evaluate.main(flags) == 0
     runtime = asked["runtime"]
     assert "data" not in runtime and callable(runtime.pop("configuration"))
@@ -86,7 +86,7 @@ def test_evaluate_hands_its_flags_on(asked):
     }
     defaults |= {"signature": None, "channels_first": False}
     defaults |= {"bounds": (0.0, 1.0), "allow_downloads": False}
-    assert runtime == {"model": "m", "logits_output": "logits", **defaults}
+    assert runtime == {"model": ".", "logits_output": "logits", **defaults}
     for verbose, flag in enumerate(["--quiet", "--verbose"]):
         assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose
 
@@ -133,17 +133,25 @@ def test_wrong_usage_is_one_line_and_nothing_is_written(tmp_path, monkeypatch, c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mistakes_in_a_gin_file_are_found_without_tensorflow(tmp_path):
+@pytest.mark.parametrize(
+    "command, flag, message",
+    [
+        ("train", "--dry_run", "bad.gin:1: a gin file must not import"),
+        ("train", "--workdir=gs://bucket/x", "--workdir is gs://bucket/x, but runs write to folders only"),
+        ("evaluate", "--model=none", "There is no model at none"),
+    ],
+)
+def test_mistakes_are_found_without_tensorflow(tmp_path, command, flag, message):
     (tmp_path / "bad.gin").write_text("import os\n")
     code = (
-        "import sys; from tfrobust.commands import train; c = train.main(['--gin_file=bad.gin']); "
+        f"import sys; from tfrobust.commands import {command}; c = {command}.main(['--gin_file=bad.gin', '{flag}']); "
         "print('tensorflow' in sys.modules); sys.exit(c)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 2 and done.stdout == "False\n"
-    assert done.stderr.count("\n") == 1 and "bad.gin:1: a gin file must not import" in done.stderr
+    assert done.stderr.count("\n") == 1 and message in done.stderr
 
 
 def test_what_data_may_be(tmp_path):

@@ -86,11 +86,17 @@ def test_an_object_store_is_refused_in_one_line(address, tmp_path, monkeypatch):
         files.check_writable(folder, "--workdir")
 
 
-def test_an_evaluation_is_not_written_to_an_object_store(capsys):
-    from tfrobust.commands import evaluate
+def test_a_command_does_not_write_to_an_object_store(capsys):
+    from tfrobust.commands import evaluate, train
 
-    assert evaluate.main(["--model=x", "--gin_file=gin/eval/quick.gin", "--output=s3://bucket/x"]) == 2
-    assert "--output is s3://bucket/x, but runs write to folders only" in capsys.readouterr().err
+    for main, *flags, flag in (
+        (evaluate.main, "--model=.", "--gin_file=gin/eval/quick.gin", "--output"),
+        (train.main, "--gin_file=gin/trades.gin", "--workdir"),
+        (train.main, "--gin_file=gin/trades.gin", "--export_dir"),
+    ):
+        for more in ([], ["--dry_run"]):
+            assert main([*flags, *more, f"{flag}=s3://bucket/x"]) == 2
+            assert f"{flag} is s3://bucket/x, but runs write to folders only" in capsys.readouterr().err
 
 
 def test_the_home_of_a_user_is_filled_in_and_other_names_stay(monkeypatch):

@@ -88,4 +88,4 @@ def test_no_name_in_the_registry_reaches_files_or_other_programs():
 
 def test_evaluation_obeys_the_same_rule(tmp_path, refused):
     (tmp_path / "case.gin").write_text("include 'eval/quick.gin'\nevaluate.data = @train()\n")
-    refused(evaluate.main, "--model=x.keras", "--gin_file=case.gin", part="cannot be a value")
+    refused(evaluate.main, "--model=.", "--gin_file=case.gin", part="cannot be a value")

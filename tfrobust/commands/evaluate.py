@@ -13,7 +13,7 @@ from tfrobust.commands.configuration.files import joined_stems
 from tfrobust.commands.configuration.statements import shown
 from tfrobust.commands.flags import Parser, budget
 from tfrobust.commands.run import call, operative_text, prepare
-from tfrobust.common.files import expanded, read_bounded
+from tfrobust.common.files import check_writable, expanded, read_bounded, require_model
 from tfrobust.errors import InputError
 from tfrobust.serving import hub
 
@@ -72,6 +72,11 @@ def run(flags: argparse.Namespace):
     """Configure and start the evaluation; return its report."""
     if flags.attach and flags.model.startswith(hub.SCHEME):
         raise InputError(f"--attach publishes beside an export on this machine, and {flags.model[:100]} is on the Hub.")
+    for path in filter(None, (flags.model, flags.surrogate)):
+        if not path.startswith(hub.SCHEME):
+            require_model(path)  # before TensorFlow is imported, which takes seconds
+    output = flags.output or default_output(flags.model, flags.gin_file)
+    check_writable(output, "--output")
     supervised.continue_in_child(flags.model)
     source, settings = _radius(flags)
     prepare(flags, "evaluate", source, settings)
@@ -87,7 +92,7 @@ def run(flags: argparse.Namespace):
         channels_first=flags.channels_first,
         bounds=flags.bounds,
         surrogate=flags.surrogate,
-        output=flags.output or default_output(flags.model, flags.gin_file),
+        output=output,
         shard=flags.shard,
         verbose=flags.verbose,
         attach=flags.attach,

@@ -11,6 +11,7 @@ from tfrobust.commands import evaluate, failures
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import call, configure, operative_text
 from tfrobust.common.console import Heartbeat
+from tfrobust.common.files import require_model
 from tfrobust.errors import InputError
 
 _LITERT_KINDS = ("float32", "float16", "int8")
@@ -56,6 +57,8 @@ def run(flags: argparse.Namespace) -> None:
     if (flags.gin_file or flags.gin_param) and not flags.litert:
         raise InputError("--gin_file and --gin_param are about the evaluation of --litert, which is missing.")
     _require_packages(flags)
+    if flags.model:
+        require_model(flags.model)  # before TensorFlow is imported, which takes seconds
     model, folder = flags.model, flags.workdir
     if not model:
         report = _publish(flags)

@@ -6,6 +6,7 @@ import sys
 from tfrobust.commands import failures, seeds
 from tfrobust.commands.flags import Parser, PrintEnvironment, budget, count, counts
 from tfrobust.commands.run import call, differing_text, operative_text, outside_lines, prepare
+from tfrobust.common.files import check_writable
 from tfrobust.errors import InputError
 
 
@@ -37,6 +38,9 @@ def run(flags: argparse.Namespace) -> None:
     """Configure and start the experiment, or one per seed."""
     if flags.replicas and (flags.seeds or not flags.dry_run):
         raise InputError("--replicas needs --dry_run and no --seeds: it forecasts one run and starts none.")
+    for flag in ("workdir", "export_dir"):
+        if getattr(flags, flag):  # also for a dry run: the run would refuse it, too
+            check_writable(getattr(flags, flag), f"--{flag}")
     if flags.seeds:
         return seeds.run(flags, parser())
     if flags.parallel:

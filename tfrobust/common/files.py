@@ -107,6 +107,14 @@ def check_writable(folder, flag: str) -> None:
         raise InputError(f"{ancestor} cannot be written to; use another {flag}.")
 
 
+def require_model(path) -> None:
+    """Raise FileNotFoundError if nothing is at the path of a model."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"There is no model at {path}: name a SavedModel directory, or a .keras, .tflite or weights file."
+        )
+
+
 @contextlib.contextmanager
 def replacing(path) -> Iterator[pathlib.Path]:
     """Yield a temporary path next to `path` with the same suffix; the file written there replaces `path`.

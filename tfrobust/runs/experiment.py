@@ -8,7 +8,6 @@ import keras
 from tfrobust import saving
 from tfrobust.attacks.shared.engine import Votes
 from tfrobust.augment.augmentation import Augmentation
-from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
 from tfrobust.data.sources.source import Source
 from tfrobust.errors import InputError
@@ -246,8 +245,6 @@ def evaluate(
     evaluation = EvaluationSettings(evaluators=evaluators, attacked_examples=attacked_examples, reference=reference)
     refuse_clashes(evaluators)
     Votes.of(votes)
-    if output and not dry_run:
-        files.check_writable(output, "--output")
     if attach and shard:
         raise InputError("--attach takes no --shard: run it when all shards are done.")
     attachment = Attachment.to(model, output) if attach else None

@@ -53,8 +53,7 @@ def load(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predi
 def locate(path: str) -> pathlib.Path:
     """Return the folder of the SavedModel, or the file, that `load` reads; raise as it does if there is none."""
     target = pathlib.Path(path)
-    if not target.exists():
-        raise FileNotFoundError(f"There is no model at {path}: name a SavedModel directory, a .keras or .tflite file.")
+    files.require_model(target)
     if target.is_dir():
         directory = files.model_directory(target)
         return directory / files.LITERT_FILE if (directory / files.LITERT_FILE).exists() else directory
