@@ -30,6 +30,8 @@ _PAGES = {
     "tfrobust/commands/__main__.py": "commands.rst",
     "tfrobust/runs/experiment.py": "api/run.rst",
 }
+# "[73.9, 75.7]" and "(1.01 to 1.13)": lines of narrow columns break before them, not inside.
+_INTERVAL = re.compile(r"[\[(][-+]?[\d.]+(?:,| to) [-+]?[\d.]+[\])]")
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))|(?<=<img src=\")([^\"]+)(?=\")")
 # Blocks and spans of code, which hold no links. A name of the facade in backticks becomes a link.
 _CODE = re.compile(r"(^```.*?^```$|^ {4,}\S.*?$|(?<!`)`[^`]+`(?!`))", re.MULTILINE | re.DOTALL)
@@ -99,8 +101,11 @@ def rewritten(text: str, source: str, paths: dict[str, str], linked: set[str], n
         name = _NAME.fullmatch(span)
         return f"{{py:obj}}{span}" if name and name[1] in names else span
 
+    def prose(part: str) -> str:
+        return _INTERVAL.sub(lambda match: match[0].replace(" ", "\u00a0"), _LINK.sub(link, part))
+
     parts = _CODE.split(text)
-    return "".join(code(part) if number % 2 else _LINK.sub(link, part) for number, part in enumerate(parts))
+    return "".join(code(part) if number % 2 else prose(part) for number, part in enumerate(parts))
 
 
 def _file_page(path: str) -> str:
