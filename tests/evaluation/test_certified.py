@@ -254,6 +254,11 @@ def test_an_attack_on_a_certified_example_fails_the_doctor():
     assert check_certificates(planted(1, norm="l2", epsilon=0.06)).verdict == "pass"
     assert check_certificates(planted(1, norm="l0", epsilon=0.01)).verdict == "pass"
     assert check_certificates(planted(1, other="accuracy.clean")).verdict == "fail"
+    for epsilon, verdict in ((0.02, "fail"), (0.06, "pass")):  # of attacks, all of which must lie inside
+        union = planted(1, other=f"union.x_linf_0.05_l2_{epsilon}.accuracy")
+        threats = [{"norm": "linf", "epsilon": 0.05}, {"norm": "l2", "epsilon": epsilon}]
+        union.measurements[1].settings.update(label="x", threats=threats)
+        assert check_certificates(union).verdict == verdict
     assert check_certificates(planted(2, first=2)).verdict == "fail"
     assert check_certificates(planted(0, first=2)).verdict == "pass"
     nothing = CleanAccuracy().run(setting_of(from_keras(linear())))

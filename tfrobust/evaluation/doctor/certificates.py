@@ -8,6 +8,7 @@ from tfrobust.evaluation.engine.base import Outcome
 from tfrobust.evaluation.evaluators.certified import covers
 from tfrobust.report import catalog
 from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, CLEAN
+from tfrobust.report.catalog.union import UNION
 from tfrobust.structs import Finding
 
 _PREFIX = "outcomes."
@@ -35,7 +36,8 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
     for name, bound in certified.items():
         count = max(count, int(rows[name].sum()))
         for attack, m in measured.items():
-            is_attack = families[attack] == ATTACK.family.name and covers(bound, m.settings)
+            threats = _threats(families[attack], m.settings)
+            is_attack = threats and all(covers(bound, threat) for threat in threats)
             if attack != CLEAN.id("clean") and not is_attack:
                 continue
             compared += 1
@@ -54,3 +56,9 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
         f"{examples}{f'; an attack left {spared} of them out' if spared else ''}."
     )
     return Finding("certificates", "pass", evidence)
+
+
+def _threats(family: str, settings: dict) -> list[dict]:
+    """Return the threat models of an attack, or of all attacks of a union, as settings; [] of other measurements."""
+    threats = {ATTACK.family.name: [settings], UNION.family.name: settings.get("threats", [])}
+    return threats.get(family, [])
