@@ -29,10 +29,29 @@ def fit(model, *data, **keywords):
     return model.fit(*data, batch_size=4, shuffle=False, verbose=0, **keywords).history
 
 
+def sigmoids():
+    return encoder(keras.layers.Flatten(), keras.layers.Dense(3), keras.layers.Activation("sigmoid"))
+
+
+class Several(keras.Model):
+    def call(self, images):
+        return {"logits": images[:, 0, 0], "features": images[:, 1, 0]}
+
+
+def frozen(layer):
+    layer.trainable = False
+    return layer
+
+
+def twice(model):
+    return keras.Model(model.inputs, model.outputs * 2)
+
+
 @pytest.mark.parametrize(("data", "message"), stored.cases(__file__, "data", globals())["rows"])
 def test_bad_data_is_one_sentence(data, message):
+    weights = {"sample_weight": data[2]} if len(data) > 2 else {}
     with pytest.raises(ValueError, match=message) as error:
-        fit(method(), *data)
+        fit(method(), *data[:2], **weights)
     assert "\n" not in str(error.value)
 
 
@@ -42,6 +61,16 @@ def test_in_a_graph_a_refusal_is_the_same_sentence(data, message):
     model.compile("sgd")
     with pytest.raises(ValueError, match=message):
         fit(model, *data)
+    for entrance in (model.train_on_batch, model.test_on_batch):
+        with pytest.raises(ValueError, match=message):
+            entrance(*data)
+
+
+def test_images_of_unknown_axes_are_refused():
+    spec = tf.TensorSpec(None), tf.TensorSpec([None], tf.int32)
+    data = tf.data.Dataset.from_generator(lambda: [(IMAGES, LABELS)], output_signature=spec)
+    with pytest.raises(ValueError, match="unknown number of axes.*ensure_shape"):
+        method(run_eagerly=False).fit(data, verbose=0)
 
 
 @pytest.mark.parametrize(("keywords", "message"), stored.cases(__file__, "parts", globals())["rows"])

@@ -214,6 +214,26 @@ def test_callbacks_of_keras_follow_the_robust_accuracy(tmp_path):
     assert len(history["val_robust_accuracy"]) == 2 and (tmp_path / "best.keras").is_file()
 
 
+def test_a_method_resumes_from_the_backup_of_keras(tmp_path):
+    """Also before its first step, as a functional model does, where its encoder knows the shape of the images."""
+    images, labels = facade.data()
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    def losses(*callbacks):
+        keras.utils.set_random_seed(1)
+        method = robust.methods.Supervised(encoder_of("functional"), keras.layers.Dense(facade.CLASSES))
+        method.compile("adam", run_eagerly=True)
+        return method.fit(images, labels, epochs=3, shuffle=False, verbose=0, callbacks=callbacks).history["loss"]
+
+    with pytest.raises(KeyboardInterrupt):
+        losses(keras.callbacks.BackupAndRestore(tmp_path), Stop())
+    assert losses(keras.callbacks.BackupAndRestore(tmp_path)) == losses()[2:]
+
+
 def test_robust_accuracy_watches_the_logits_of_a_model_with_several_outputs():
     images, labels = facade.data()
     inputs = keras.Input(facade.SHAPE)

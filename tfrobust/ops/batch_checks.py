@@ -102,7 +102,7 @@ def class_ids(labels, caller: str, remedy: str = "") -> tf.Tensor:
     Raises:
         ValueError: not numbers, fractional or negative ids, or rows that are not one-hot.
     """
-    labels = tf.convert_to_tensor(labels)
+    labels = _one_tensor(labels, caller, "labels")
     if not (labels.dtype.is_floating or labels.dtype.is_integer or labels.dtype.is_bool):
         raise InputError(f"{caller} takes class ids 0, 1, 2, ... or one-hot rows as labels, got {labels.dtype.name}.")
     if labels.dtype.is_bool:
@@ -119,6 +119,26 @@ def class_ids(labels, caller: str, remedy: str = "") -> tf.Tensor:
     )
     ids = tf.argmax(labels, axis=1, output_type=tf.int32)
     return ids if labels.shape[1] is not None else tf.where(column, tf.cast(labels[:, 0], tf.int32), ids)
+
+
+def example_weights(weights, caller: str) -> tf.Tensor:
+    """Return sample weights [b] from weights [b] or [b, 1]; raise ValueError for others.
+
+    Args:
+        weights: of any numeric type.
+        caller: name of the caller, for the message.
+    """
+    weights = _one_tensor(weights, caller, "sample weights")
+    if weights.shape.rank not in (None, 1) and tuple(weights.shape[1:]) not in ((1,), (None,)):
+        raise InputError(f"{caller} takes one sample weight per example, [b] or [b, 1], got {weights.shape}.")
+    return tf.reshape(weights, [-1])
+
+
+def _one_tensor(values, caller: str, kind: str) -> tf.Tensor:
+    several = isinstance(values, (list, tuple)) and any(getattr(part, "shape", ()) != () for part in values)
+    if several or isinstance(values, dict):
+        raise InputError(f"{caller} takes {kind} as one tensor, got a {type(values).__name__} of {len(values)}.")
+    return tf.convert_to_tensor(values)
 
 
 def known_classes(ids: tf.Tensor, class_count: int | tf.Tensor, caller: str) -> tf.Tensor:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import logging
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -18,6 +19,17 @@ from tfrobust.models.shared import normalization
 from tfrobust.ops import batch_checks, keras_private
 
 _log = logging.getLogger("tfrobust")
+
+
+def _checked(name: str) -> Callable:
+    """Return a function of `keras.Model` of which failed checks of the data raise ValueError with one sentence."""
+
+    @functools.wraps(getattr(keras.Model, name))
+    def entrance(self, *arguments, **keywords):
+        with self._checked_data(arguments, keywords):
+            return getattr(super(Entrances, self), name)(*arguments, **keywords)
+
+    return entrance
 
 
 class Entrances(Mixin):
@@ -44,6 +56,8 @@ class Entrances(Mixin):
 
         Several replicas share every batch equally: the last rows of one that does not divide are left out.
         """
+        with self.distribute_strategy.scope():  # callbacks look for the weights before the first step
+            self._build_if_known(whole=True)
         replicas = self.distribute_strategy.num_replicas_in_sync
         if replicas > 1:
             keywords = inspect.signature(keras.Model.fit).bind(self, *arguments, **keywords).arguments
@@ -54,17 +68,10 @@ class Entrances(Mixin):
         with self._checked_data(arguments, keywords):
             return super().fit(*arguments, **keywords)
 
-    @functools.wraps(keras.Model.evaluate)
-    def evaluate(self, *arguments, **keywords):
-        """Evaluate as `keras.Model.evaluate`; failed checks of the data raise ValueError with one sentence."""
-        with self._checked_data(arguments, keywords):
-            return super().evaluate(*arguments, **keywords)
-
-    @functools.wraps(keras.Model.predict)
-    def predict(self, *arguments, **keywords):
-        """Predict as `keras.Model.predict`; failed checks of the data raise ValueError with one sentence."""
-        with self._checked_data(arguments, keywords):
-            return super().predict(*arguments, **keywords)
+    evaluate, predict = _checked("evaluate"), _checked("predict")
+    train_on_batch, test_on_batch, predict_on_batch = map(
+        _checked, ("train_on_batch", "test_on_batch", "predict_on_batch")
+    )
 
     @functools.wraps(keras.Model.export)
     def export(self, *arguments, **keywords):
@@ -90,10 +97,14 @@ class Entrances(Mixin):
         self._build_if_known()
         return super().summary(*arguments, **keywords)
 
-    def _build_if_known(self) -> bool:
-        """Build the method if the encoder knows the shape of its input; return True if it is built."""
-        inputs = getattr(self.encoder, "inputs", None)
-        if not self.built and inputs and len(inputs) == 1:
+    def _build_if_known(self, whole: bool = False) -> bool:
+        """Build the method if the encoder knows the shape of its input, or, if `whole`, each of its sides.
+
+        Returns:
+            True if the method is built.
+        """
+        inputs = list(getattr(self.encoder, "inputs", None) or ())
+        if not self.built and len(inputs) == 1 and not (whole and None in inputs[0].shape[1:]):
             self.build(tuple(inputs[0].shape))
         return self.built
 

@@ -61,8 +61,10 @@ def scaled_updates(variables: list, factor: float):
 def check_rate(owner: str, optimizer: keras.optimizers.Optimizer, factor: float) -> None:
     """Raise InputError if an optimizer keeps averages of the weights, which `scaled_updates` would not scale."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if factor == 1 or inner is None:
+        return
     name = f"{type(inner).__name__}{'.use_ema' * bool(inner.use_ema)}"
-    if factor != 1 and (inner.use_ema or isinstance(inner, keras.optimizers.ScheduleFreeAdamW)):
+    if inner.use_ema or isinstance(inner, keras.optimizers.ScheduleFreeAdamW):
         raise InputError(
             f"{owner}.encoder_rate scales the steps of the encoder, but {name} averages the weights behind whole "
             "steps: leave one of them out."

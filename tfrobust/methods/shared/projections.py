@@ -32,9 +32,10 @@ def build(method: keras.Model, input_shape: tuple) -> tuple[int, int]:
         raise InputError(
             f"The head of {name} has output shape {logits}; logits are [b, k], k >= 2: use Dense(2) for two classes."
         )
-    activation = last_activation(method.head)
+    final = "encoder" if isinstance(method.head, keras.layers.Identity) else "head"
+    activation = last_activation(getattr(method, final))
     if activation in ("softmax", "sigmoid"):
-        raise InputError(f"The head of {name} must return logits: remove the {activation}.")
+        raise InputError(f"The {final} of {name} must return logits: remove the {activation}.")
     return int(embedding[1]), int(logits[1])
 
 
@@ -65,11 +66,22 @@ def build_prediction(method: keras.Model, prediction: keras.layers.Layer, featur
 
 
 def output_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
-    """Return the output shape of a layer, also of a subclassed model that does not define it."""
+    """Return the output shape of a layer, also of a subclassed model that does not define it.
+
+    Raises:
+        ValueError: the layer has several outputs, or a dict of them.
+    """
     try:
-        return tuple(layer.compute_output_shape(shape))
+        found = layer.compute_output_shape(shape)
     except NotImplementedError:
-        return tuple(layer.compute_output_spec(keras.KerasTensor(shape)).shape)
+        spec = layer.compute_output_spec(keras.KerasTensor(shape))
+        found = getattr(spec, "shape", spec)
+    if isinstance(found, dict) or not all(isinstance(size, int | None) for size in found):
+        raise InputError(
+            f"{layer.name!r} has {len(found)} outputs; encoder and head of a method have one. Of a functional model: "
+            "keras.Model(model.inputs, model.outputs[0])."
+        )
+    return tuple(found)
 
 
 def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:

@@ -34,6 +34,8 @@ class Steps(Mixin):
                 f"{type(self).__name__} needs labels: call fit(images, labels). A method without labels sets "
                 "needs_labels = False."
             )
+        if not self.trainable_variables:
+            raise InputError(f"{type(self).__name__} has nothing to train: encoder and head have trainable=False.")
         context = self.context(batch)
         views = tf.nest.map_structure(tf.stop_gradient, self.make_views(batch, context))
         weight = batch.extra.get("sample_weight")
@@ -134,17 +136,23 @@ class Steps(Mixin):
             A `Batch` with pixels as float32 and tokens and labels as int32.
 
         Raises:
-            ValueError: integer pixels, pixels out of the bounds, or labels that are neither ids nor one-hot.
+            ValueError: integer pixels, pixels out of the bounds, or labels that are neither ids nor one-hot; several
+                weights of an example; or images whose number of axes is unknown.
         """
         if isinstance(data, Batch):
             return data
         images, labels, weight = keras.utils.unpack_x_y_sample_weight(data)
-        extra = {} if weight is None else {"sample_weight": tf.reshape(weight, [-1])}
+        caller = type(self).__name__
+        extra = {} if weight is None else {"sample_weight": batch_checks.example_weights(weight, caller)}
         if isinstance(images, dict):
             extra.update({name: value for name, value in images.items() if name != "images"})
-        caller = type(self).__name__
         images = batch_checks.examples_of(images, caller)
         rows, images = distribution.global_rows(tf.shape(images)[0]), tf.convert_to_tensor(images)
+        if images.shape.rank is None:
+            raise InputError(
+                f"{caller} got images of an unknown number of axes, as from tf.py_function. Set their shape in the "
+                "data set: dataset.map(lambda x, y: (tf.ensure_shape(x, [None, height, width, channels]), y))."
+            )
         if images.shape.rank != 2:
             batch_checks.check_pixels(images, caller, *self.pixel_bounds)
         images = self._known_tokens(images)

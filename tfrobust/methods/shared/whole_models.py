@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import keras
 
+from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.mixin import Mixin
@@ -68,7 +69,11 @@ def check_parts(method: keras.Model, encoder: keras.layers.Layer, keywords: dict
     refuse_probabilities(encoder, name)
     if unknown:
         weights = method.default_weights or dict.fromkeys(method.terms, 1.0)
-        raise InputError(f"{name} has no argument {unknown[0]!r}; the weights of its terms are term_weights={weights}.")
+        radius = "the radius is that of attack=PGD(ThreatModel(epsilon=8 / 255)), and "
+        radius = radius if "attack" in constructor_arguments(type(method)) else ""
+        raise InputError(
+            f"{name} has no argument {unknown[0]!r}; {radius}the weights of its terms are term_weights={weights}."
+        )
 
 
 def refuse_probabilities(encoder: keras.layers.Layer, name: str) -> None:
