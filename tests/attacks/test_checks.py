@@ -13,6 +13,9 @@ def test_good_inputs_come_back_in_their_types():
     np.testing.assert_array_equal(checks.label_ids([2.0, 0.0, 1.0], 3), [2, 0, 1])
     np.testing.assert_array_equal(checks.label_ids(np.eye(3)[[2, 0, 1]], 3), [2, 0, 1])
     np.testing.assert_array_equal(checks.label_ids(np.array([[2], [0], [1]]), 3), [2, 0, 1])
+    np.testing.assert_array_equal(checks.check_images(tf.cast(IMAGES, tf.bfloat16), 0, 1), IMAGES)
+    with pytest.raises(ValueError, match="uint8, not floating point in .0, 255.; cast them by images.astype"):
+        checks.check_images(IMAGES.astype("uint8"), 0, 255)
     assert checks.check_logits(np.array([[1.0, -2.0], [0.5, 0.5]]), np.array([0, 1])) == 2
 
 

@@ -47,4 +47,7 @@ def test_a_model_becomes_a_function_of_float32_logits():
     images = examples(3)
     logits = modes.as_predict(model)(images)
     np.testing.assert_array_equal(logits, model(images, training=False))
-    assert modes.as_predict(lambda x: {"logits": tf.cast(x, tf.float16)})(tf.ones([2, 3])).dtype == tf.float32
+    for name in ("logits", "output_0"):  # the second of a signature or a TFSMLayer
+        assert (
+            modes.as_predict(lambda x, name=name: {name: tf.cast(x, tf.float16)})(tf.ones([2, 3])).dtype == tf.float32
+        )

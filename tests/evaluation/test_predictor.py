@@ -191,6 +191,7 @@ def test_what_predictors_refuse(model):
         loading.from_keras(keras.Sequential([keras.layers.Dense(2)]))
     with pytest.raises(ValueError, match="two classes"):
         predictor.from_function(lambda images: tf.reduce_mean(images, axis=(1, 2)), image_shape=(4, 4, 1))
+    assert predictor.from_function(lambda images: {"output_0": model(images)}, image_shape=(4, 4, 1)).class_count == 3
     with pytest.raises(ValueError, match="fails on one example"):
         predictor.from_function(model, image_shape=(3, 3, 1))
     with pytest.raises(ValueError, match="fails on one example"):

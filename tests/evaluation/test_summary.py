@@ -139,7 +139,7 @@ def test_remedies_can_be_followed():
         evaluate(halves, IMAGES.reshape(40, 16), LABELS, **FEW)
     with pytest.raises(ValueError, match="the first argument, is a ndarray"):
         evaluate(IMAGES, halves, LABELS, **FEW)
-    with pytest.raises(ValueError, match="The first argument of run_attack is an attack.* got a function first"):
+    with pytest.raises(ValueError, match="The first argument of run_attack is an attack.* is of the type function"):
         run_attack(halves, FGSM(ThreatModel(epsilon=0.1)), IMAGES, LABELS)
 
 

@@ -203,6 +203,14 @@ def test_callbacks_refuse_before_an_epoch_is_trained(tmp_path):
     assert int(model.step) == 0
     with pytest.raises(ValueError, match="the best 'val_loss' is the lowest"):
         robust.callbacks.BestWeights(tmp_path, monitor="val_loss")
+    with pytest.raises(ValueError, match="attack is the class FGSM"):
+        robust.callbacks.RobustAccuracy(IMAGES, LABELS, attack=robust.attacks.FGSM)
+    binary = encoder(keras.layers.Flatten(), keras.layers.Dense(1))
+    binary.compile("sgd", "binary_crossentropy")
+    with pytest.raises(ValueError, match="k >= 2.*.0, z. in place of a logit z"):
+        binary.fit(
+            IMAGES, LABELS, callbacks=[robust.callbacks.RobustAccuracy(IMAGES, LABELS, attack=attack)], verbose=0
+        )
 
 
 def test_a_numpy_radius_is_a_number():

@@ -11,7 +11,7 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
     """Check that every pixel is finite and within the bounds, and return the images as float32.
 
     Args:
-        images: floating-point array [n, ...].
+        images: floating-point array [n, ...], also of bfloat16.
         where: name of the images in messages, for instance a file name.
         low: lower bound of a pixel.
         high: upper bound of a pixel.
@@ -23,10 +23,12 @@ def check_pixels(images, where: str = "images", low: float = 0.0, high: float = 
         InputError: another dtype, NaN, infinity, or a pixel outside the bounds.
     """
     images = np.asarray(images)
-    bounds = f"[{low:g}, {high:g}]"
-    remedy = "scale the images to these bounds"
+    if images.dtype.name == "bfloat16":  # of ml_dtypes: no floating-point number to NumPy
+        images = images.astype(np.float32)
+    bounds, is_integer = f"[{low:g}, {high:g}]", images.dtype.kind in "iu"
+    remedy = ("cast them by images.astype(np.float32), and " if is_integer else "") + "scale the images to these bounds"
     if (low, high) == (0, 1):
-        is_wide = images.dtype.kind in "iu" and images.size and images.max() > 255
+        is_wide = is_integer and images.size and images.max() > 255
         remedy = f"divide {'16 bits by 65535' if is_wide else 'bytes by 255'}"
         remedy = "convert them by images.astype(np.float32)" if images.dtype.kind == "b" else remedy
     if not np.issubdtype(images.dtype, np.floating):

@@ -127,10 +127,15 @@ def _refuse_other_classes(cls: type, arguments: tuple, keywords: dict) -> None:
     for name, value in [*zip(positional, arguments, strict=False), *keywords.items()]:
         if name in classes and value is not items[name].default and not _is_one_of(value, classes[name]):
             expected = " or ".join(_NUMBERS.get(kind, kind.__name__) for kind in classes[name] if kind is not _NONE)
-            actual = f"the class {value.__name__}" if inspect.isclass(value) else f"of the type {type(value).__name__}"
-            actual = repr(value)[:80] if isinstance(value, _PLAIN) else actual
             article = "an" if expected[0] in "AEIOUi" else "a"
-            raise InputError(f"{cls.__name__}.{name} is {actual}; it must be {article} {expected}.")
+            raise InputError(f"{cls.__name__}.{name} is {described(value)}; it must be {article} {expected}.")
+
+
+def described(value) -> str:
+    """Return a plain value as text, and the class of another one, for messages."""
+    if isinstance(value, _PLAIN):
+        return repr(value)[:80]
+    return f"the class {value.__name__}" if inspect.isclass(value) else f"of the type {type(value).__name__}"
 
 
 def _is_default(value, parameter: inspect.Parameter) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+from tfrobust.ops import batch_checks
 
 # Bytes of a stream of unknown length after which it counts as endless.
 _MOST_BYTES = 2**34
@@ -19,9 +20,9 @@ def arrays_of(examples, labels=None, caller: str = "this") -> tuple[np.ndarray, 
     """Return examples and labels as arrays.
 
     Args:
-        examples: array [n, ...]; or, without `labels`, a `tf.data.Dataset` or `keras.utils.PyDataset` of batches: pairs
-            (examples, labels), also with weights, which are not used, or dicts of them under `images` and `labels`, or
-            `image` and `label`.
+        examples: array [n, ...], or a dict that holds it under `images`; or, without `labels`, a `tf.data.Dataset` or
+            `keras.utils.PyDataset` of batches: pairs (examples, labels), also with weights, which are not used, or
+            dicts of them under `images` and `labels`, or `image` and `label`.
         labels: [n] or [n, k]; None with a stream.
         caller: name of the caller, for messages.
 
@@ -30,18 +31,18 @@ def arrays_of(examples, labels=None, caller: str = "this") -> tuple[np.ndarray, 
 
     Raises:
         ValueError: a stream without end, without batches or of single examples; elements that are no such pairs; labels
-            with a stream, or none with arrays.
+            with a stream, or none with arrays; several inputs; a tensor of a graph.
     """
     is_stream = isinstance(examples, (tf.data.Dataset, keras.utils.PyDataset))
-    if is_stream == (labels is not None):
-        problem = (
-            "takes labels with arrays: pass (images, labels)"
-            if labels is None
-            else "got labels twice: the data set has its own"
+    if is_stream and labels is not None:
+        raise InputError(f"{caller} got labels twice: the data set has its own.")
+    if labels is None and not is_stream:
+        raise InputError(
+            f"{caller} takes labels with arrays, (images, labels), or batches of both in a tf.data.Dataset or "
+            f"keras.utils.PyDataset; got a {type(examples).__name__} without labels."
         )
-        raise InputError(f"{caller} {problem}.")
     if not is_stream:
-        return np.asarray(examples), np.asarray(labels)
+        return _array(examples, caller), np.asarray(labels)
     images: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     size = 0
@@ -57,6 +58,21 @@ def arrays_of(examples, labels=None, caller: str = "this") -> tuple[np.ndarray, 
     if not sum(map(len, targets)):
         raise InputError(f"{caller} got a data set without examples.")
     return np.concatenate(images), np.concatenate(targets)
+
+
+def _array(examples, caller: str) -> np.ndarray:
+    """Return examples as an array."""
+    if tf.is_symbolic_tensor(examples):
+        raise InputError(
+            f"{caller} takes values, and got a tensor of a graph: call it outside of tf.function. In a training step, "
+            "attack.perturb(objective, images, key) computes adversarial images."
+        )
+    try:
+        return np.asarray(batch_checks.examples_of(examples, caller) if isinstance(examples, dict) else examples)
+    except ValueError as error:  # arrays of different shapes
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{caller} takes examples of one shape as one array, and models of one input.") from error
 
 
 def _batches(stream, caller: str) -> Iterator:

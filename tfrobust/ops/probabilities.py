@@ -80,5 +80,9 @@ def log_odds(probabilities: Callable, images) -> tf.Tensor:
     return odds + (p - tf.clip_by_value(p, 0.0, 1.0))
 
 
+# What a model of two classes with one output can return in its place.
+OF_ONE_OUTPUT = (
+    "A model of two classes with one output returns [0, z] in place of a logit z, [1 - p, p] of a probability."
+)
 # Functions that convert outputs of a kind into logits.
 INVERSES = {"softmax": log_probabilities, "sigmoid": log_odds}

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.runner import run_attack
 from tfrobust.attacks.shared.threat import USUAL_RADII, ThreatModel
-from tfrobust.common.configured import Configured, constructor_arguments
+from tfrobust.common.configured import Configured, constructor_arguments, described
 from tfrobust.errors import InputError
 from tfrobust.ops.norms import KINDS
 from tfrobust.ops.shapes import select
@@ -182,7 +182,7 @@ class Attack(Configured):
 
 
 def required_attack(attack: "Attack | None", owner: str) -> "Attack":
-    """Return an attack; raise InputError if it is missing.
+    """Return an attack; raise InputError if it is missing, or something else, such as the class of an attack.
 
     Args:
         attack: the argument of a constructor.
@@ -193,6 +193,8 @@ def required_attack(attack: "Attack | None", owner: str) -> "Attack":
             f"{owner} needs an attack with a radius, such as attack=PGD(ThreatModel(epsilon=8 / 255), steps=10); "
             f"{USUAL_RADII}."
         )
+    if not isinstance(attack, Attack):
+        raise InputError(f"{owner}.attack is {described(attack)}; it must be an Attack, such as PGD(threat).")
     return attack
 
 

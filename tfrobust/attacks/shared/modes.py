@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.ops import keras_private
+from tfrobust.ops import keras_private, probabilities
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def as_predict(model) -> Callable:
 
     Args:
         model: a built Keras model or layer (called with training=False, inside a scope that drops every assignment), or
-            a function. Either may return a dict with the key 'logits'.
+            a function. Either may return a dict of one output, or with the key 'logits'.
 
     Returns:
         float32 [b, ...] -> float32 [b, k].
@@ -147,10 +147,7 @@ def as_predict(model) -> Callable:
                 outputs = _without_updates(model, inputs, training=False)
         else:
             outputs = function(inputs)
-        logits = tf.cast(logits_of(outputs), tf.float32)
-        if logits.shape.rank not in (2, None) or logits.shape[-1] in (0, 1):
-            raise InputError(f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}.")
-        return logits
+        return checked_logits(outputs)
 
     return predict
 
@@ -162,7 +159,7 @@ def in_graph(function: Callable) -> Callable:
     gradients, of which a warning is logged once.
 
     Args:
-        function: inputs [b, ...] -> outputs [b, k], or a dict with the key 'logits'.
+        function: inputs [b, ...] -> outputs [b, k], or a dict of one output, or with the key 'logits'.
 
     Returns:
         inputs [b, ...] -> outputs [b, k].
@@ -175,9 +172,9 @@ def in_graph(function: Callable) -> Callable:
 
     def predict(inputs):
         if tf.executing_eagerly() and not isinstance(inputs, np.ndarray):
-            return function(inputs)
+            return logits_of(function(inputs))
         try:
-            return function(inputs)
+            return logits_of(function(inputs))
         except Exception as error:
             example = np.zeros([1, *inputs.shape[1:]], inputs.dtype.as_numpy_dtype)
             try:
@@ -233,16 +230,30 @@ def video_predict(predict: Callable, clips: int) -> Callable:
     return of_videos
 
 
+def checked_logits(outputs) -> tf.Tensor:
+    """Return the logits of `logits_of` as float32 [b, k]; raise ValueError if they are not [b, k], k >= 2."""
+    logits = tf.cast(logits_of(outputs), tf.float32)
+    if logits.shape.rank not in (2, None) or logits.shape[-1] in (0, 1):
+        raise InputError(
+            f"An attack needs logits [b, k] with k >= 2 classes; the model returns {logits.shape}. "
+            f"{probabilities.OF_ONE_OUTPUT}"
+        )
+    return logits
+
+
 def logits_of(outputs):
     """Return the output that an attack uses: a model's only output, or the one named 'logits'.
 
+    Args:
+        outputs: a tensor, or a dict of tensors.
+
     Raises:
-        ValueError: several outputs, none of them with that name.
+        ValueError: several outputs, none of them with that name; or a list of outputs.
     """
     if isinstance(outputs, dict):
-        if "logits" not in outputs:
+        if "logits" not in outputs and len(outputs) != 1:
             raise InputError(f"The model returns the outputs {sorted(outputs)}; an attack needs one named 'logits'.")
-        return outputs["logits"]
+        return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()))
     if isinstance(outputs, (list, tuple)):
         raise InputError(
             f"The model returns {len(outputs)} outputs without names; let it return a dict with one named 'logits'."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared.checks import ProbabilitiesError
 from tfrobust.attacks.shared.engine import Engine, checked_arguments
 from tfrobust.attacks.shared.modes import as_predict
+from tfrobust.common.configured import described
 from tfrobust.errors import InputError
 from tfrobust.ops import finite, probabilities, randomness
 from tfrobust.structs import AttackResult
@@ -87,10 +89,10 @@ def compile_attack(attack: Attack, predict, **options) -> Engine | EnsembleEngin
 
 def _check_attack(attack, caller: str) -> None:
     """Raise InputError if the first argument of a caller, the attack, is something else, such as the model."""
-    if not hasattr(attack, "members"):
+    if inspect.isclass(attack) or not hasattr(attack, "members"):
         raise InputError(
-            f"The first argument of {caller} is an attack, such as PGD(...), and the second a model; got a "
-            f"{type(attack).__name__} first."
+            f"The first argument of {caller} is an attack, such as PGD(threat), and the second a model; the first one "
+            f"is {described(attack)}."
         )
 
 

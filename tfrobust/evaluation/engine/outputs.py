@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfrobust.common.kinds import TEXT, kind_of
 from tfrobust.data.checks import MOST_CLASSES
 from tfrobust.errors import InputError
+from tfrobust.ops.probabilities import OF_ONE_OUTPUT
 
 _PROBE_SIZE = 32
 BY_FLAG = "name the logits with --logits_output"
@@ -56,7 +57,7 @@ def count_classes(output, name: str) -> int:
     if output.dtype.is_complex:
         raise InputError(f"{name} returns {output.dtype.name}; logits are real numbers.")
     if shape.rank != 2 or shape[1] < 2:
-        raise InputError(f"{name} returns shape {shape}; logits are [b, k] with at least two classes.")
+        raise InputError(f"{name} returns shape {shape}; logits are [b, k] with at least two classes. {OF_ONE_OUTPUT}")
     if shape[1] > MOST_CLASSES:
         raise InputError(f"{name} has {shape[1]} classes; at most {MOST_CLASSES} can be evaluated.")
     return int(shape[1])

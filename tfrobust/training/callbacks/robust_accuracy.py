@@ -80,7 +80,7 @@ class RobustAccuracy(keras.callbacks.Callback):
         model = self.model
 
         def outputs(images):
-            return tf.cast(modes.logits_of(model(images, training=False)), tf.float32)
+            return modes.checked_logits(model(images, training=False))
 
         def predict(images):
             return outputs(images) if self.from_logits else probabilities.INVERSES[self._kind](outputs, images)
