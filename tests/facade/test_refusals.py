@@ -174,10 +174,23 @@ def summed(images):
     return tf.reduce_sum(images, axis=(1, 2, 3))
 
 
+turned = robust.augment.RandomFlip(probability=1.0)
+
+
+def traced(layer, shape):
+    function = tf.function(lambda images: layer(images, training=True), autograph=False)
+    return function.get_concrete_function(tf.TensorSpec(shape))
+
+
 @pytest.mark.parametrize(("call", "message"), stored.cases(__file__, "layers", globals())["rows"])
 def test_layers_and_corruptions_refuse_what_does_not_fit(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+def test_a_flip_takes_images_of_any_size():
+    flipped = traced(robust.layers.Augment(turned), [None, None, 1])(tf.constant(IMAGES[0]))
+    np.testing.assert_array_equal(flipped, IMAGES[0][:, ::-1])
 
 
 @pytest.mark.parametrize("kind", [robust.attacks.FGSM, robust.attacks.APGDCrossEntropy, robust.attacks.GaussianNoise])

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import IMAGES, kind_of, takes
 from tfrobust.errors import InputError
-from tfrobust.ops import distribution, hashing, randomness
+from tfrobust.ops import batch_checks, distribution, hashing, randomness
 from tfrobust.ops.shapes import shape_of
 
 
@@ -61,11 +61,21 @@ class Augmentation(Configured):
         raise NotImplementedError
 
     def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        """Sample and apply; the result is a function of the images and the key alone."""
+        """Sample and apply; the result is a function of the images and the key alone.
+
+        Raises:
+            ValueError: examples of another kind, or sizes that only the values have where the change needs them.
+        """
         images = tf.convert_to_tensor(images)
-        if not takes(self, kind := kind_of(images.shape[1:])):
-            raise InputError(f"{type(self).__name__} changes images, not {kind.examples} {images.shape}.")
-        return self.apply(images, self.draw(key, shape_of(images)))
+        try:
+            if not takes(self, kind := kind_of(images.shape[1:])):
+                raise InputError(f"{type(self).__name__} changes images, not {kind.examples} {images.shape}.")
+            return self.apply(images, self.draw(key, shape_of(images)))
+        except (TypeError, ValueError) as error:
+            # Most changes compute with the sizes, which may be None; a flip does not.
+            if not isinstance(error, InputError):
+                batch_checks.check_sizes(images, type(self).__name__)
+            raise
 
 
 def draw_uniform(key: tf.Tensor, count, shape, purpose: str) -> tf.Tensor:

@@ -94,6 +94,7 @@ def corrupt(
     """
     images = tf.convert_to_tensor(images)
     batch_checks.check_pixels(images, "corrupt")
+    batch_checks.check_sizes(images, "corrupt")
     drawn = draw(images, name, severity, keys, frost_pictures=frost_pictures)
     corrupted = tf.clip_by_value(apply(images, name, severity, drawn), 0.0, 1.0)
     return resampling.to_bytes(corrupted) if quantised else corrupted

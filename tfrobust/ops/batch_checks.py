@@ -42,6 +42,15 @@ def check_pixels(images: tf.Tensor, caller: str, low: float = 0.0, high: float =
     )
 
 
+def check_sizes(images: tf.Tensor, caller: str) -> None:
+    """Raise ValueError unless all sizes of images [b, ...] but b are known, as those of decoded files are not."""
+    if images.shape.rank is None or None in images.shape[1:]:
+        raise InputError(
+            f"{caller} needs images of known height, width and channels, got {images.shape}: resize them first "
+            "(tf.image.resize), or set their shape (tf.ensure_shape)."
+        )
+
+
 def _remedy(low: float, high: float) -> str:
     return "divide bytes by 255" if (low, high) == (0, 1) else "cast bytes to float32 and scale them to these bounds"
 
