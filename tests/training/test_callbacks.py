@@ -195,6 +195,18 @@ def test_the_ramp_starts_with_the_weights_of_the_first_steps():
     assert int(average.count) == 4  # in the checkpoint, with the averages
 
 
+def test_the_average_starts_from_weights_that_another_callback_restores():
+    model, average = Linear(np.zeros([4, 2], np.float32)), AveragedWeights(decay=0.5)
+    average.set_model(model)
+    average.on_epoch_begin(0)
+    for step in (4.0, 8.0, 10.0):  # restored when training begins, and after each of two steps
+        model.dense.kernel.assign(np.full([4, 2], step))
+        if step > 4:
+            average.on_train_batch_end(0)
+        average.on_train_batch_begin(0)
+    np.testing.assert_array_equal(average.averages[0].numpy(), np.full([4, 2], 8.0))
+
+
 def test_copied_statistics_are_those_of_the_weights():
     model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()])
     for statistics in ("averaged", "copied"):

@@ -16,7 +16,8 @@ class AveragedWeights(keras.callbacks.Callback):
     "ema": average <- decay * average + (1 - decay) * weights after every update of the weights: with an optimizer that
     accumulates gradients once in so many steps. "swa": the mean of the weights at the
     ends of the epochs from `start_epoch` on. Its batch-norm statistics are the mean of theirs and are not estimated
-    again. The adversarial training of today uses kind="ema", decay=0.995, ramp=True, statistics="copied".
+    again. The adversarial training of today uses kind="ema", decay=0.995, ramp=True, statistics="copied". Keras's
+    `BackupAndRestore` does not keep the average: a resumed `fit` starts it from the restored weights.
 
     Example:
         >>> import keras, numpy as np
@@ -65,6 +66,7 @@ class AveragedWeights(keras.callbacks.Callback):
         self.kind, self.decay, self.start_epoch, self.ramp = kind, decay, start_epoch, ramp
         self.statistics = require_choice(statistics, "AveragedWeights.statistics", ("averaged", "copied"))
         self.variables: list = []
+        self._started = False
 
     def on_train_begin(self, logs=None):
         """Refuse a model whose steps are not all visible."""
@@ -86,6 +88,12 @@ class AveragedWeights(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Record the epoch, counted from 1."""
         self._epoch = epoch + 1
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Start from the weights before the first step, which another callback may have restored since `set_model`."""
+        if self.variables and not self._started and not int(self.count.numpy()):
+            self._follow(tf.constant(1.0))
+        self._started = True
 
     def on_train_batch_end(self, batch, logs=None):
         """Update the average after a step: copy the weights before `start_epoch`, else apply "ema"."""
