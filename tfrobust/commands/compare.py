@@ -54,6 +54,9 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError("--ascending needs --sort=ID, the measurement to sort by.")
     if flags.group and flags.gap_from:
         raise InputError("--gap_from compares single reports; leave out --group.")
+    output = pathlib.Path(flags.output)
+    if output.suffix.lower() not in (".html", ".htm"):  # a report or a model of that name would be lost
+        raise InputError(f"--output={flags.output[:100]} is no name of a page; give FILE.html.")
     ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
     reports = compare.load_reports(flags.paths)
     if not reports:
@@ -80,7 +83,6 @@ def run(flags: argparse.Namespace) -> None:
         text = compare_views.table(comparison, ends, width)
         text += f"\n\n{published.text(papers)}" if papers else ""
     page = compare_views.html(comparison, ends)
-    output = pathlib.Path(flags.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, page)
     print(text)
