@@ -66,6 +66,7 @@ def test_a_limit_that_no_fraction_can_miss_is_a_slip():
         ("calibration.rms <= 1", "fraction", "it is a fraction, which is never above 1; for per cent, write 1 %"),
         ("calibration.rms < 1", "fraction", None),
         ("calibration.rms <= 100 %", "fraction", None),
+        ("calibration.rms >= -0.5", "fraction", "it is a fraction, which is never below 0"),
     ):
         number = dataclasses.replace(measured(line.split()[0], 0.9), unit=unit)
         messages = faults(line, number)
@@ -209,9 +210,11 @@ def test_the_tool_says_each_line_and_returns_three(earlier, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-@pytest.mark.parametrize("line", ["accuracy.clean >= 1e999", "accuracy.clean <= 1e999 %"])
+@pytest.mark.parametrize(
+    "line", ["accuracy.clean >= 1e999", "accuracy.clean <= 1e999 %", f"accuracy.clean > 1e{'9' * 20}"]
+)
 def test_a_limit_beyond_64_bits_is_refused_before_the_training(line):
-    with pytest.raises(InputError, match="1e999, which is no number of 64 bits"):
+    with pytest.raises(InputError, match="1e9+, which is no number of 64 bits"):
         Gate(require=(line,))
 
 

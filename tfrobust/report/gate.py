@@ -26,7 +26,7 @@ _OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": opera
 _IDENTITY = r"\w+(?:\.[\w+-]+)+"
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
 _PARTS = r"(?:(min|max) over (classes|groups) of )?"
-_THRESHOLD = re.compile(rf"(?:(low|high) of )?{_PARTS}({_IDENTITY}) ?(>=|<=|>|<) ?(-?{_NUMBER})( ?%)?")
+_THRESHOLD = re.compile(rf"(?:(low|high) of )?{_PARTS}({_IDENTITY}) *(>=|<=|>|<) *(-?{_NUMBER})( *%)?")
 _NO_FINDING = re.compile(r"no doctor (fail|warn)")
 _NO_WORSE = re.compile(rf"(?:({_IDENTITY}) )?no worse than (\S.*) by more than ({_NUMBER})( ?%)?")
 _FORMS = (
@@ -71,6 +71,7 @@ class Gate(Configured):
         if not isinstance(self.require, (str, tuple, list)):
             raise InputError(f"Gate.require is {str(self.require)[:80]!r}; give lines like {_FORMS}.")
         lines = (self.require,) if isinstance(self.require, str) else tuple(self.require)
+        lines = tuple(line.strip() if isinstance(line, str) else line for line in lines)
         object.__setattr__(self, "require", lines)
         for line in self.require:
             _checked(line)
@@ -159,6 +160,8 @@ def _compare(measured: Measurement, end: str | None, sign: str, number: str, per
     limit = _limit(number, percent)
     if _is_share(measured) and (sign == "<=" and limit == 1 and not percent or sign in ("<=", "<") and limit > 1):
         return ["it is a fraction, which is never above 1" + ("" if percent else f"; for per cent, write {number} %")]
+    if _is_share(measured) and limit < 0 and sign in (">=", ">") and not catalog.read(measured).quantity.signed:
+        return ["it is a fraction, which is never below 0"]
     holds = _OPERATORS[sign](value, limit)
     beyond = _is_share(measured) and limit > 1 and not percent
     return [] if holds else [f"it is {value:.6g}" + (f", a fraction; for per cent, write {number} %" if beyond else "")]
@@ -205,7 +208,10 @@ def _compared(identity: str, report: Report, other: Report, allowed: float) -> l
 
 def _limit(number: str, percent: str | None) -> float:
     """Return the limit of a line exactly in decimal: 57.3 % is 0.573."""
-    limit = float(decimal.Decimal(number) / (100 if percent else 1))
+    try:
+        limit = float(decimal.Decimal(number) / (100 if percent else 1))
+    except decimal.DecimalException:  # an exponent of twenty digits
+        limit = math.inf
     if not math.isfinite(limit):
         raise InputError(f"Gate.require has the limit {number[:40]}, which is no number of 64 bits.")
     return limit
