@@ -53,6 +53,12 @@ def test_bad_paths_are_one_clear_line(exported):
     broken.write_text('{"schema": "tfrobust/robustness_report/1"}')
     with pytest.raises(ValueError, match=r"broken.json: .*\$\."):
         compare.load_reports([broken])
+    broken.write_bytes(make_report().to_json().encode("utf-16"))
+    with pytest.raises(ValueError, match="is text in UTF-16"):
+        compare.load_reports([broken])
+    (exported / "ascl" / "10" / "assets.extra" / "robustness_report.json").write_bytes(b"")
+    with pytest.raises(ValueError, match="robustness_report.json: The robustness report is not JSON"):
+        compare.load_reports([exported / "ascl", exported / "trades"])
 
 
 def compared(*reports, **order):

@@ -5,6 +5,7 @@ JSON is the source; HTML, Markdown and the console table are rendered from it. T
 not know and ignores unknown nested fields.
 """
 
+import collections
 import dataclasses
 import functools
 import json
@@ -12,6 +13,7 @@ import math
 import pathlib
 import re
 
+from tfrobust.common.files import text_of
 from tfrobust.errors import InputError
 from tfrobust.report.validator import first_problem, show
 from tfrobust.structs import Finding, Measurement, Series
@@ -118,9 +120,9 @@ class Report:
         """
         if len(text) > _LONGEST_TEXT:
             raise InputError(f"The robustness report has more than {_LONGEST_TEXT} bytes.")
+        text = text_of(text, "The robustness report") if isinstance(text, bytes) else text.removeprefix("\ufeff")
         try:
-            text = text.removeprefix("\ufeff") if isinstance(text, str) else text  # bytes may begin with a mark, too
-            document = json.loads(text, parse_constant=_refuse_constant, parse_int=_bounded_integer, parse_float=_real)
+            document = json.loads(text, **_STRICT)
         except (ValueError, RecursionError) as error:
             raise InputError(f"The robustness report is not JSON: {str(error)[:200]}.") from None
         level = [document]
@@ -244,3 +246,20 @@ def _real(text: str) -> float:
     if not math.isfinite(float(text)):  # 1e400 is a JSON number, but overflows to infinity
         raise InputError(f"{text[:40]} is no number of 64 bits")
     return float(text)
+
+
+def _object(pairs: list[tuple]) -> dict:
+    """Return an object whose names are distinct: of two values of one name, readers of JSON take either."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
+        raise InputError(f"an object has the name {show(twice)} twice")
+    return values
+
+
+_STRICT: dict = {
+    "parse_constant": _refuse_constant,
+    "parse_int": _bounded_integer,
+    "parse_float": _real,
+    "object_pairs_hook": _object,
+}

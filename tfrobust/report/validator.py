@@ -47,7 +47,8 @@ def _own_problem(value, schema: dict, path: str) -> str | None:
     if "enum" in schema and not any(_equal(value, allowed) for allowed in schema["enum"]):
         return f"{path}: {show(value)} is not one of {', '.join(map(show, schema['enum']))}."
     if isinstance(value, str):
-        if "pattern" in schema and not re.search(schema["pattern"], value):
+        # In JSON Schema `$` is the end of the text, in Python also the line break before it.
+        if "pattern" in schema and not re.search(schema["pattern"].replace("$", r"\Z"), value):
             return f"{path}: {show(value)} does not match {schema['pattern']}."
         if len(value) < schema.get("minLength", 0):
             return f"{path}: {show(value)} is shorter than {schema['minLength']} characters."

@@ -133,7 +133,7 @@ def arrange(
 
 
 def load_reports(paths) -> Located:
-    """Load the reports found at the given paths; skip JSON files that are not reports.
+    """Load the reports found at the given paths; skip JSON files of other names that are not reports.
 
     Args:
         paths: JSON files, version folders (`exported/<name>/<version>`), model folders (`exported/<name>`: the newest
@@ -144,7 +144,7 @@ def load_reports(paths) -> Located:
 
     Raises:
         FileNotFoundError: a path does not exist.
-        ValueError: a file claims to be a robustness report and is not a valid one.
+        ValueError: a file claims to be a robustness report, by its schema or its name, and is not a valid one.
     """
     reports = {}
     for path in map(pathlib.Path, paths):
@@ -153,11 +153,13 @@ def load_reports(paths) -> Located:
         file = find_report(path)
         if file is None or file.resolve() in reports:
             continue
-        text = files.read_bounded(file)
-        if SCHEMA.rpartition("/")[0].encode() not in text:
+        content = files.read_bounded(file)
+        # Without zeros, the text in UTF-16 that a console of Windows writes is recognized, too.
+        is_other = SCHEMA.rpartition("/")[0].encode() not in content.replace(b"\0", b"")
+        if is_other and file.name != REPORT_FILE:
             continue
         try:
-            reports[file.resolve()] = (file, Report.from_json(text))
+            reports[file.resolve()] = (file, Report.from_json(content))
         except ValueError as error:
             raise InputError(f"{file}: {error}") from None
     return list(reports.values())
