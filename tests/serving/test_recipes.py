@@ -83,6 +83,8 @@ def test_docker_runs_it_on_loopback_read_only_and_without_privileges(tmp_path):
         f"--mount=type=bind,source={tmp_path}/c,target=/config,readonly",
         f"--mount=type=bind,source={tmp_path}/m,target=/models/m,readonly",
     ]
+    odd = recipes.docker_command({"m": pathlib.Path('/a,"b/m')}, tmp_path)
+    assert '--mount=type=bind,"source=/a,""b/m",target=/models/m,readonly' in odd
     assert "--port=8500" in after and "--model_config_file=/config/models.config" in after
     assert not any("ssl" in flag for flag in after)
     assert "--ssl_config_file=/c/ssl.config" in recipes.server_flags("/c", tls=True)

@@ -102,7 +102,11 @@ def read_labels(texts: list[str], folders: dict[str, pathlib.Path]) -> dict[str,
             raise InputError(
                 f"--label={text[:80]}: {folders[match[1]]} has versions {publish.versions(folders[match[1]])}."
             )
-        labels.setdefault(match[1], {})[match[2]] = int(match[3])
+        of_model = labels.setdefault(match[1], {})
+        if of_model.setdefault(match[2], int(match[3])) != int(match[3]):
+            raise InputError(
+                f"--label={text[:80]}: {match[2][:80]} is a label of version {of_model[match[2]]} already."
+            )
     return labels
 
 
@@ -182,6 +186,8 @@ def run(flags: argparse.Namespace) -> None:
             raise InputError(f"--{changed[0]} is without effect with --development: leave one of them out.")
         develop(flags, folders, labels)
         return
+    if 0 in (flags.rest_port, flags.grpc_port) or flags.rest_port == flags.grpc_port:
+        raise InputError("--rest_port and --grpc_port are two ports from 1 on; 0, any free one, needs --development.")
     server = "docker" if flags.write_only else find_server(flags.all_interfaces)
     write_files(flags, folders, labels, in_container=server == "docker")
     ports = {"grpc_port": flags.grpc_port, "rest_port": flags.rest_port, "tls": flags.tls_key is not None}

@@ -165,7 +165,10 @@ def docker_command(
         *("docker", "run", "--rm", "--init", f"--user={user}"),
         f"--publish=127.0.0.1:{grpc_port}:{GRPC_PORT}",
         f"--publish=127.0.0.1:{rest_port}:{REST_PORT}",
-        *(f"--mount=type=bind,source={source},target={target},readonly" for source, target in mounts.items()),
+        *(
+            f"--mount=type=bind,{_csv(f'source={source}')},target={target},readonly"
+            for source, target in mounts.items()
+        ),
         *("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"),
         *("--memory=4g", "--pids-limit=512"),
         *("--entrypoint=/usr/bin/tensorflow_model_server", image),
@@ -176,6 +179,11 @@ def docker_command(
 def container_models(names: Sequence[str]) -> dict[str, str]:
     """Return name -> the folder at which `docker_command` mounts it."""
     return {name: f"/models/{name}" for name in names}
+
+
+def _csv(field: str) -> str:
+    """Return a field of CSV, as which Docker reads the value of --mount."""
+    return '"' + field.replace('"', '""') + '"' if re.search('[",]', field) else field
 
 
 def _check(pattern: re.Pattern, text: str, kind: str) -> None:
