@@ -13,6 +13,7 @@ from tfrobust.commands import compare as command
 from tfrobust.report.comparison import groups
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
+from tfrobust.report.difference import difference as compare_difference
 from tfrobust.report.sections.attacks import Attacks
 from tfrobust.structs import Finding, Series
 
@@ -130,6 +131,20 @@ def test_reports_are_paired_by_what_they_were_judged_on_not_trained_on():
         reference="a",
     )
     assert comparison.notes == {} and comparison.differences(comparison.named[1][1])["accuracy.clean"].kind == "paired"
+
+
+@pytest.mark.parametrize("seed, size, kind", [(0, 360, "paired"), (1, 360, "independent"), (1, 10, "paired")])
+def test_images_that_other_seeds_have_drawn_are_not_paired(seed, size, kind):
+    identity, data = "attack.pgd_linf_0.2.accuracy", make_report().data | {"test_size": size}
+    pair = [
+        make_report(
+            measurements=attack("pgd", 0.6, 1.0, 10, seed=number),
+            series=[outcomes(identity, "1" * 6 + "0" * 4)],
+            data=data,
+        )
+        for number in (0, seed)
+    ]
+    assert compare_difference(identity, *pair).kind == kind
 
 
 @pytest.mark.parametrize("row", ["", "1" * 9, "1" * 10, "2" * 10, "11111 0000", 1111110000])

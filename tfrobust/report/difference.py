@@ -32,20 +32,29 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
     """Return the number in `report` minus that in `reference`; None where either is missing.
 
     The interval is paired if both reports record which images were classified correctly and were evaluated on the same
-    data: the variation that the two models share then cancels. Otherwise it is computed from the two intervals as for
+    images: the variation that the two models share then cancels. Otherwise it is computed from the two intervals as for
     independent samples, which is wider than necessary if the images are the same.
     """
     measurement, other = report.get(identity), reference.get(identity)
     if measurement is None or other is None or measurement.value is None or other.value is None:
         return None
     pairs = outcomes(identity, report), outcomes(identity, reference)
-    if all(pairs) and len(pairs[0]) == len(pairs[1]) and protocol.same_data([report, reference]):
+    same = protocol.same_data([report, reference]) and _drawn_by(identity, report) == _drawn_by(identity, reference)
+    if all(pairs) and len(pairs[0]) == len(pairs[1]) and same:
         return Difference(*paired_shares(*pairs), PAIRED)
     ends = (measurement.low, measurement.high, other.low, other.high)
     if None in ends:
         return Difference(measurement.value - other.value, None, None, "")
     first, second = (measurement.value, measurement.low, measurement.high), (other.value, other.low, other.high)
     return Difference(measurement.value - other.value, *independent_interval(first, second), INDEPENDENT)
+
+
+def _drawn_by(identity: str, report: Report) -> int | None:
+    """Return the seed that drew the images of a measurement; None if it is on all images or the first ones."""
+    measurement, size = report[identity], report.data.get("test_size")
+    if measurement.n is None or size is None or measurement.n >= size or "sample" in measurement.settings:
+        return None
+    return measurement.settings.get("seed")
 
 
 def paired_shares(first: str, second: str) -> tuple[float, float, float]:
