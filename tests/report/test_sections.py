@@ -14,14 +14,14 @@ from report import (
     test_stability_section,
     test_tokens_section,
 )
-from report.synthetic import make_report, written
+from report.synthetic import history, make_report, written
 
 from tfrobust.report import Report, blocks, sections
 from tfrobust.report.blocks import Block, Grid, Numbers
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
 from tfrobust.report.renderers import console, html, markdown
-from tfrobust.report.sections import noise, sensitivity, tokens
+from tfrobust.report.sections import noise, sensitivity, tokens, training
 from tfrobust.report.sections.corruptions import Corruptions
 from tfrobust.report.sections.stability import Stability
 from tfrobust.structs import Measurement, Series
@@ -161,3 +161,12 @@ def test_a_minimal_norm_curve_stands_beside_fixed_radii_with_its_area():
     # The lowest of FGSM, PGD and multi-targeted PGD.
     (line,) = [line for line in figure.draw.keywords["lines"] if not line.joined]
     assert (line.x, line.y) == ([0.2], [report.get("attack.multi_targeted_pgd_linf_0.2.accuracy").value])
+
+
+def test_a_single_epoch_makes_no_curve():
+    section = training.Epochs(make_report(series=(history(5),)))
+    (grid,) = section.blocks()
+    ((_, robust),) = section._points
+    assert isinstance(grid, Grid)
+    assert section.sentence == f"The robust accuracy was measured once: {100 * robust:.1f} % after epoch 5."
+    assert len(training.Epochs(make_report(series=(history(10),))).blocks()) == 2

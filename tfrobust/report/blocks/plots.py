@@ -380,6 +380,8 @@ def _is_number(value) -> bool:
 def _finish(axes, x_label: str, y_label: str, percent: bool, full_axis: bool = True) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
+    if x_label == "epoch":
+        axes.locator_params(axis="x", integer=True)
     if percent:
         axes.yaxis.set_major_formatter(_percent_formatter())
     if percent and full_axis:

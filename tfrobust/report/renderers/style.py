@@ -109,7 +109,8 @@ li{margin:3px 0;max-width:74ch}
 border-radius:0 8px 8px 0;margin:0 0 8px;max-width:none}
 .note summary{color:inherit}
 footer{color:var(--muted);font-size:13px}
-@media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:26px}.answer{font-size:19px}.opening{padding:14px}
+@media (max-width:560px){main{padding:18px 12px 40px}h1{font-size:clamp(20px,6vw,26px)}.answer{font-size:19px}
+.opening{padding:14px}
 section{padding:16px 14px}.tiles{grid-template-columns:1fr 1fr;gap:10px}.tile{padding:12px}
 .tile b{font-size:25px}
 td.name{width:auto}

@@ -183,4 +183,7 @@ def _prediction(report: Report, columns: dict, name: str, row: int) -> str:
     """Format the predicted class and its probability: "7 (98.2 %)"."""
     label = class_name(report, columns[f"{name}_class"][row]).removeprefix("class ")
     confidence = columns.get(f"{name}_confidence", [None] * (row + 1))[row]
-    return f"{label} ({formats.share(confidence)})" if isinstance(confidence, (int, float)) else label
+    if not isinstance(confidence, (int, float)):
+        return label
+    share = formats.share(confidence).replace(" ", "\N{NO-BREAK SPACE}")
+    return f"{label} ({share})"

@@ -37,11 +37,13 @@ class Epochs(Section):
     def sentence(self) -> str:
         """The final and the best robust accuracy."""
         (_, last), (epoch, best) = self._points[-1], self._best
+        if len(self._points) == 1:
+            return f"The robust accuracy was measured once: {formats.quantity(best, 'fraction')} after epoch {epoch}."
         last, best = (formats.quantity(value, "fraction") for value in (last, best))
         return f"The robust accuracy ended at {last}; its best was {best} after epoch {epoch}."
 
     def blocks(self) -> list[Block]:
-        """Return the plot and the grid of its numbers."""
+        """Return the plot, unless it would be of a single epoch, and the grid of its numbers."""
         if not self._points:
             return []
         columns = columns_of(self.report, "training.history", "epoch")
@@ -55,7 +57,8 @@ class Epochs(Section):
         draw = partial(plots.curves, lines=lines, mark=mark, **axes)
         rows = [[columns["epoch"][row], *(formats.share(columns[name][row]) for name in names)] for row in epochs]
         grid = Grid(["Epoch", *(text.capitalize() for text in names.values())], rows, texts=0)
-        return [Figure("epochs-accuracy", "Validation accuracy", draw), grid]
+        figures = [Figure("epochs-accuracy", "Validation accuracy", draw)] if len(self._points) > 1 else []
+        return [*figures, grid]
 
     @property
     def _points(self) -> list[tuple[int, float]]:
