@@ -99,7 +99,7 @@ class Calibration(Section):
         lines = []
         for series in self.report.series:
             is_curve = _is_curve(series, ATTACKED_RESPONSE_RATE, _RATES)
-            if is_curve and {"response_rate", "accuracy"} <= series.columns.keys():
+            if is_curve and has_numbers(series, "response_rate", "accuracy"):
                 wrong = [None if value is None else 1 - value for value in series.columns["accuracy"]]
                 name = f"under {_attack(series)}" if _attack(series) else "clean"
                 lines.append(Line(name, series.columns["response_rate"], wrong))
