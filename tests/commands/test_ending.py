@@ -2,6 +2,7 @@
 
 import argparse
 import errno  # noqa: F401
+import io
 import os
 import pathlib
 import shutil  # noqa: F401
@@ -55,6 +56,13 @@ def test_a_long_or_broken_message_is_one_line_of_300(capfd):
     assert run(InputError("word\n  " * 500)) == 2
     messages = lines(capfd)
     assert len(messages) == 1 and len(messages[0]) <= 300
+
+
+def test_a_letter_that_the_output_cannot_encode_is_its_number(monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert run(lambda: print("c\u00e4t 60 \u00b1 5")) == 0
+    assert output.buffer.getvalue() == b"c\\xe4t 60 \\xb1 5\n"
 
 
 def test_help_and_usage(capfd):

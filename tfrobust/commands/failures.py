@@ -8,6 +8,7 @@ else, with a traceback.
 import argparse
 import contextlib
 import errno
+import io
 import os
 import re
 import select
@@ -31,6 +32,8 @@ Command = Callable[[argparse.Namespace], None]
 def main(parser: argparse.ArgumentParser, run: Command, arguments: list[str] | None = None) -> int:
     """Parse the flags, run the command, and report how it ended."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as standard error does: a name must not end a run
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _ran(parser, run, arguments)
         if sys.stdout is not None:
