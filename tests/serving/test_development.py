@@ -1,12 +1,15 @@
 """The development server: what it answers must be what TensorFlow Serving's documents and sources say it answers."""
 
 import base64
+import concurrent.futures
 import contextlib
 import json
 import shutil
 import socket
 import struct
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -91,6 +94,9 @@ def test_one_output_loses_its_name_and_text_stays_text(server, report):
     )
     asked = {"signature_name": "robustness_report", "inputs": {"request": ["x"]}}
     assert ask(server, "/v1/models/small:predict", asked) == (200, {"outputs": [report.to_json()]})
+    for one in ("text", {"b64": "eHg="}):  # neither is a list of its parts
+        asked["inputs"] = one
+        assert ask(server, "/v1/models/small:predict", asked) == (200, {"outputs": report.to_json()})
 
 
 def test_status_is_the_documents_example(server):
@@ -220,6 +226,27 @@ def test_clients_that_go_away_leave_no_word_and_no_trace(server, capfd):
     assert exchange(server, STATUS, HOST)[0] == 200
     output = capfd.readouterr()
     assert output.out == "" and output.err == ""
+
+
+def test_a_request_that_has_begun_is_answered_before_the_server_stops(monkeypatch):
+    begun = threading.Event()
+
+    def slow(handlers, path):
+        begun.set()
+        time.sleep(0.5)
+        return {"text": "x" * 2**24}  # more than the buffers of the kernel hold
+
+    monkeypatch.setattr(development, "_read", slow)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with Server({}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+            answer = pool.submit(exchange, server, STATUS, HOST)
+            assert begun.wait(20)
+        status, content = answer.result(timeout=20)
+    assert status == 200 and content.endswith(b'x"}') and len(content) > 2**24
+
+
+def test_head_has_no_body(server):
+    assert exchange(server, STATUS.replace("GET", "HEAD"), HOST)[1].endswith(b"\r\n\r\n")
 
 
 def test_many_clients_at_once_are_all_answered(server):

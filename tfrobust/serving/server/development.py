@@ -17,6 +17,7 @@ import math
 import pathlib
 import re
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 
@@ -31,6 +32,7 @@ LARGEST_REQUEST = 64 * 2**20
 _STATUS = {"INVALID_ARGUMENT": 400, "FAILED_PRECONDITION": 400, "NOT_FOUND": 404, "UNIMPLEMENTED": 501}
 _STATUS["PERMISSION_DENIED"] = 403  # not in TensorFlow Serving: a refused Host header
 LARGEST_HEADERS, MOST_CONNECTIONS, LONGEST_SILENCE = 2**16, 500, 60
+LONGEST_DRAIN = 20  # seconds in which a server that stops finishes the requests that have begun
 # Numbers in the inputs of one request. A model takes many times the memory of its inputs, and JSON more than arrays.
 MOST_VALUES = 2**20
 _CHOICE = r"(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
@@ -253,9 +255,10 @@ class Server:
 
     def __exit__(self, *_) -> None:
         self._closed.set()
+        rpc_stopped = self.rpc.stop(grace=LONGEST_DRAIN)
         self.http.shutdown()
         self.http.server_close()
-        self.rpc.stop(grace=None).wait()
+        rpc_stopped.wait()
         for thread in self._threads:
             thread.join()
 
@@ -315,7 +318,7 @@ class HttpServer:
             ) from None
         logging.getLogger("waitress").setLevel(logging.CRITICAL)  # a client that disconnects is no error
         self._sockets: dict = {}
-        self._loop, self._close_all = wasyncore.loop, wasyncore.close_all
+        self._loop, self._close_all, self._close_one = wasyncore.loop, wasyncore.close_all, wasyncore.dispatcher.close
         self._server = server.create_server(
             rest_application(handlers),
             self._sockets,
@@ -334,10 +337,18 @@ class HttpServer:
         self._stop_requested, self._stopped = threading.Event(), threading.Event()
 
     def serve_forever(self) -> None:
-        """Serve requests until `shutdown` is called from another thread."""
+        """Serve requests until `shutdown` is called from another thread; then finish those that have begun."""
         while not self._stop_requested.is_set():
             self._loop(timeout=1, use_poll=True, map=self._sockets, count=1)
+        self._close_one(self._server)  # the listening socket alone
+        end = time.monotonic() + LONGEST_DRAIN
+        while self._has_work() and time.monotonic() < end:
+            self._loop(timeout=0.1, use_poll=True, map=self._sockets, count=1)
         self._stopped.set()
+
+    def _has_work(self) -> bool:
+        channels = list(self._server.active_channels.values())
+        return any(channel.requests or channel.total_outbufs_len for channel in channels)
 
     def shutdown(self) -> None:
         """Stop `serve_forever`, and return once it has stopped."""
@@ -359,6 +370,7 @@ def rest_application(handlers: Handlers) -> Callable:
             _check_host(environ.get("HTTP_HOST", ""))
             # PATH_INFO is already decoded, so that a slash within a name (`a%2Fb`) would look like a separator.
             path = environ.get("REQUEST_URI") or urllib.parse.quote(environ["PATH_INFO"], safe="/:%")
+            path = path.partition("?")[0]
             if environ["REQUEST_METHOD"] == "GET":
                 answer = _read(handlers, path)
             elif environ["REQUEST_METHOD"] == "POST":
@@ -375,7 +387,8 @@ def rest_application(handlers: Handlers) -> Callable:
         content = json.dumps(answer).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
         start_response(f"{status} {http.HTTPStatus(status).phrase}", headers)
-        return [content]
+        # A body after HEAD would be read as the beginning of the next response.
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [content]
 
     return respond
 
@@ -430,7 +443,7 @@ def _predict(handlers: Handlers, path: str, body: bytes) -> dict:
     document = _parsed(body)
     request = predict_pb2.PredictRequest()
     _fill(request.model_spec, match)
-    request.model_spec.signature_name = document.get("signature_name", "serving_default")
+    request.model_spec.signature_name = document.get("signature_name") or "serving_default"
     _, version = handlers.models.find(request.model_spec)
     definition = version.signature_defs.get(request.model_spec.signature_name)
     if definition is None:
@@ -495,9 +508,10 @@ def _of_one(values, names: list[str]) -> dict:
 def _json_array(name: str, value, dtype) -> np.ndarray:
     try:
         if dtype is object:
-            return np.array([_string(item) for item in value], dtype=object)
+            is_one = not isinstance(value, list)  # a text has parts, too, and a dictionary keys
+            return np.array(_string(value) if is_one else [_string(item) for item in value], dtype=object)
         array = np.asarray(value)
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in ("b" if np.dtype(dtype).kind == "b" else "iuf"):
             raise InputError("not numbers, or lists of different lengths")
         if np.dtype(dtype).kind in "iu" and array.dtype.kind not in "iu":
             raise InputError(f"not of expected type {np.dtype(dtype).name}")
@@ -516,11 +530,13 @@ def _string(value) -> bytes:
 
 
 def _jsonable(name: str, array: np.ndarray):
-    if array.dtype != object:
-        return array.tolist()
-    if name.endswith("_bytes"):
-        return [{"b64": base64.b64encode(item).decode()} for item in array]
-    return [item.decode("utf-8", errors="replace") for item in array]
+    return array.tolist() if array.dtype != object else _texts(array.tolist(), name.endswith("_bytes"))
+
+
+def _texts(value, encoded: bool):
+    if isinstance(value, list):
+        return [_texts(part, encoded) for part in value]
+    return {"b64": base64.b64encode(value).decode()} if encoded else value.decode("utf-8", errors="replace")
 
 
 def _matched(pattern: re.Pattern, method: str, path: str) -> re.Match:
