@@ -11,7 +11,7 @@ from hub_stand_in import StandIn, identity
 from tfrobust.commands import evaluate, share
 from tfrobust.errors import Failure, InputError
 from tfrobust.serving import hub
-from tfrobust.serving.export import probe
+from tfrobust.serving.export import probe, publish
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
@@ -112,9 +112,13 @@ def test_what_cannot_be_shared_or_found_is_said_in_one_line(stand_in, earlier, t
             (changed / path.relative_to(earlier / "1")).write_bytes(path.read_bytes())
     (changed / "fingerprint.pb").write_bytes(b"")
     assert share.main([str(changed), "--repo=me/small"]) == 2
+    (changed / probe.GOLDEN_FILE).write_bytes(b"no archive")
+    publish.write_sums(changed)
+    assert share.main([str(changed), "--repo=me/small"]) == 2
     assert share.main([str(earlier), f"--repo=me/{'n' * 120}"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3 and "fingerprint.pb has been changed" in lines[1]
+    assert len(lines) == 4 and "fingerprint.pb has been changed" in lines[1]
+    assert "has no assets.extra/golden.npz that can be read" in lines[2]
     stand_in.server.server_close()
     monkeypatch.setattr(sys.modules["huggingface_hub.constants"], "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(Failure, match="the Hugging Face Hub: "):

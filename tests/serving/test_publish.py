@@ -7,6 +7,8 @@ import sys
 import pytest
 import stored
 
+from tfrobust.commands import publish as publish_command
+from tfrobust.commands import withdraw as withdraw_command
 from tfrobust.errors import InputError
 from tfrobust.serving.export import probe, publish
 
@@ -221,3 +223,10 @@ def test_a_withdrawn_version_has_no_number_until_it_is_restored(base, model):
     for change, fault in ((publish.restore, "no withdrawn version 2"), (publish.withdraw, "no version 4")):
         with pytest.raises(InputError, match=f"has {fault}; its versions are"):
             change(base, 2 if change is publish.restore else 4)
+
+
+def test_a_model_may_have_a_number_for_its_name(tmp_path, capsys):
+    (tmp_path / "2024" / "1").mkdir(parents=True)
+    assert withdraw_command.main([str(tmp_path / "2024")]) == 0 and os.listdir(tmp_path / "2024") == [".withdrawn-1"]
+    assert publish_command.main([str(tmp_path / "2024")]) == 2
+    assert "2024 holds no evaluated model" in capsys.readouterr().err

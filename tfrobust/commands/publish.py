@@ -15,6 +15,7 @@ import sys
 from tfrobust.commands import failures
 from tfrobust.commands.flags import Parser, PrintEnvironment, count
 from tfrobust.commands.run import quiet_stderr
+from tfrobust.common import files
 from tfrobust.errors import InputError
 
 
@@ -37,7 +38,8 @@ def run(flags: argparse.Namespace) -> None:
         from tfrobust.serving.export import publish
 
     base, number = flags.path.parent, flags.path.name
-    if number.isdecimal() and (int(number) in publish.withdrawn(base) or int(number) in publish.versions(base)):
+    is_version = number.isdecimal() and (flags.path / files.SAVED_MODEL_FILE).is_file()  # not a workdir runs/2024
+    if is_version or (number.isdecimal() and int(number) in publish.withdrawn(base)):
         if flags.export_dir or flags.version:
             raise InputError("a withdrawn version keeps its folder and number: leave out --export_dir and --version.")
         print(f"SavedModel  {publish.restore(base, int(number))}")

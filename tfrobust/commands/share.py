@@ -16,6 +16,7 @@ from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import quiet_stderr
 from tfrobust.common import files
 from tfrobust.errors import InputError
+from tfrobust.security import archives
 
 CARD = "README.md"
 
@@ -54,8 +55,11 @@ def run(flags: argparse.Namespace) -> None:
     problems = probe.check_sums(directory)
     if problems:
         raise InputError(f"{flags.export} is not what was published: {problems[0]}")
-    golden = probe.read_golden(directory)
-    shape = golden[probe.request_name(golden)].shape[1:]
+    try:
+        golden = probe.read_golden(directory)
+        shape = golden[probe.request_name(golden)].shape[1:]
+    except (*archives.ARRAY_ERRORS, StopIteration) as error:
+        raise InputError(f"{flags.export} has no {probe.GOLDEN_FILE} that can be read: export it again.") from error
     about = {"repo": flags.repo, "version": int(directory.name), "shape": shape, "license": flags.license}
     text = card.render(reports[0][1], **about)
     contents = {CARD: text.encode()}

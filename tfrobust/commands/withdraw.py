@@ -33,7 +33,7 @@ def run(flags: argparse.Namespace) -> None:
         from tfrobust.serving.export import publish
 
     base, numbers = flags.export, publish.versions(flags.export)
-    if base.name.isdecimal():
+    if not numbers and base.name.isdecimal():  # the name of a model may be a number, too
         base, numbers = base.parent, [int(base.name)]
     if not numbers:
         raise InputError(f"{flags.export} has no published version; name exported/NAME.")
