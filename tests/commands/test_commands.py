@@ -111,9 +111,8 @@ def test_published_rows_stand_below_a_comparison(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("model, gin_files, output", stored.rows(globals(), "an_evaluation_is_kept_below_runs_unless"))
-def test_an_evaluation_is_kept_below_runs_unless_an_output_is_named(asked, model, gin_files, output):
-    assert evaluate.main([f"--model={model}", *(f"--gin_file={path}" for path in gin_files)]) == 0
-    assert asked["runtime"]["output"] == f"runs/evaluate/{output}"
+def test_an_evaluation_is_kept_below_runs_unless_an_output_is_named(model, gin_files, output):
+    assert evaluate.default_output(model, gin_files) == f"runs/evaluate/{output}"
 
 
 def test_export_reads_the_configuration_of_the_workdir(asked, tmp_path):

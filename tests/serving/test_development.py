@@ -94,8 +94,8 @@ def test_one_output_loses_its_name_and_text_stays_text(server, report):
     )
     asked = {"signature_name": "robustness_report", "inputs": {"request": ["x"]}}
     assert ask(server, "/v1/models/small:predict", asked) == (200, {"outputs": [report.to_json()]})
-    for one in ("text", {"b64": "eHg="}):  # neither is a list of its parts
-        asked["inputs"] = one
+    for inputs in ("text", {"b64": "eHg="}):  # neither is a list of its parts
+        asked["inputs"] = inputs
         assert ask(server, "/v1/models/small:predict", asked) == (200, {"outputs": report.to_json()})
 
 

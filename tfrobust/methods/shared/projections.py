@@ -72,16 +72,16 @@ def output_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
         ValueError: the layer has several outputs, or a dict of them.
     """
     try:
-        found = layer.compute_output_shape(shape)
+        output = layer.compute_output_shape(shape)
     except NotImplementedError:
         spec = layer.compute_output_spec(keras.KerasTensor(shape))
-        found = getattr(spec, "shape", spec)
-    if isinstance(found, dict) or not all(isinstance(size, int | None) for size in found):
+        output = getattr(spec, "shape", spec)
+    if isinstance(output, dict) or not all(isinstance(size, int | None) for size in output):
         raise InputError(
-            f"{layer.name!r} has {len(found)} outputs; encoder and head of a method have one. Of a functional model: "
+            f"{layer.name!r} has {len(output)} outputs; encoder and head of a method have one. Of a functional model: "
             "keras.Model(model.inputs, model.outputs[0])."
         )
-    return tuple(found)
+    return tuple(output)
 
 
 def built_shape(layer: keras.layers.Layer, shape: tuple) -> tuple:
