@@ -39,8 +39,8 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
     if measurement is None or other is None or measurement.value is None or other.value is None:
         return None
     pairs = outcomes(identity, report), outcomes(identity, reference)
-    same = protocol.same_data([report, reference]) and _drawn_by(identity, report) == _drawn_by(identity, reference)
-    if all(pairs) and len(pairs[0]) == len(pairs[1]) and same:
+    pairable = protocol.same_data([report, reference]) and _drawn_by(identity, report) == _drawn_by(identity, reference)
+    if all(pairs) and len(pairs[0]) == len(pairs[1]) and pairable:
         return Difference(*paired_shares(*pairs), PAIRED)
     ends = (measurement.low, measurement.high, other.low, other.high)
     if None in ends:
