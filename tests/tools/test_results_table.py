@@ -107,9 +107,9 @@ def test_a_plan_of_the_repository_names_files_that_exist_and_fits_its_budget(nam
     long = [run.row.minutes > results_table.LONG for run in chosen]
     order = [(run.members != [], run.row.seeds.index(run.seed), late) for run, late in zip(chosen, long, strict=True)]
     assert order == sorted(order)
-    # Raises if a stored result is of other settings than the plan's; the page has the numbers of all.
-    page = plan.page.read_text("utf-8")
-    assert results_table.written(page, plan) == page
+    # Raises if a stored result is of other settings than the plan's; the pages have the numbers of all.
+    for page, content in results_table.contents(plan).items():
+        assert results_table.written(page, content) == page.read_text("utf-8")
 
 
 def test_tables_share_the_rows_of_the_plan(tmp_path):

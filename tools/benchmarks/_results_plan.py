@@ -120,6 +120,7 @@ class Plan:
         output: folder of the stored results.
         work: folder of checkpoints and exports, which can go when the results are there.
         page: the guide whose marked part `results_table.py --write` replaces.
+        commands: the guide for commands and stored outcomes, where they are too long for the page; in its folder.
         hours: processor time of all rows together.
         tables: in the order in which they are run and printed.
         claims: in the order in which they are printed.
@@ -128,6 +129,7 @@ class Plan:
     output: pathlib.Path
     work: pathlib.Path
     page: pathlib.Path
+    commands: pathlib.Path
     hours: float
     tables: tuple[Table, ...]
     claims: tuple[Claim, ...] = ()
@@ -148,7 +150,8 @@ def read(path: pathlib.Path) -> Plan:
         repeated_rows = content.pop("rows", [])
         tables = tuple(_table(table, repeated_rows) for table in content.pop("tables"))
         claims = tuple(Claim(**claim) for claim in content.pop("claims", ()))
-        folders = {name: ROOT / content.pop(name) for name in ("output", "work", "page")}
+        content.setdefault("commands", content["page"])
+        folders = {name: ROOT / content.pop(name) for name in ("output", "work", "page", "commands")}
         plan = Plan(**folders, **content, tables=tables, claims=claims)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no plan: {error}") from None

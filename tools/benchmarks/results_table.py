@@ -269,20 +269,27 @@ def listing(plan: _results_plan.Plan, runs: list[Run]) -> str:
     return "\n".join([*lines, *(run.shown() for run in runs)])
 
 
-def written(page: str, plan: _results_plan.Plan) -> str:
-    """Return a page's text with the tables of the stored results between its two marks.
+def contents(plan: _results_plan.Plan) -> dict[pathlib.Path, str]:
+    """Return the marked part of each page of a plan: the tables, then the commands, from the stored results."""
+    results = stored(plan)
+    commands = {run.row.name: run.shown(COLUMNS) for run in reversed(runs_of(plan, []))}
+    tables, sources = _results_markdown.page(plan, results), _results_markdown.sources(plan, results, commands)
+    if plan.commands == plan.page:
+        return {plan.page: f"{tables}\n{sources}"}
+    return {plan.page: tables, plan.commands: sources}
+
+
+def written(page: pathlib.Path, content: str) -> str:
+    """Return a page's text with the content between its two marks.
 
     Raises:
         InputError: it does not have each mark once, in order.
     """
-    before, begin, rest = page.partition(BEGIN)
+    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end) or BEGIN in rest or END in after:
-        raise InputError(f"{plan.page} needs a line {BEGIN!r} and, after it, a line {END!r}, once each.")
-    results = stored(plan)
-    commands = {run.row.name: run.shown(COLUMNS) for run in reversed(runs_of(plan, []))}
-    tables = f"{_results_markdown.page(plan, results)}\n{_results_markdown.sources(plan, results, commands)}"
-    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"
+        raise InputError(f"{page} needs a line {BEGIN!r} and, after it, a line {END!r}, once each.")
+    return f"{before}{BEGIN}\n\n{content}\n{END}{after}"
 
 
 def stored(plan: _results_plan.Plan) -> list[dict]:
@@ -298,7 +305,7 @@ def parser() -> argparse.ArgumentParser:
     modes = flags.add_mutually_exclusive_group()
     modes.add_argument("--list", action="store_true", help="show rows and commands, and end")
     modes.add_argument("--print", action="store_true", help="print the tables of the stored results, and end")
-    modes.add_argument("--write", action="store_true", help="put them into the plan's page, and end")
+    modes.add_argument("--write", action="store_true", help="put them into the plan's pages, and end")
     return flags
 
 
@@ -310,7 +317,8 @@ def run(flags: argparse.Namespace) -> None:
         print(listing(plan, runs))
         return
     if flags.write:
-        files.write_atomically(plan.page, written(plan.page.read_text("utf-8"), plan))
+        for page, content in contents(plan).items():
+            files.write_atomically(page, written(page, content))
         return
     if not flags.print:
         run_missing(runs)
