@@ -86,10 +86,12 @@ def test_only_the_classes_of_the_set_count(folder, setting):
 def test_a_limit_progress_and_the_other_set(folder, setting):
     steps = []
     watched = dataclasses.replace(setting, progress=lambda *step: steps.append(step))
-    judged = judge(folder, ImageNetA, limit=13)
+    judged = judge(folder, ImageNetA, limit=13, bins=1)
     measurements = judged.run(watched).measurements
     assert [m.id for m in measurements] == list(judged.ids()) and measurements[0].id == "shift.imagenet_a.accuracy"
-    assert measurements[0].n == 13 and measurements[0].value == by_hand(folder)[1][setting.subset(13, 24)].mean()
+    confidence, correct = (values[setting.subset(13, 24)] for values in by_hand(folder))
+    assert measurements[0].n == 13 and measurements[0].value == correct.mean()
+    assert measurements[1].value == pytest.approx(abs(confidence.mean() - correct.mean()), rel=1e-5)
     for limit in (3, 5, 8, 24, 99):
         (accuracy, *_) = judge(folder, limit=limit).run(setting).measurements
         assert accuracy.value == by_hand(folder)[1][setting.subset(limit, 24)].mean()

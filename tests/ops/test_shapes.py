@@ -1,5 +1,6 @@
 import tensorflow as tf
 
+from tfrobust.ops import frames
 from tfrobust.ops.shapes import batch_size, by_example, shape_of
 
 
@@ -15,3 +16,9 @@ def test_what_is_known_stays_static():
         assert scaled.numpy().tolist() == [[[1], [1]], [[2], [2]], [[3], [3]]]
     assert shapes[0] == (3, 2, 1) and tf.is_tensor(shapes[1][0]) and shapes[1][1:] == (2, 1)
     assert by_example(2.0, tf.zeros([3, 2])).shape == (1, 1)
+
+
+def test_the_values_of_frames_are_in_the_order_of_the_frames():
+    values = tf.constant([1.0, 2.0])
+    clips = tf.tile(by_example(values, tf.zeros([2, 3, 1, 1, 1])), [1, 3, 1, 1, 1])
+    assert tf.reduce_all(frames.per_frame(values, clips) == tf.reshape(frames.split(clips), [-1]))
