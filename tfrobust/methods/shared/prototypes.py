@@ -136,8 +136,7 @@ class PrototypeMethod(SelfSupervised):
 
     def carried(self) -> tf.Tensor:
         """Return what this step's `carry` kept."""
-        value, self._carried.value = self._carried.value, None
-        return value
+        return self._carried.value
 
     def predict_assignments(self, codes: list, scores: list, projected: list, embeddings: list, batch: Batch) -> tuple:
         """Compute the term of assignments and predictions, the probe and the observations.
