@@ -134,6 +134,23 @@ def test_saved_images_are_predicted_again(monkeypatch, lie):
     assert finding.verdict == "fail" and "40 " in finding.evidence
 
 
+@pytest.mark.parametrize("step, verdict, share", [(0.4, "warn", "0.0%"), (1.0, "pass", "100.0%")])
+def test_rounding_corrects_what_lies_between_gray_levels(monkeypatch, step, verdict, share):
+    def attacked(attack, predict, images, labels, **_):
+        return AttackResult(images + np.float32(step / 255), np.ones(4, bool), np.ones(4, np.float32))
+
+    _attack_by(monkeypatch, attacked)
+    images = np.full([4, *linear_model.SHAPE], 100 / 255, np.float32)
+
+    def predict(x):
+        return tf.one_hot(tf.cast(255 * x[:, 0, 0, 0] > 100.2, tf.int32), 2) + 0 * x[:, 0, 0, :1]
+
+    predictor = from_function(predict, image_shape=linear_model.SHAPE)
+    setting = Setting(predictor=predictor, images=images, labels=np.zeros(4, np.int64), batch_size=4)
+    finding = short_attack.check_rounding(setting, SHORT, 1000)
+    assert finding.verdict == verdict and f"Of 4 adversarial images, {share} are" in finding.evidence
+
+
 def _pgd(steps, epsilon=0.02, norm="linf"):
     return PGD(threat=ThreatModel(norm=norm, epsilon=epsilon), steps=steps)
 
