@@ -46,7 +46,7 @@ def test_l0_changes_so_many_values_and_no_more():
 
 
 def test_a_radius_in_gray_levels_is_refused():
-    with pytest.raises(ValueError, match=r"EPSILON is 8, but pixels lie in \[0, 1\]. Did you mean 8/255 = 0.0314\?"):
+    with pytest.raises(ValueError, match=r"epsilon is 8, but pixels lie in \[0, 1\]. Did you mean 8/255 = 0.0314\?"):
         ThreatModel(epsilon=8)
     ThreatModel(epsilon=8, bounds=(0, 255)), ThreatModel(norm="l2", epsilon=5).check_radius(25)
     with pytest.raises(ValueError, match=r"at most 5 apart in l2. Did you mean 128/255 = 0.502\?"):

@@ -111,6 +111,6 @@ def test_what_is_refused(arguments, message):
 def test_a_radius_of_any_member_is_checked_before_the_search(model):
     far = Union(members=(ATTACKS[0], FGSM(ThreatModel(norm="l2", epsilon=255.0))))
     shifted = Union(members=(ATTACKS[0], FGSM(ThreatModel(norm="l2", epsilon=1.0, bounds=(-1.0, 1.0)))))
-    for evaluator, message in ((far, "EPSILON is 255"), (shifted, "pixel bounds")):
+    for evaluator, message in ((far, "epsilon is 255"), (shifted, "pixel bounds")):
         with pytest.raises(InputError, match=message):
             run_evaluation([evaluator], model[0])

@@ -197,11 +197,20 @@ def test_publishers_beside_each_other_get_distinct_complete_versions(base, model
     assert all(probe.check_sums(base / str(version)) == [] for version in taken)
 
 
-def test_versions_are_the_numeric_names(base):
+def test_versions_are_the_folders_whose_names_are_numbers(base):
     assert publish.versions(base) == []
     for name in ("10", "9", ".claim-11", ".tmp-x", "latest", "٣"):
         (base / name).mkdir(parents=True)
+    (base / "12").write_text("a file")
     assert publish.versions(base) == [9, 10]
+
+
+def test_the_number_of_a_file_is_no_version_and_not_given_to_another(base, model):
+    base.mkdir(parents=True)
+    (base / "2").write_text("a file")
+    with pytest.raises(publish.VersionExists, match="Version 2 of .* exists"):
+        publish.claim(base, "workdir", 2)
+    assert run(base, model, "workdir") == 3 and publish.versions(base) == [3]
 
 
 def test_a_file_where_the_folder_must_go_is_refused_before_anything_is_trained(tmp_path):

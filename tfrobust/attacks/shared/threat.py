@@ -168,7 +168,7 @@ class ThreatModel(Configured):
             )
         meant = self.epsilon / 255 * (high - low)
         hint = f"Did you mean {self.epsilon:g}/255 = {meant:.3g}?" if high - low == 1 and meant <= farthest else ""
-        raise InputError(f"EPSILON is {self.epsilon:g}, but {box}. {hint}".rstrip())
+        raise InputError(f"epsilon is {self.epsilon:g}, but {box}. {hint}".rstrip())
 
     def check_examples(self, shape: tuple[int, ...]) -> None:
         """Raise ValueError if the threat model does not suit examples of this shape; see also `check_radius`.

@@ -181,9 +181,7 @@ def one_at_a_time(base) -> Iterator[None]:
 
 def versions(base) -> list[int]:
     """Return the published versions of a model, ascending; empty if the folder is missing."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(int(name) for name in os.listdir(base) if name.isascii() and name.isdecimal())
-    return []
+    return sorted(number for number, path in _numbered(base).items() if path.is_dir())
 
 
 def withdraw(base, version: int) -> pathlib.Path:
@@ -233,22 +231,30 @@ def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) 
     """Claim exclusively the requested version, or else one already held, or else the next free number."""
     candidates = [version] if version is not None else held
     for candidate in candidates:
-        if candidate in held and candidate not in versions(base):
+        if candidate in held and candidate not in _numbered(base):
             return candidate
     while True:
-        number = max([*versions(base), *withdrawn(base), *_claims(base), 0]) + 1 if version is None else version
+        number = max([*_numbered(base), *withdrawn(base), *_claims(base), 0]) + 1 if version is None else version
         if _create_claim(base, owner, number):
             # Checked only after the claim: before it, another owner could still have published the version.
-            if number not in versions(base):
+            if number not in _numbered(base):
                 return number
             _release(base, number)
         if version is not None:
-            if version in versions(base):
+            if version in _numbered(base):
                 raise VersionExists(f"Version {version} of {base} exists and holds another run; leave --version out.")
             raise VersionExists(
                 f"Version {version} of {base} is claimed by another run; "
                 f"if that run is gone, remove {_CLAIM}{version} there."
             )
+
+
+def _numbered(base) -> dict[int, pathlib.Path]:
+    """Return the entries of a folder whose names are numbers, also files; empty if the folder is missing."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        named = [path for path in pathlib.Path(base).iterdir() if path.name.isascii() and path.name.isdecimal()]
+        return {int(path.name): path for path in named}
+    return {}
 
 
 def _create_claim(base: pathlib.Path, owner: str, version: int) -> bool:
