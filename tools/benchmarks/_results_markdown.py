@@ -51,17 +51,19 @@ def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:
 
 
 def sources(plan: Plan, results: list[dict], commands: dict[str, str]) -> str:
-    """Return, for each row with results, the links of its stored files and its command.
+    """Return, for each row of each table with results, the links of its stored files and its command.
 
     Args:
         plan: of the results.
         results: contents of stored files.
         commands: name of a row -> command of its first seed.
     """
-    lines = ["### Commands and stored outcomes\n"]
-    for name, (_, row) in plan.rows().items():
+    lines, heading = [], ""
+    for name, (table, row) in plan.rows().items():
         files = {result["seed"]: f"{name}-seed{result['seed']}.json" for result in results if result["row"] == name}
         if files:
+            if heading != (heading := f"### Commands: {table.title}"):
+                lines.append("\n" * bool(lines) + f"{heading}\n")
             folder = os.path.relpath(plan.output, plan.page.parent)
             links = ", ".join(f"[seed {seed}]({folder}/{file})" for seed, file in files.items())
             command = textwrap.indent(commands[name], "    ")
