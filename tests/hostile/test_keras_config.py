@@ -179,8 +179,10 @@ def test_layers_get_no_more_memory_than_the_weights_of_the_file(tmp_path, monkey
     # A file holds no adapters, here 8 x rank + rank x 8, which are at most as large as its weights.
     with reader.weights_within(4 * 8 * 8):
         keras.layers.Dense(8, use_bias=False, lora_rank=4).build((None, 8))
+    larger = keras.layers.Dense(8, use_bias=False, lora_rank=5)
     with pytest.raises(ValueError, match="ask for more weights"), reader.weights_within(4 * 8 * 8):
-        keras.layers.Dense(8, use_bias=False, lora_rank=5).build((None, 8))
+        larger.build((None, 8))
+    assert [tuple(weight.shape) for weight in larger.weights] == [(8, 8), (8, 5)]  # the last was not allocated
 
 
 def test_every_layer_of_keras_is_listed_or_left_out_on_purpose():
