@@ -5,16 +5,19 @@ from types import SimpleNamespace
 import pytest
 import stored
 import tensorflow as tf
+from report.synthetic import make_report
 
 from tfrobust.common import configured
 from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.digits import Digits
-from tfrobust.errors import InputError
+from tfrobust.errors import InputError, RefusedByGate
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
 from tfrobust.evaluation.engine import base, predictor
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.evaluators import CleanAccuracy, Doctor
-from tfrobust.runs import artifact
+from tfrobust.report.gate import Gate
+from tfrobust.runs import artifact, publication
+from tfrobust.runs.settings import PublicationSettings
 
 DATASET = Digits(validation_size=100).load()
 JUDGES = (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),)
@@ -93,3 +96,36 @@ def test_what_an_evaluation_uses_of_a_strangers_training_has_the_right_type(trai
     with pytest.raises(InputError, match=f"the report of export is not valid: {fault}: "):
         artifact.known_training("export", SimpleNamespace(training=training))
     assert artifact.known_training("export", SimpleNamespace(training=FACTS)) == FACTS
+
+
+def published_in(folder, **settings):
+    """The publication of a model that nobody has trained."""
+    return artifact.Artifact(
+        trained=SimpleNamespace(dataset=None, facts={"configuration": {}}),
+        evaluation=SimpleNamespace(identity={}, evaluators=()),
+        publication=PublicationSettings(name="net", export_dir=str(folder / "exported"), **settings),
+        folder=folder / "run",
+        configuration=str,
+    )
+
+
+def test_of_a_refused_model_nothing_is_left_to_publish(tmp_path, capsys):
+    final = tmp_path / "run" / publication.FINAL  # of an earlier run, which was held back
+    final.mkdir(parents=True)
+    (final / "robustness_report.json").write_text(make_report().to_json())
+    refusing = published_in(tmp_path, gate=Gate(require=("accuracy.clean >= 1",)))
+    with pytest.raises(RefusedByGate, match="nothing was published"):
+        refusing._check_gate(make_report(), "nothing was published", published=False)
+    assert "gate: accuracy.clean >= 1: it is" in capsys.readouterr().out and not final.exists()
+    with pytest.raises(InputError, match="A model that its gate refused is not published"):
+        publication.publish_workdir(str(tmp_path / "run"), str(tmp_path / "exported"))
+
+
+def test_a_published_version_without_its_report_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(artifact.Artifact, "_parts", lambda self: {})
+    monkeypatch.setattr(artifact.assets, "assemble", lambda folder: "weights")
+    monkeypatch.setattr(artifact, "run_sha256", lambda *parts: "run")
+    monkeypatch.setattr(artifact.publish, "claim", lambda *arguments, run: 1)
+    monkeypatch.setattr(artifact.publish, "is_published", lambda *arguments, run: True)
+    with pytest.raises(InputError, match="exported/net/1 has lost its report: withdraw it, then run again."):
+        published_in(tmp_path).publish()

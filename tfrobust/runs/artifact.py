@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import pathlib
+import shutil
 import time
 from collections.abc import Callable, Iterator
 
@@ -141,6 +142,8 @@ class Artifact:
         number = publish.claim(base, owner, self.publication.version, run=run)
         if publish.is_published(base, number, owner, run=run):
             report = earlier_report(base / str(number))
+            if report is None:
+                raise InputError(f"{base / str(number)} has lost its report: withdraw it, then run again.")
             self._check_gate(report, "it was published before, when less was required", published=True)
             return self._finish(report, base, run, "published by this run before")
         with publish.holding(base, number, owner):
@@ -184,7 +187,9 @@ class Artifact:
         failures = self.publication.gate.failures(report)
         if not failures:
             return
-        report = report if published else _as_version(report, None)
+        if not published:  # an earlier run may have left a model that the command `publish` would publish
+            shutil.rmtree(self.folder / publication.FINAL, ignore_errors=True)
+            report = _as_version(report, None)
         writer.write_report(report, self.folder)
         print(render.console_table(report, short=True), *(f"gate: {failure}" for failure in failures), sep="\n")
         count = f"{len(failures)} requirement{'s' if len(failures) > 1 else ''}"
