@@ -236,6 +236,21 @@ def test_a_withdrawn_version_has_no_number_until_it_is_restored(base, model):
 
 def test_a_model_may_have_a_number_for_its_name(tmp_path, capsys):
     (tmp_path / "2024" / "1").mkdir(parents=True)
+    (tmp_path / "2024" / "1" / "saved_model.pb").touch()
     assert withdraw_command.main([str(tmp_path / "2024")]) == 0 and os.listdir(tmp_path / "2024") == [".withdrawn-1"]
     assert publish_command.main([str(tmp_path / "2024")]) == 2
     assert "2024 holds no evaluated model" in capsys.readouterr().err
+    assert withdraw_command.main([str(tmp_path / "2024")]) == 2 and os.listdir(tmp_path) == ["2024"]
+    assert "2024 has no published version; name exported/NAME." in capsys.readouterr().err
+
+
+def test_only_a_published_version_is_withdrawn(base, model, tmp_path, capsys):
+    (tmp_path / "photos" / "7").mkdir(parents=True)
+    for path in ("photos", "photos/7"):
+        assert withdraw_command.main([str(tmp_path / path)]) == 2 and os.listdir(tmp_path / "photos") == ["7"]
+        assert f"{path} has no published version; name exported/NAME." in capsys.readouterr().err
+    (model / "saved_model.pb").rename(model / "model.tflite")
+    run(base, model, "workdir")
+    assert withdraw_command.main([str(base / "9")]) == 2
+    assert "model has no version 9; its versions are [1]." in capsys.readouterr().err
+    assert withdraw_command.main([str(base / "1")]) == 0 and os.listdir(base) == [".withdrawn-1"]

@@ -15,6 +15,7 @@ import sys
 from tfrobust.commands import failures
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import quiet_stderr
+from tfrobust.common import files
 from tfrobust.errors import InputError
 
 
@@ -35,12 +36,14 @@ def run(flags: argparse.Namespace) -> None:
     base, numbers = flags.export, publish.versions(flags.export)
     if not numbers and base.name.isdecimal():  # the name of a model may be a number, too
         base, numbers = base.parent, [int(base.name)]
-    if not numbers:
+    version = base / str(numbers[-1]) if numbers else base
+    marks = (publish.PUBLISHER_FILE, files.SAVED_MODEL_FILE)  # else any folder of that name would be hidden
+    if not numbers or version.is_dir() and not any((version / mark).is_file() for mark in marks):
         raise InputError(f"{flags.export} has no published version; name exported/NAME.")
     path = publish.withdraw(base, numbers[-1])
-    print(f"withdrawn   {base / str(numbers[-1])}, now {path}")
+    print(f"withdrawn   {version}, now {path}")
     print(f"newest      {publication.newest_line(base) or f'none: {base} has no version left'}")
-    print(f"to publish it again: python -m tfrobust publish {base / str(numbers[-1])}")
+    print(f"to publish it again: python -m tfrobust publish {version}")
 
 
 def main(arguments: list[str] | None = None) -> int:
