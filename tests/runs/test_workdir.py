@@ -6,14 +6,19 @@ import json
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import keras
 import pytest
 import stored
+import tensorflow as tf
 
 from tfrobust.common import configured
 from tfrobust.errors import InputError
-from tfrobust.runs import workdir
+from tfrobust.runs import estimate, workdir
+from tfrobust.runs.settings import PublicationSettings
+from tfrobust.runs.training_run import TrainingRun
+from tfrobust.training import cluster
 
 TRAINING = {"method": {"class_name": "ASCL", "config": {"temperature": 0.07, "weights": [1, 2]}}, "epochs": 4}
 
@@ -150,3 +155,40 @@ def test_names_that_keras_counts_up_make_no_difference_but_arguments_do():
     first = described(3, 0.1)
     assert described(3, 0.1) == first, "the second model's layers are called dense_1, ..."
     assert described(4, 0.1) != first and described(3, 0.2) != first
+
+
+def test_a_run_that_is_refused_and_an_export_leave_the_configuration_of_the_training(tmp_path, monkeypatch):
+    """A state refuses other callbacks in `Loop.run`, and other weights in `choose_weights`, which `_artifact` calls."""
+    monkeypatch.setattr(estimate, "attack_steps", lambda evaluation, stage: 0)
+    strategy = tf.distribute.get_strategy()
+    unset = dict.fromkeys(("checkpoint_seconds", "validation", "profile"))
+
+    def execute(text, refusing="", finished_only=False):
+        def step(name):
+            if name == refusing:
+                raise InputError("refused")
+
+        empty = SimpleNamespace(arrays=lambda: ((), ()))
+        stage = SimpleNamespace(configuration=dict, dataset=SimpleNamespace(validation=empty))
+        stage.loop = lambda *_, **__: SimpleNamespace(run=lambda: step("loop"), seconds=0)
+        monkeypatch.setattr(TrainingRun, "_artifact", lambda *_: step("weights") or SimpleNamespace(publish=str))
+        run = TrainingRun(
+            training=SimpleNamespace(callbacks=(), batch_size=1, jit_compile=False, **unset),
+            evaluation=None,
+            publication=PublicationSettings(name="net", export_dir=str(tmp_path / "exported")),
+            strategy=strategy,
+            worker=cluster.this_worker(strategy),
+            stage=stage,
+            first=None,
+            origin={},
+            configuration=lambda: text,
+            verbose=0,
+        )
+        with pytest.raises(InputError, match="refused") if refusing else contextlib.nullcontext():
+            run.execute(str(tmp_path / "run"), finished_only)
+        return (tmp_path / "run" / "config.gin").read_text()
+
+    assert execute("stopped", "loop") == "stopped" and execute("trained") == "trained"
+    assert execute("other callbacks", "loop") == execute("other weights", "weights") == "trained"
+    assert execute("with smoothing", finished_only=True) == "trained"
+    assert execute("evaluated again") == "evaluated again"

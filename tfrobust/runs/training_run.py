@@ -244,7 +244,10 @@ class TrainingRun:
             if not worker.chief:
                 _say_that_it_has_trained(worker, self.verbose)
                 return agreement.final_barrier()
-            report = self._artifact(trained, folder, identity).publish()
+            artifact = self._artifact(trained, folder, identity)
+            if not finished_only:  # `export` leaves the configuration of the training, and reads it again next time
+                self._write_configuration(folder)
+            report = artifact.publish()
             agreement.final_barrier(alone=True)
             return report
 
@@ -252,7 +255,9 @@ class TrainingRun:
         """Train what is left of both stages."""
         training, strategy, stage = self.training, self.strategy, self.stage
         worker_folder = cluster.own_folder(folder, self.worker)
-        self._write_configuration(worker_folder)
+        # `export` reads it: a run that the trained state refuses must not replace that of the run which trained.
+        if not (worker_folder / workdirs.CONFIGURATION_FILE).exists():
+            self._write_configuration(worker_folder)
         driven = {
             "checkpoint_seconds": training.checkpoint_seconds,
             "jit_compile": strategies.use_xla(training.jit_compile, strategy),
@@ -270,7 +275,6 @@ class TrainingRun:
                 facts = {"pretraining": entries}
             arrays = stage.dataset.validation.arrays()
             watchers = watch(worker_folder, arrays, training.validation, training.callbacks, training.batch_size)
-            self._write_configuration(worker_folder)  # again: gin knows the arguments of the watchers only now
             driven |= {"profile_steps": training.profile, "profile_directory": str(worker_folder / "logs")}
             steps_after = estimate.attack_steps(self.evaluation, stage)
             loop = stage.loop(strategy, folder, watchers, steps_after=steps_after, **driven)
