@@ -132,6 +132,23 @@ def test_a_wrong_scale_is_not_published(original, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "exported").iterdir()] == ["net"]
 
 
+def test_a_model_of_mixed_precision_is_refused_by_its_setting(original):
+    mixed = dataclasses.replace(original.report, training={"precision": "mixed_float16"})
+    with pytest.raises(InputError, match="trained in mixed_float16, and LiteRT files need train.precision = 'float32'"):
+        conversions.litert_files(dataclasses.replace(original, report=mixed), ("float32",), evaluated([]))
+
+
+def test_an_original_has_its_name_also_inside_its_folder(original, monkeypatch):
+    for folder, model in (
+        (original.directory.parent, "1"),
+        (original.directory.parent, "."),
+        (original.directory, ".."),
+    ):
+        monkeypatch.chdir(folder)
+        inside = Original.of(model, str(original.folder))
+        assert inside.name == "net" and inside.directory == original.directory
+
+
 def test_an_onnx_file_has_the_report_of_the_saved_model(original, tmp_path, capsys):
     conversions.onnx_file(original)
     version = tmp_path / "exported" / "net-onnx" / "1"

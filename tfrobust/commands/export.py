@@ -15,6 +15,7 @@ from tfrobust.common.files import require_model
 from tfrobust.errors import InputError
 
 _LITERT_KINDS = ("float32", "float16", "int8")
+_EVALUATION = "gin/eval/litert.gin"
 # The knobs of an evaluation, in the configuration of the model's own.
 _KNOBS = re.compile(r"^((?:EVAL_)?(?:EPSILON|NORM)|SEED) = (.*)$", re.MULTILINE)
 
@@ -33,9 +34,7 @@ def parser() -> Parser:
     )
     flags.add_argument("--smoothing", metavar="SIGMA", type=float, help=help_text)
     flags.add_argument("--onnx", action="store_true", help="also publish an ONNX file, with the SavedModel's report")
-    help_text = (
-        "evaluation of the LiteRT files; default: gin/eval/litert.gin, with the model's own EPSILON, NORM and SEED"
-    )
+    help_text = f"evaluation of the LiteRT files; default: {_EVALUATION}, with the model's own EPSILON, NORM and SEED"
     flags.add_argument("--gin_file", action="append", default=[], metavar="FILE", help=help_text)
     help_text = "one value of that evaluation, overrides the files"
     flags.add_argument("--gin_param", action="append", default=[], metavar="'NAME=VALUE'", help=help_text)
@@ -59,6 +58,8 @@ def run(flags: argparse.Namespace) -> None:
     _require_packages(flags)
     if flags.model:
         require_model(flags.model)  # before TensorFlow is imported, which takes seconds
+    if flags.litert:  # a mistake in the evaluation must not appear after something was published
+        configure(flags.gin_file or [_EVALUATION], flags.gin_param, flags.gin_import, command="evaluate")
     model, folder = flags.model, flags.workdir
     if not model:
         report = _publish(flags)
@@ -102,7 +103,8 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
     from tfrobust.runs import conversions  # imports TensorFlow, which --help does not need
 
     saving.import_all()  # registers the classes that a report may name
-    name = pathlib.Path(model).parent.name if pathlib.Path(model).name.isdecimal() else pathlib.Path(model).name
+    path = pathlib.Path(os.path.abspath(model))
+    name = path.parent.name if path.name.isdecimal() else path.name
     original = conversions.Original.of(model, folder or os.path.join("runs", "export", name))
     if flags.onnx:
         with Heartbeat("conversion to ONNX"):
@@ -111,7 +113,7 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
 
     def evaluated(file: str, surrogate: str, output: str):
         arguments = [f"--model={file}", f"--surrogate={surrogate}", f"--output={output}"]
-        arguments += [f"--gin_file={file}" for file in flags.gin_file or ["gin/eval/litert.gin"]]
+        arguments += [f"--gin_file={file}" for file in flags.gin_file or [_EVALUATION]]
         arguments += [f"--gin_param={value}" for value in (*knobs, *flags.gin_param)]
         arguments += [f"--gin_import={module}" for module in flags.gin_import]
         arguments += ["--allow_downloads"] * flags.allow_downloads

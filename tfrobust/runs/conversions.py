@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -59,7 +60,7 @@ class Original:
         Raises:
             InputError: it is no SavedModel with a report.
         """
-        path = pathlib.Path(model)
+        path = pathlib.Path(os.path.abspath(model))  # of "1", the parent has no name
         directory = files.saved_model_directory(path) if path.is_dir() else path
         report = artifacts.earlier_report(directory)
         if report is None or not directory.name.isdecimal():
@@ -109,8 +110,15 @@ def litert_files(original: Original, kinds: Sequence[str], evaluate: Callable[[s
         evaluate: (folder of the file, folder of the SavedModel, output) -> report of the file.
 
     Raises:
-        InputError: the model is one of text, cannot be converted, or a file predicts other classes.
+        InputError: the model is one of text or of mixed precision, cannot be converted, or a file predicts other
+            classes.
     """
+    precision = original.report.training.get("precision", "float32")
+    if precision != "float32":
+        raise InputError(
+            f"{original.name} was trained in {str(precision)[:20]}, and LiteRT files need train.precision = 'float32': "
+            "train it in that, or leave --litert out."
+        )
     kind = original.predictor.kind
     if kind is not IMAGES:
         raise InputError(
