@@ -76,6 +76,16 @@ def test_weights_count_and_weight_zero_is_absence():
         assert float(metric.result()) == 0.0
 
 
+@pytest.mark.parametrize("ignored", [(0.0, 1.0), (np.nan, np.nan)])
+@pytest.mark.parametrize("name", METRICS)
+def test_an_example_of_weight_zero_may_have_any_score(name, ignored):
+    """The label -1 is read as class 0, which has probability 0 in the first of the predictions."""
+    metric, expected = (getattr(robust.metrics, name)(from_logits=False) for _ in range(2))
+    metric.update_state([0, -1], [(0.75, 0.25), ignored], sample_weight=[1, 0])
+    expected.update_state([0], [(0.75, 0.25)])
+    assert float(metric.result()) == float(expected.result())
+
+
 @pytest.mark.parametrize("metric, of_report", stored.rows(globals(), "a_proper_score_is_that_of_a_report"))
 def test_a_proper_score_is_that_of_a_report(metric, of_report):
     expected = pytest.approx(np.mean(of_report(LOGITS, LABELS)), abs=1e-6)

@@ -98,8 +98,8 @@ class _BinnedMetric(_ProbabilityMetric):
         correct = tf.where(unknown, confidence, correct)
         for total, part in (
             (self.weight, weight),
-            (self.confidence, weight * confidence),
-            (self.correct, weight * correct),
+            (self.confidence, tf.math.multiply_no_nan(confidence, weight)),
+            (self.correct, tf.math.multiply_no_nan(correct, weight)),
         ):
             total.assign_add(tf.math.unsorted_segment_sum(part, cell, total.shape[0]))
 
@@ -173,7 +173,8 @@ class _ScoreMetric(_ProbabilityMetric):
         """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         self.weight.assign_add(tf.reduce_sum(weight))
-        self.total.assign_add(tf.reduce_sum(weight * self._scores(labels, values)))
+        # The score of an ignored label may be infinite, and 0 times infinity is NaN.
+        self.total.assign_add(tf.reduce_sum(tf.math.multiply_no_nan(self._scores(labels, values), weight)))
 
     def result(self):
         """Return a scalar; 0 before the first example."""
