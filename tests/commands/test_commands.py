@@ -94,9 +94,10 @@ def test_evaluate_hands_its_flags_on(asked):
 def test_published_rows_stand_below_a_comparison(tmp_path, capsys, monkeypatch):
     report = make_report(name="mine")
     report = dataclasses.replace(report, data=report.data | {"name": "cifar10"})
-    (tmp_path / "robustness_report.json").write_text(report.to_json())
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "robustness_report.json").write_text(report.to_json())
     monkeypatch.chdir(tmp_path)
-    flags = [str(tmp_path), "--output=page.html", "--published"]
+    flags = [str(tmp_path / "mine"), "--output=page.html", "--published"]
     row = "TRADES, beta = 6 (Table 4)"
     for end, line in (("table", f"  {row}  "), ("markdown", f"| {row} | Nat. 76.1, PGD 51.9, mPGD 38.2, AA 36.3 |")):
         assert compare.main([*flags[:-1], "--published=cifar10_resnet20", f"--format={end}"]) == 0

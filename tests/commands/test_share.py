@@ -125,6 +125,12 @@ def test_what_cannot_be_shared_or_found_is_said_in_one_line(stand_in, earlier, t
         hub.local("hf://me/small")
 
 
+def test_a_private_card_is_refused(tmp_path, capsys):
+    output = tmp_path / "card"
+    assert share.main([str(tmp_path), "--repo=me/small", "--private", f"--output={output}"]) == 2
+    assert "--output sends nothing: leave one out." in capsys.readouterr().err and not output.exists()
+
+
 def test_without_the_package_the_command_says_what_to_install(earlier, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert share.main([str(earlier), "--repo=me/small"]) == 2

@@ -287,3 +287,10 @@ def test_a_comparison_that_cannot_be_written_leaves_the_old_one(paths, tmp_path,
     monkeypatch.setattr(compare_views, "html", lambda *_: "half a page \ud800")  # cannot be encoded
     assert command.main([*paths[:2], f"--output={page}"]) == 1
     assert page.read_text() == "old" and not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp")]
+
+
+def test_a_comparison_replaces_no_page_of_a_report(paths, tmp_path, capsys):
+    page = tmp_path / "trades" / "1" / "assets.extra" / "robustness_report.html"
+    page.write_text("old")
+    assert command.main([*paths[:2], f"--output={page}"]) == 2 and page.read_text() == "old"
+    assert "lies next to a report, whose page it may be" in capsys.readouterr().err

@@ -39,6 +39,8 @@ def run(flags: argparse.Namespace) -> None:
     """Check the export, write its card, and upload or list the files."""
     if flags.repo.count("/") != 1 or not all(flags.repo.split("/")):
         raise InputError(f"--repo={flags.repo[:100]} is not OWNER/NAME.")
+    if flags.private and flags.output:
+        raise InputError("--private is about the repository of an upload, and --output sends nothing: leave one out.")
     if not flags.export.is_dir():
         raise FileNotFoundError(f"There is no folder {flags.export}.")
     directory = files.saved_model_directory(flags.export).resolve()
