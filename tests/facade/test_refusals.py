@@ -60,7 +60,7 @@ def test_in_a_graph_a_refusal_is_the_same_sentence(data, message):
     model = robust.methods.Supervised(encoder(), keras.layers.Dense(3))
     model.compile("sgd")
     with pytest.raises(ValueError, match=message):
-        fit(model, *data)
+        fit(model, *data[:2], sample_weight=data[2] if len(data) > 2 else None)
     for entrance in (model.train_on_batch, model.test_on_batch):
         with pytest.raises(ValueError, match=message):
             entrance(*data)

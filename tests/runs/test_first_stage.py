@@ -19,7 +19,7 @@ from tfrobust.data.sources.digits import Digits
 from tfrobust.errors import InputError
 from tfrobust.keras import methods
 from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning
+from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning, RobustAccuracy
 from tfrobust.keras.models import CNN, Backbone, LinearHead, ProjectionHead, Prototypes
 from tfrobust.ops.schedules import LinearRamp, OverTraining
 from tfrobust.runs import estimate, initial_encoder, workdir
@@ -153,6 +153,23 @@ def test_a_term_whose_schedule_never_begins_is_said(delay, silent, caplog):
         assert stage.silent_terms() == expected and len(caplog.records) == len(expected)
         for record in caplog.records:
             assert "Supervised trains without its term ce: its scheduled weight is 0 in all 20" in record.getMessage()
+
+
+def test_the_validation_that_selects_the_best_weights_is_part_of_a_training():
+    def described(steps=2, every=1, source=DIGITS):
+        attack = PGD(ThreatModel(epsilon=0.2), steps=steps)
+        arguments = {"dataset": source.load(), "source": source, "epochs": 2, "batch_size": 128, "seed": 0}
+        arguments |= {"validation": functools.partial(RobustAccuracy, attack=attack, every=every)}
+        stage = Stage(method=methods.Supervised(encoder(), LinearHead(10)), **arguments)
+        stage.build(keras.optimizers.SGD())
+        return stage.configuration()
+
+    before = described()
+    assert workdir.differences(before, described()) == []
+    for changed, part in (({"steps": 3}, "attack.steps is 2 there and 3"), ({"every": 2}, "every is 1 there and 2")):
+        (difference,) = workdir.differences(before, described(**changed))
+        assert difference.startswith("validation.RobustAccuracy.") and part in difference
+    assert "validation" not in described(source=Digits(validation_size=0))
 
 
 def spoken(caplog, method, optimizer, *, epochs=2, callbacks=()):

@@ -43,6 +43,22 @@ def test_the_same_configuration_is_taken_up_again(tmp_path):
     assert workdir.owner(tmp_path) == before
 
 
+def test_an_earlier_workdir_does_not_name_its_validation(tmp_path):
+    workdir.open_workdir(str(tmp_path), TRAINING)
+    assert workdir.open_workdir(str(tmp_path), changed(validation={"every": 2})) == tmp_path
+    workdir.open_workdir(str(tmp_path / "now"), changed(validation={"every": 1}))
+    for other in ({"every": 2}, None):
+        with pytest.raises(InputError, match="holds another training configuration: validation"):
+            workdir.open_workdir(str(tmp_path / "now"), TRAINING if other is None else changed(validation=other))
+
+
+@pytest.mark.parametrize("part", ["checkpoints", "pretraining/checkpoints"])
+def test_checkpoints_without_a_record_of_their_training_are_no_fresh_folder(tmp_path, part):
+    (tmp_path / part / "step-00000004").mkdir(parents=True)
+    with pytest.raises(InputError, match="has checkpoints and no training.json"):
+        workdir.open_workdir(str(tmp_path), TRAINING)
+
+
 def test_a_half_made_folder_is_finished_and_keeps_its_owner(tmp_path):
     """The owner is written first: a kill between the two files must not make another publisher of it."""
     workdir.open_workdir(str(tmp_path), TRAINING)

@@ -139,6 +139,32 @@ def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):
     np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], 3.0))
 
 
+def test_best_weights_of_a_training_that_goes_on_and_of_a_new_one(linear, tmp_path):
+    model = linear[0]
+    for first, epochs, expected in ((0, [0.3, 0.5], 2), (2, [0.4, 0.45], 2), (2, [0.6], 3), (0, [0.2], 1)):
+        best = BestWeights(tmp_path)
+        best.set_model(model)
+        for epoch, value in enumerate(epochs, first):
+            best.on_epoch_begin(epoch)
+            best.on_epoch_end(epoch, {"val_robust_accuracy": value})
+        assert best.restore()["step"] == expected
+
+
+@pytest.mark.parametrize("kind", ["best", "ema", "swa"])
+def test_a_second_model_begins_anew(kind, tmp_path):
+    callback = BestWeights(tmp_path) if kind == "best" else AveragedWeights(kind=kind, decay=0.5)
+    for value, accuracy in ((1.0, 0.9), (2.0, 0.4)):
+        model = Linear(np.full([4, 2], value, np.float32))
+        for epoch in range(2):  # a second `fit` of the same model goes on
+            callback.set_model(model)
+            callback.on_epoch_begin(epoch)
+            callback.on_train_batch_begin(0)
+            callback.on_train_batch_end(0)
+            callback.on_epoch_end(epoch, {"val_robust_accuracy": accuracy - epoch / 10})
+        callback.restore()
+        np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], value))
+
+
 @pytest.mark.parametrize("kind, start_epoch, expected", stored.rows(globals(), "averaged_weights_against_their"))
 def test_averaged_weights_against_their_recursion(kind, start_epoch, expected):
     model = Linear(np.zeros([4, 2], np.float32))

@@ -131,7 +131,7 @@ def class_ids(labels, caller: str, remedy: str = "") -> tf.Tensor:
 
 
 def example_weights(weights, caller: str) -> tf.Tensor:
-    """Return sample weights [b] from weights [b] or [b, 1]; raise ValueError for others.
+    """Return sample weights [b] from weights [b] or [b, 1]; raise ValueError for others, negative or not finite ones.
 
     Args:
         weights: of any numeric type.
@@ -140,6 +140,13 @@ def example_weights(weights, caller: str) -> tf.Tensor:
     weights = _one_tensor(weights, caller, "sample weights")
     if weights.shape.rank not in (None, 1) and tuple(weights.shape[1:]) not in ((1,), (None,)):
         raise InputError(f"{caller} takes one sample weight per example, [b] or [b, 1], got {weights.shape}.")
+    _require(
+        tf.equal(tf.size(weights), tf.shape(weights)[0]), f"{caller} takes one sample weight per example, got several."
+    )
+    floats = tf.cast(weights, tf.float32)
+    _require(
+        tf.reduce_all(tf.math.is_finite(floats) & (floats >= 0)), f"{caller} takes finite sample weights of at least 0."
+    )
     return tf.reshape(weights, [-1])
 
 

@@ -58,7 +58,10 @@ def choose_weights(weights: str, watchers: list) -> dict:
     kind = BestWeights if weights == "best" else AveragedWeights
     state = next(watcher for watcher in watchers if isinstance(watcher, kind)).restore()
     if state is None:
-        raise InputError("publish_weights = 'best', but no epoch was validated: lower RobustAccuracy.every.")
+        raise InputError(
+            "publish_weights = 'best', but no epoch was validated, or the folder best/ is damaged: lower "
+            "RobustAccuracy.every, in another --workdir if the training has ended."
+        )
     if weights == "averaged":
         return {"weights": "averaged", "on": "last", **state}
     return {"weights": "best", "on": "validation", "epoch": state["step"], "value": state["value"]}

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrobust.attacks.shared.attack import facts_of
+from tfrobust.attacks.shared.attack import Attack, facts_of
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common import configured
 from tfrobust.data import pipeline
@@ -219,6 +219,9 @@ class Stage:
         parts = {"method": self.method, "optimizer": self.method.optimizer, "data": self.source}
         parts["augmentation"] = self.augmentation
         parts["callbacks"] = [_callback_facts(callback) for callback in self.callbacks]
+        if self.validation is not None and len(self.dataset.validation):  # it selects the best weights
+            images, labels = self.dataset.validation.arrays(1)
+            parts["validation"] = _callback_facts(self.validation(images=images, labels=labels))
         described = workdirs.canonical(configured.serialize(parts | self.numbers))
         return described | {"data_fingerprint": self.dataset.fingerprint}
 
@@ -376,5 +379,5 @@ def _first_of_zeros(schedule: Callable, steps: int) -> int:
 
 
 def _callback_facts(callback) -> dict:
-    plain = (bool, int, float, str, type(None))
+    plain = (bool, int, float, str, type(None), Attack)
     return {type(callback).__name__: {k: v for k, v in vars(callback).items() if isinstance(v, plain) and k[0] != "_"}}

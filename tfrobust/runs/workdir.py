@@ -141,6 +141,8 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     for part in (folder / "checkpoints", folder / "logs"):
         if part.exists() and not part.is_dir():
             raise InputError(f"{part} is a file where a run has a folder. Use another --workdir.")
+    if not recorded.is_file() and any(folder.glob("**/checkpoints/step-*")):
+        raise InputError(f"{workdir} has checkpoints and no {TRAINING_FILE} that says of what. Use another --workdir.")
     differences = _recorded_differences(workdir, training)
     if differences:
         shown = _listed(differences)
@@ -195,7 +197,10 @@ def _recorded_differences(folder, training: dict) -> list[str]:
     recorded = pathlib.Path(folder, TRAINING_FILE)
     if not recorded.is_file():
         return []
-    return differences(_read(recorded), training)
+    before = _read(recorded)
+    if "validation" in training:  # workdirs of earlier commits do not name it
+        before = {"validation": training["validation"]} | before
+    return differences(before, training)
 
 
 def differences(before: dict, now: dict, *, added: bool = True) -> list[str]:

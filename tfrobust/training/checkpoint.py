@@ -134,6 +134,10 @@ class CheckpointStore:
             _log.warning("checkpoint %s is damaged (%s): skipped.", folder, problem)
         return None
 
+    def newest_state(self) -> dict | None:
+        """Return the state of the newest intact checkpoint with its `step`, and restore nothing; None without one."""
+        return next((_state(folder) for folder in reversed(self._all()) if not find_damage(folder)), None)
+
     def _all(self) -> list[pathlib.Path]:
         """Return all checkpoints, sorted by step."""
         if not self.directory.is_dir():

@@ -78,7 +78,9 @@ class AveragedWeights(keras.callbacks.Callback):
             )
 
     def set_model(self, model):
-        """Attach the model, and start the average if the model is built."""
+        """Attach the model, and start the average if the model is built; that of another model is discarded."""
+        if self.model is not None and self.model is not model:
+            self.variables, self._started = [], False
         super().set_model(model)
         # `fit` builds a subclassed model only in its first step.
         if model.built:

@@ -27,7 +27,8 @@ class BestWeights(keras.callbacks.Callback):
         1
 
     Args:
-        directory: folder of the checkpoint.
+        directory: folder of the checkpoint. A training from the first epoch on replaces what it holds; one that goes on
+            keeps it until a higher value.
         monitor: a log name; epochs without it do not count. Higher is better.
 
     Raises:
@@ -45,6 +46,19 @@ class BestWeights(keras.callbacks.Callback):
         self.monitor = monitor
         self.best: float | None = None
         self.best_epoch = 0
+
+    def set_model(self, model):
+        """Attach the model; the best value of another model is discarded."""
+        if self.model is not None and self.model is not model:
+            self.best, self.best_epoch = None, 0
+        super().set_model(model)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Take up the best value that the folder holds if the training goes on after an epoch."""
+        if self.best is None and epoch:
+            state = self._store().newest_state() or {}
+            if state.get("monitor") == self.monitor and state["step"] <= epoch:
+                self.best, self.best_epoch = float(state["value"]), state["step"]
 
     def on_epoch_end(self, epoch, logs=None):
         """Save the weights if the monitored value exceeds the best so far."""
