@@ -98,8 +98,8 @@ def test_the_copy_has_the_weights_that_the_encoder_was_given():
     method.start()
     assert all(np.all(variable.numpy() == 0.25) for variable in method.original.variables)
     for trainable in (True, False, True):
-        assert not method.original.trainable_variables
         method.trainable = trainable
+        assert not method.original.trainable_variables
 
 
 @pytest.mark.parametrize("adversary, message", stored.rows(globals(), "another_objective_and_a_start_at_the_image_are"))
