@@ -103,9 +103,7 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
     from tfrobust.runs import conversions  # imports TensorFlow, which --help does not need
 
     saving.import_all()  # registers the classes that a report may name
-    path = pathlib.Path(os.path.abspath(model))
-    name = path.parent.name if path.name.isdecimal() else path.name
-    original = conversions.Original.of(model, folder or os.path.join("runs", "export", name))
+    original = conversions.Original.of(model, folder)
     if flags.onnx:
         with Heartbeat("conversion to ONNX"):
             conversions.onnx_file(original)

@@ -54,17 +54,20 @@ class Original:
     folder: pathlib.Path
 
     @classmethod
-    def of(cls, model: str, folder: str) -> Original:
+    def of(cls, model: str, folder: str | None = None) -> Original:
         """Return the original at `exported/NAME` or at one of its versions.
 
         Raises:
             InputError: it is no SavedModel with a report.
         """
-        path = pathlib.Path(os.path.abspath(model))  # of "1", the parent has no name
+        path = pathlib.Path(model)
         directory = files.saved_model_directory(path) if path.is_dir() else path
+        if directory.parent.name in ("", ".."):  # named from inside its folder, as "1"
+            directory = pathlib.Path(os.path.abspath(directory))
         report = artifacts.earlier_report(directory)
         if report is None or not directory.name.isdecimal():
             raise InputError(f"{model[-100:]} is no export of tfrobust with a report: name exported/NAME.")
+        folder = folder or os.path.join("runs", "export", directory.parent.name)
         files.check_writable(folder, "--workdir")
         files.check_writable(directory.parent.parent, "--model")
         return cls(directory, report, pathlib.Path(folder))
