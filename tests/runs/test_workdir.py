@@ -54,9 +54,10 @@ def test_an_earlier_workdir_does_not_name_its_validation(tmp_path):
 
 @pytest.mark.parametrize("part", ["checkpoints", "pretraining/checkpoints"])
 def test_checkpoints_without_a_record_of_their_training_are_no_fresh_folder(tmp_path, part):
-    (tmp_path / part / "step-00000004").mkdir(parents=True)
+    (tmp_path / "runs" / part / "step-00000004").mkdir(parents=True)
     with pytest.raises(InputError, match="has checkpoints and no training.json"):
-        workdir.open_workdir(str(tmp_path), TRAINING)
+        workdir.open_workdir(str(tmp_path / "runs"), TRAINING)
+    workdir.open_workdir(str(tmp_path), TRAINING)  # a folder around it
 
 
 def test_a_half_made_folder_is_finished_and_keeps_its_owner(tmp_path):

@@ -141,7 +141,8 @@ def open_workdir(workdir: str, training: dict, *, must_exist: bool = False) -> p
     for part in (folder / "checkpoints", folder / "logs"):
         if part.exists() and not part.is_dir():
             raise InputError(f"{part} is a file where a run has a folder. Use another --workdir.")
-    if not recorded.is_file() and any(folder.glob("**/checkpoints/step-*")):
+    checkpoints = (folder / "checkpoints", folder / "pretraining" / "checkpoints")
+    if not recorded.is_file() and any(path for part in checkpoints for path in part.glob("step-*")):
         raise InputError(f"{workdir} has checkpoints and no {TRAINING_FILE} that says of what. Use another --workdir.")
     differences = _recorded_differences(workdir, training)
     if differences:
