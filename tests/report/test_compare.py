@@ -293,4 +293,4 @@ def test_a_comparison_replaces_no_page_of_a_report(paths, tmp_path, capsys):
     page = tmp_path / "trades" / "1" / "assets.extra" / "robustness_report.html"
     page.write_text("old")
     assert command.main([*paths[:2], f"--output={page}"]) == 2 and page.read_text() == "old"
-    assert "lies next to a report, whose page it may be" in capsys.readouterr().err
+    assert "is the page of the report beside it; give another name" in capsys.readouterr().err

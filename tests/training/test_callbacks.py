@@ -102,7 +102,7 @@ def test_sigmoids_are_probabilities_before_and_after_training(linear):
 def test_robust_accuracy_looks_every_so_many_epochs(linear):
     model, _, images, labels = linear
     assert [bool(watch(model, images, labels, every=3, epoch=epoch)) for epoch in range(6)] == [0, 0, 1, 0, 0, 1]
-    with pytest.raises(ValueError, match="every is 0"):
+    with pytest.raises(ValueError, match="every must be an integer >= 1, got 0"):
         RobustAccuracy(images, labels, every=0, attack=PGD(ThreatModel(epsilon=0.2), steps=10))
 
 

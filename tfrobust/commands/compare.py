@@ -57,10 +57,8 @@ def run(flags: argparse.Namespace) -> None:
     output = pathlib.Path(flags.output)
     if output.suffix.lower() not in (".html", ".htm"):  # a report or a model of that name would be lost
         raise InputError(f"--output={flags.output[:100]} is no name of a page; give FILE.html.")
-    if (output.parent / compare.REPORT_FILE).exists():
-        raise InputError(
-            f"--output={flags.output[:100]} lies next to a report, whose page it may be; use another folder."
-        )
+    if output.stem == pathlib.Path(compare.REPORT_FILE).stem and (output.parent / compare.REPORT_FILE).exists():
+        raise InputError(f"--output={flags.output[:100]} is the page of the report beside it; give another name.")
     ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
     reports = compare.load_reports(flags.paths)
     if not reports:

@@ -199,7 +199,7 @@ def _recorded_differences(folder, training: dict) -> list[str]:
     if not recorded.is_file():
         return []
     before = _read(recorded)
-    if "validation" in training:  # workdirs of earlier commits do not name it
+    if "validation" in training and isinstance(before, dict):  # workdirs of earlier commits do not name it
         before = {"validation": training["validation"]} | before
     return differences(before, training)
 
