@@ -131,11 +131,14 @@ def class_ids(labels, caller: str, remedy: str = "") -> tf.Tensor:
 
 
 def example_weights(weights, caller: str) -> tf.Tensor:
-    """Return sample weights [b] from weights [b] or [b, 1]; raise ValueError for others, negative or not finite ones.
+    """Return sample weights [b] from weights [b] or [b, 1].
 
     Args:
         weights: of any numeric type.
         caller: name of the caller, for the message.
+
+    Raises:
+        ValueError: another shape, or weights that are negative, infinite or NaN.
     """
     weights = _one_tensor(weights, caller, "sample weights")
     if weights.shape.rank not in (None, 1) and tuple(weights.shape[1:]) not in ((1,), (None,)):
