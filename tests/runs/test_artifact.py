@@ -99,7 +99,7 @@ def test_what_an_evaluation_uses_of_a_strangers_training_has_the_right_type(trai
 
 
 def published_in(folder, **settings):
-    """The publication of an untrained model."""
+    """Return the publication of an untrained model."""
     return artifact.Artifact(
         trained=SimpleNamespace(dataset=None, facts={"configuration": {}}),
         evaluation=SimpleNamespace(identity={}, evaluators=()),
