@@ -43,6 +43,16 @@ def test_the_strongest_attack_that_has_classes_stands_beside_the_clean_accuracy(
     assert written(Classes, with_series(Series("accuracy.classes", "", {"label": [0]}))) is None
 
 
+def test_an_attack_on_fewer_images_has_its_n_beside_its_accuracy():
+    report = with_series(
+        *(classes("attack.pgd_linf_0.2", 0.5, 12), classes("accuracy", 0.9)), measurements=attack("pgd", 0.5, 0.9)
+    )
+    (table,) = Classes(report).blocks()
+    assert table.header == ["Class", "n", "Clean", "n, attacked", "PGD, L∞ ε = 0.2"]
+    assert {(row[1], row[2].n, row[3], row[4].n) for row in table.rows} == {(36, 36, 12, 12)}
+    assert table.bars == ((2, "clean"), (4, "attacked"))
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_stand_in_their_order_under_what_the_model_says(channels):
     series = examples(channels=channels, side=5)

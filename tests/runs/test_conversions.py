@@ -132,10 +132,17 @@ def test_a_wrong_scale_is_not_published(original, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "exported").iterdir()] == ["net"]
 
 
-def test_a_model_of_mixed_precision_is_refused_by_its_setting(original):
+def test_a_model_of_mixed_precision_is_refused_by_its_setting_before_its_onnx_file(original, monkeypatch, capsys):
     mixed = dataclasses.replace(original.report, training={"precision": "mixed_float16"})
-    with pytest.raises(InputError, match="trained in mixed_float16, and LiteRT files need train.precision = 'float32'"):
-        conversions.litert_files(dataclasses.replace(original, report=mixed), ("float32",), evaluated([]))
+    original = dataclasses.replace(original, report=mixed)
+    refusal = "trained in mixed_float16, and LiteRT files need train.precision = 'float32'"
+    with pytest.raises(InputError, match=refusal):
+        conversions.litert_files(original, ("float32",), evaluated([]))
+    monkeypatch.setattr(Original, "of", lambda *_: original)
+    monkeypatch.setattr(command, "_require_packages", lambda flags: None)
+    assert command.main([f"--model={original.directory}", "--onnx", "--litert=float32"]) == 2
+    assert refusal in capsys.readouterr().err
+    assert [path.name for path in original.directory.parent.parent.iterdir()] == ["net"]
 
 
 def test_an_original_has_its_name_also_inside_its_folder(original, monkeypatch):

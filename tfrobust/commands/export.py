@@ -104,6 +104,8 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
 
     saving.import_all()  # registers the classes that a report may name
     original = conversions.Original.of(model, folder)
+    if flags.litert:
+        conversions.check_litert(original)  # before the ONNX file is published
     if flags.onnx:
         with Heartbeat("conversion to ONNX"):
             conversions.onnx_file(original)

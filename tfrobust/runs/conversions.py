@@ -101,20 +101,11 @@ class Original:
         return examples, labels, predictors.in_batches(self.predictor.compiled_logits, examples, 128)
 
 
-def litert_files(original: Original, kinds: Sequence[str], evaluate: Callable[[str, str, str], Report]) -> None:
-    """Convert a SavedModel to LiteRT files, evaluate each file, and publish it with its own report.
-
-    All kinds are converted and compared before the first is evaluated. A run that was killed resumes; a file whose
-    report is published already is not published again.
-
-    Args:
-        original: the SavedModel.
-        kinds: of `serving.export.litert.KINDS`.
-        evaluate: (folder of the file, folder of the SavedModel, output) -> report of the file.
+def check_litert(original: Original) -> None:
+    """Raise for a model of which no LiteRT file is made.
 
     Raises:
-        InputError: the model is one of text or of mixed precision, cannot be converted, or a file predicts other
-            classes.
+        InputError: the model is one of text or of mixed precision.
     """
     precision = original.report.training.get("precision", "float32")
     if precision != "float32":
@@ -127,6 +118,23 @@ def litert_files(original: Original, kinds: Sequence[str], evaluate: Callable[[s
         raise InputError(
             f"{original.name} takes {kind.input}; LiteRT files are made of models of images: leave --litert out."
         )
+
+
+def litert_files(original: Original, kinds: Sequence[str], evaluate: Callable[[str, str, str], Report]) -> None:
+    """Convert a SavedModel to LiteRT files, evaluate each file, and publish it with its own report.
+
+    All kinds are converted and compared before the first is evaluated. A run that was killed resumes; a file whose
+    report is published already is not published again.
+
+    Args:
+        original: the SavedModel.
+        kinds: of `serving.export.litert.KINDS`.
+        evaluate: (folder of the file, folder of the SavedModel, output) -> report of the file.
+
+    Raises:
+        InputError: as `check_litert`, or the model cannot be converted, or a file predicts other classes.
+    """
+    check_litert(original)
     converted = {kind: _converted(original, kind) for kind in kinds}
     for kind, (folder, parity) in converted.items():
         output = original.folder / "evaluation" / folder.name

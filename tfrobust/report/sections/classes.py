@@ -26,7 +26,7 @@ class Classes(Section):
         which = f" Shown are the {_SHOWN} of {total} {self.plural} with the lowest accuracy." if total > _SHOWN else ""
         return (
             f"A mean accuracy hides the weakest {self.noun}. The lowest comes first.{which} n is the number of test "
-            f"{self.examples} of a {self.noun}. The lowest of many measured accuracies is biased downwards, since it "
+            f"{self.examples} of a {self.noun} that were measured. The lowest of many measured accuracies is biased downwards, since it "
             "was selected for being the lowest."
         )
 
@@ -42,14 +42,17 @@ class Classes(Section):
 
     def blocks(self) -> list[Block]:
         """Return the table of classes."""
-        rows = []
-        for key, name in list(self._names.items())[:_SHOWN]:
-            cells = [column[key].accuracy if key in column else None for column in self.columns.values()]
-            count = next((m.n for m in cells if m is not None), None)
-            rows.append([name, count, *cells])
-        header = [self.noun.capitalize(), "n", *self.columns]
-        bars = [(number, "clean" if name == "Clean" else "attacked") for number, name in enumerate(header)][2:]
-        return [Grid(header, rows, bars=tuple(bars))] if rows else []
+        keys = list(self._names)[:_SHOWN]
+        table, bars, counts = {self.noun.capitalize(): [self._names[key] for key in keys]}, [], None
+        for heading, column in self.columns.items():
+            role = "clean" if heading == "Clean" else "attacked"
+            accuracies = [column[key].accuracy if key in column else None for key in keys]
+            last_counts, counts = counts, [accuracy and accuracy.n for accuracy in accuracies]
+            if counts != last_counts:  # an attack may have taken fewer images
+                table["n" if last_counts is None else f"n, {role}"] = counts
+            bars.append((len(table), role))
+            table[heading] = accuracies
+        return [Grid([*table], [list(row) for row in zip(*table.values(), strict=True)], bars=tuple(bars))] if keys else []
 
     @functools.cached_property
     def columns(self) -> dict[str, dict[int | str, Part]]:
