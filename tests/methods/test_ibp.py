@@ -11,6 +11,7 @@ from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.methods import CROWNIBP, IBP, MTLIBP, ReLUStability
 from tfrobust.keras.models import CNN, LinearHead
 from tfrobust.keras.schedules import SmoothedRamp
+from tfrobust.methods import crown_ibp
 from tfrobust.methods.shared import interval_training
 
 RAMP = SmoothedRamp(delay=10, length=100)
@@ -60,6 +61,42 @@ def test_crown_ibp_mixes_the_margins(beta, margins):
     mixture = 1 - (1 - beta) / 13
     expected = mixture * np.array((-0.3, 0.916667)) + (1 - mixture) * np.array((-0.3, 0.8))
     np.testing.assert_allclose(terms["ce_certified"], [np.log(1 + np.exp(-expected).sum())], atol=1e-5)
+
+
+def test_crown_ibp_computes_linear_bounds_only_while_they_weigh(monkeypatch):
+    bounded, lower_bounds = [], crown_ibp.linear_bounds.lower_bounds
+
+    def counted(*args, slope, **keywords):
+        if slope:  # without a slope they are the intervals
+            bounded.append(slope)
+        return lower_bounds(*args, slope=slope, **keywords)
+
+    monkeypatch.setattr(crown_ibp.linear_bounds, "lower_bounds", counted)
+    for beta, step, expected in ((0.0, 109, True), (0.0, 110, False), (0.5, 110, True)):
+        method = small(CROWNIBP, epsilon=0.1, final_beta=beta, ramp=RAMP)
+        bounded.clear()
+        terms_of(method, step)
+        assert bool(bounded) == expected
+    terms, _ = terms_of(small(CROWNIBP, epsilon=0.1, ramp=RAMP), step=110)
+    np.testing.assert_allclose(terms["ce_certified"], [1.029329], atol=1e-5)  # as IBP
+    # In a graph too, with its gradient.
+    gradients = []
+    for kind in (IBP, CROWNIBP):
+        method = small(kind, epsilon=0.1, ramp=RAMP)
+
+        @tf.function
+        def step(method=method):
+            with tf.GradientTape() as tape:
+                batch = method.as_batch((tf.constant([[0.6, 0.5]]), tf.constant([0])))
+                terms, _ = method.evaluate_terms({"images": batch.images}, batch, method.context(batch))
+                loss = tf.reduce_sum(terms["ce_certified"])
+            return tape.gradient(loss, method.trainable_variables)
+
+        method.step.assign(110)
+        gradients.append(step())
+    for expected, gradient in zip(*gradients, strict=True):
+        np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    assert np.any(gradients[0][0])
 
 
 def test_the_smoothed_ramp_has_the_published_values():

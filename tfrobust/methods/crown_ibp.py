@@ -1,6 +1,7 @@
 """CROWN-IBP training (Zhang et al., 2020): linear bounds of the margins on interval bounds of the hidden values."""
 
 import keras
+import tensorflow as tf
 
 from tfrobust.certification import intervals, linear_bounds
 from tfrobust.common.settings import require_choice
@@ -51,5 +52,12 @@ class CROWNIBP(IBP):
             return margins
         beta = 1.0 - (1.0 - self.final_beta) * progress
         coefficients = linear_bounds.margin_coefficients(labels, margins.shape[-1], margins.dtype)
-        linear = linear_bounds.lower_bounds(network, boxes, coefficients, arithmetic, slope=self.slope)
-        return beta * linear + (1.0 - beta) * margins
+
+        def mixed():
+            linear = linear_bounds.lower_bounds(network, boxes, coefficients, arithmetic, slope=self.slope)
+            return beta * linear + (1.0 - beta) * margins
+
+        if self.final_beta:
+            return mixed()
+        # After the ramp the step takes no more time than that of IBP.
+        return tf.cond(beta > 0.0, mixed, lambda: margins)
