@@ -43,16 +43,20 @@ class Classes(Section):
     def blocks(self) -> list[Block]:
         """Return the table of classes."""
         keys = list(self._names)[:_SHOWN]
-        table, bars, counts = {self.noun.capitalize(): [self._names[key] for key in keys]}, [], None
+        table: dict[str, list] = {self.noun.capitalize(): [self._names[key] for key in keys]}
+        bars: list[tuple[int, str]] = []
+        counts: list[int | None] | None = None
         for heading, column in self.columns.items():
             role = "clean" if heading == "Clean" else "attacked"
             accuracies = [column[key].accuracy if key in column else None for key in keys]
-            last_counts, counts = counts, [accuracy and accuracy.n for accuracy in accuracies]
+            last_counts, counts = counts, [accuracy.n if accuracy else None for accuracy in accuracies]
             if counts != last_counts:  # an attack may have taken fewer images
                 table["n" if last_counts is None else f"n, {role}"] = counts
             bars.append((len(table), role))
             table[heading] = accuracies
-        return [Grid([*table], [list(row) for row in zip(*table.values(), strict=True)], bars=tuple(bars))] if keys else []
+        return (
+            [Grid([*table], [list(row) for row in zip(*table.values(), strict=True)], bars=tuple(bars))] if keys else []
+        )
 
     @functools.cached_property
     def columns(self) -> dict[str, dict[int | str, Part]]:
