@@ -64,17 +64,61 @@ def test_means_and_differences_of_seeds_by_hand():
     assert markdown.difference(first, second, "a") is None
 
 
+def test_the_difference_of_one_seed_has_a_width_even_without_discordant_images():
+    first, second = runs("first", "1110"), runs("second", "1110")
+    # Bonett and Price: p10 = p01 = 1/6, half 1.96 sqrt(2/6 / 6) = 0.4620.
+    middle, images, seeds = markdown.difference(first, second, "a")
+    np.testing.assert_allclose([middle, *images], [0.0, -0.4620, 0.4620], atol=1e-4)
+    assert seeds is None
+
+
+def dropping(row, clean, attacked):
+    """One seed that loses accuracy under an attack."""
+    run = result(row, 0, "", **{"attack.x.drop": 1 - attacked.count("1") / clean[: len(attacked)].count("1")})
+    run["outcomes"] = {
+        "accuracy.clean": results_table.pack(clean),
+        "attack.x.accuracy": results_table.pack(attacked),
+    }
+    return {0: run}
+
+
+def test_relative_drops_are_compared_image_by_image():
+    first, second = dropping("first", "111101", "1100"), dropping("second", "110111", "1000")
+    # Of the first four images: drops 1/2 and 2/3. Scores 1/2 + (c/2 - a): 0, 0, 1, 1; with c = 1, 1, 0, 1 and mean 3/4,
+    # 2/3 + (c/3 - a) / (3/4): -2/9, 10/9, 2/3, 10/9. Differences 2/9, -10/9, 1/3, -1/9: sd 0.6573, half 1.96 sd / 2.
+    middle, images, _ = markdown.difference(first, second, "attack.x.drop")
+    np.testing.assert_allclose([middle, *images], [-1 / 6, -0.8108, 0.4775], atol=1e-4)
+    # A drop of other images than the first ones is compared as that of two samples, if at all.
+    first[0]["measurements"]["attack.x.drop"]["value"] = 0.4
+    assert markdown.difference(first, second, "attack.x.drop")[:2] == (pytest.approx(0.4 - 2 / 3), None)
+
+
+def test_an_ensemble_is_compared_with_each_of_its_networks():
+    rows = (_results_plan.Row("one", (), 1), _results_plan.Row("both", (), 1, members="one"))
+    table = _results_plan.Table("title", {"clean": "a"}, rows, reference="one")
+    seeds = {"one": runs("one", "1000", "1100", "1110"), "both": runs("both", "1111")}
+    for run in (*seeds["one"].values(), *seeds["both"].values()):
+        run["seconds"] = {"processor_seconds": 1}
+    # Per image 0, 1/3, 2/3, 1: mean 1/2, sd 0.4303; seeds 3/4, 1/2, 1/4.
+    (line,) = [line for line in markdown.table_text(table, seeds).splitlines() if "+" in line]
+    assert line == "| both | 3 | +50.0 [+7.8, +92.2] ±62.1 |"
+
+
 def test_a_claim_holds_only_where_every_interval_says_so():
-    claim = _results_plan.Claim("text", "source", "first", "second", "a")
-    smaller = _results_plan.Claim("text", "source", "first", "second", "a", larger=False)
     positive, negative, both = (0.01, 0.02), (-0.02, -0.01), (-0.01, 0.01)
     expected = {positive: "holds", negative: "does not hold", both: "undecided"}
     for images, seeds in itertools.product(expected, repeat=2):
         alike = expected[images] if images == seeds else "undecided"
-        assert markdown.verdict(claim, (0.0, images, seeds)) == alike
-    assert markdown.verdict(smaller, (0.0, negative, None)) == "holds"
-    assert markdown.verdict(claim, (0.0, None, None)) == "undecided"
-    assert markdown.verdict(claim, None) == "not run"
+        assert markdown.verdict((0.0, images, seeds)) == alike
+    assert markdown.verdict((0.0, None, None)) == "undecided"
+    assert markdown.verdict(None) == "not run"
+
+
+@pytest.mark.parametrize(("larger", "line"), [(True, "does not hold | **-100.0"), (False, "holds | **+100.0")])
+def test_the_difference_of_a_claim_is_positive_where_it_favours_it(larger, line):
+    claim = _results_plan.Claim("text", "source", "first", "second", "a", larger=larger)
+    seeds = {"first": runs("first", 20 * "0"), "second": runs("second", 20 * "1")}
+    assert f"| text | source | {line}" in markdown.claim_table((claim,), seeds)
 
 
 def test_a_printed_command_binds_what_the_run_binds():

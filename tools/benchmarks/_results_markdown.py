@@ -1,6 +1,7 @@
 """The stored results of tools/benchmarks/results_table.py as Markdown: tables, differences and claims."""
 
 import base64
+import math
 import os
 import statistics
 import textwrap
@@ -9,7 +10,7 @@ import numpy as np
 from _results_plan import Claim, Plan, Row, Table
 
 from tfrobust.evaluation.engine.statistics import paired_difference, share_interval, student_interval, wilson_interval
-from tfrobust.report.difference import independent_interval
+from tfrobust.report.difference import independent_interval, paired_shares
 
 
 def page(plan: Plan, results: list[dict]) -> str:
@@ -38,16 +39,26 @@ def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:
             lines.append(_line(row.title, str(len(runs)), *cells, f"{seconds:.0f}"))
             lines += _published(row, headings)
     reference_runs = seeds.get(table.reference, {})
-    comparable = [row for row in table.rows if _shared(seeds.get(row.name, {}), reference_runs)]
-    compared_rows = [row for row in comparable if row.name != table.reference]
+    others = [row for row in table.rows if row.name != table.reference and row.name in seeds]
+    compared_rows = [
+        row for row in others if _shared(*_compared(row, seeds[row.name], table.reference, reference_runs))
+    ]
     if compared_rows:
         (reference,) = (row.title for row in table.rows if row.name == table.reference)
         lines += ["\n", _line(f"minus {reference}, points", "seeds", *headings), _rule(len(headings) + 1)]
         for row in compared_rows:
-            pair = seeds[row.name], reference_runs
+            pair = _compared(row, seeds[row.name], table.reference, reference_runs)
             cells = [difference_cell(difference(*pair, identity)) for identity in table.columns.values()]
             lines.append(_line(row.title, str(len(_shared(*pair))), *cells))
     return "".join(lines)
+
+
+def _compared(row: Row, runs: dict[int, dict], reference: str, reference_runs: dict[int, dict]) -> tuple[dict, dict]:
+    """Return the runs of a row and of its reference; an ensemble of the reference's networks meets each of them."""
+    if row.members == reference:
+        (ensemble,) = runs.values()
+        return dict.fromkeys(reference_runs, ensemble), reference_runs
+    return runs, reference_runs
 
 
 def sources(plan: Plan, results: list[dict], commands: dict[str, str]) -> str:
@@ -115,15 +126,19 @@ def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -
 
     Returns:
         (difference, its ends over images, its ends over seeds), as fractions; None if no seed is in both, measured on
-        the same test images. The ends over images are paired where both have outcomes, else those of two samples, for
+        the same test images. The ends over images are paired where both have scores, else those of two samples, for
         one seed; None without any interval. Those over seeds are None for fewer than three.
     """
-    pair = outcomes(first, identity), outcomes(second, identity)
+    pair = scores(first, identity), scores(second, identity)
     recorded = [seed for seed in _shared(first, second) if seed in pair[0] and seed in pair[1]]
     shared = [seed for seed in recorded if len(pair[0][seed]) == len(pair[1][seed])]
     if shared:
         means = [np.mean([rows[seed] for seed in shared], axis=0) for rows in pair]
         middle, *images = paired_difference(*means)
+        if len(shared) == 1 and all(rows[shared[0]].dtype == bool for rows in pair):
+            middle, *images = paired_shares(
+                *("".join(str(int(correct)) for correct in rows[shared[0]]) for rows in pair)
+            )
         differences = [float(pair[0][seed].mean() - pair[1][seed].mean()) for seed in shared]
     else:
         values = [{seed: _value(run, identity) for seed, run in runs.items()} for runs in (first, second)]
@@ -180,31 +195,47 @@ def sign(compared: tuple) -> int:
 
 
 def claim_table(claims: tuple[Claim, ...], seeds: dict[str, dict[int, dict]]) -> str:
-    """Return a line for each claim: holds, does not hold or undecided, with the difference behind it."""
-    lines = ["### Claims\n", _line("claim", "source", "verdict", "difference, points", "seeds"), _rule(4)]
+    """Return a line for each claim with its verdict and the difference, positive where it favours the claim."""
+    lines = ["### Claims\n", _line("claim", "source", "verdict", "in favour, points", "seeds"), _rule(4)]
     for claim in claims:
         pair = seeds.get(claim.better, {}), seeds.get(claim.worse, {})
-        compared = difference(*pair, claim.measurement)
-        lines.append(
-            _line(
-                claim.text, claim.source, verdict(claim, compared), difference_cell(compared), str(len(_shared(*pair)))
-            )
-        )
+        compared = difference(*(pair if claim.larger else reversed(pair)), claim.measurement)
+        cell, count = difference_cell(compared), str(len(_shared(*pair)))
+        lines.append(_line(claim.text, claim.source, verdict(compared), cell, count))
     return "".join(lines)
 
 
-def verdict(claim: Claim, compared: tuple | None) -> str:
+def verdict(in_favour: tuple | None) -> str:
     """Return "holds" or "does not hold" where all intervals exclude 0, else "undecided"; "not run" without results."""
-    if compared is None:
+    if in_favour is None:
         return "not run"
-    side = sign(compared) * (1 if claim.larger else -1)
-    return {1: "holds", -1: "does not hold", 0: "undecided"}[side]
+    return {1: "holds", -1: "does not hold", 0: "undecided"}[sign(in_favour)]
 
 
 def outcomes(runs: dict[int, dict], identity: str) -> dict[int, np.ndarray]:
     """Return seed -> bool [n], whether each image is correct; only seeds with as many images as the first."""
     rows = {seed: unpack(run["outcomes"][identity]) for seed, run in runs.items() if identity in run["outcomes"]}
     return {seed: row for seed, row in rows.items() if len(row) == len(next(iter(rows.values())))}
+
+
+def scores(runs: dict[int, dict], identity: str) -> dict[int, np.ndarray]:
+    """Return seed -> one value per image, whose mean is the measurement: the outcomes, or those of a relative drop.
+
+    A drop is r = 1 - mean(a) / mean(c) of the outcomes a under attack and c without one. Image i gets
+    r + ((1 - r) c_i - a_i) / mean(c), so that the variance of the mean is that of the delta method. A drop that is not
+    of the first images has no scores.
+    """
+    if not identity.endswith(".drop"):
+        return outcomes(runs, identity)
+    clean = outcomes(runs, "accuracy.clean")
+    rows = {}
+    for seed, attacked in outcomes(runs, identity.removesuffix(".drop") + ".accuracy").items():
+        correct = clean.get(seed, np.zeros(0))[: len(attacked)].astype(float)
+        if correct.any():
+            drop = 1.0 - attacked.mean() / correct.mean()
+            if math.isclose(drop, _value(runs[seed], identity), abs_tol=1e-6):
+                rows[seed] = drop + ((1.0 - drop) * correct - attacked) / correct.mean()
+    return rows
 
 
 def unpack(packed: dict) -> np.ndarray:

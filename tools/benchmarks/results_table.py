@@ -114,15 +114,17 @@ class Run:
         """
         self.workdir.parent.mkdir(parents=True, exist_ok=True)
         spent = pathlib.Path(f"{self.workdir}.seconds")
-        with open(f"{self.workdir}.log", "a", encoding="utf-8") as log:
-            before = _processor_seconds()
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            for command in self.commands():
-                code = _ran([sys.executable, *command], stdout=log, stderr=log, env=environment, cwd=ROOT)
-                if code:
-                    break
-        seconds = _processor_seconds() - before + (float(spent.read_text()) if spent.exists() else 0.0)
-        spent.write_text(f"{seconds:.1f}\n")
+        before = _processor_seconds()
+        try:
+            with open(f"{self.workdir}.log", "a", encoding="utf-8") as log:
+                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+                for command in self.commands():
+                    code = _ran([sys.executable, *command], stdout=log, stderr=log, env=environment, cwd=ROOT)
+                    if code:
+                        break
+        finally:  # those of a stopped run count too
+            seconds = _processor_seconds() - before + (float(spent.read_text()) if spent.exists() else 0.0)
+            spent.write_text(f"{seconds:.1f}\n")
         if code == failures.STOPPED:
             raise StopRequested(f"{self.name} was stopped; the same command goes on.")
         if code:

@@ -36,7 +36,7 @@ class Doctor(Evaluator):
     | `surrogate` | the gradients of a surrogate (a LiteRT file's float model) succeed on other images than its own |
     | `attack_strength` | the evaluation searches less than the training did, or within another radius, norm or box |
     | `overfitting` | FGSM leaves much more accuracy than PGD at the epsilon of a training by single steps |
-    | `fine_tuning` | an adversarial fine-tuning that its settings let expect to fail ended low under attack |
+    | `fine_tuning` | an adversarial fine-tuning with settings that usually fail ended low under attack |
     | `epsilon_units` | epsilon is not a sensible radius in pixels of [0, 1] for these images |
     | `test_size` | too few test images for the claim |
     | `classes` | classes without test images or training images (only named if there are any) |

@@ -53,7 +53,7 @@ class FineTuning:
                 (
                     f"The radius is whole from the first of {self.epochs} epochs, and the backbone was {normal}: "
                     f"expect failure. 62 to 76 % of such trainings of 5 epochs ended below 1 % ({_SOURCE}).",
-                    "Let the radius grow (gin/finetune/ramp.gin), and train 20 to 50 epochs.",
+                    "Train 20 to 50 epochs, and try a radius that grows (gin/finetune/ramp.gin).",
                 )
             )
         if self.elsewhere and self.trades and self.batch_normalized and not self.frozen:

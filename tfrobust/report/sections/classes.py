@@ -26,8 +26,8 @@ class Classes(Section):
         which = f" Shown are the {_SHOWN} of {total} {self.plural} with the lowest accuracy." if total > _SHOWN else ""
         return (
             f"A mean accuracy hides the weakest {self.noun}. The lowest comes first.{which} n is the number of test "
-            f"{self.examples} of a {self.noun} that were measured. The lowest of many measured accuracies is biased downwards, since it "
-            "was selected for being the lowest."
+            f"{self.examples} of a {self.noun} that were measured. The lowest of many measured accuracies is biased "
+            "downwards, since it was selected for being the lowest."
         )
 
     @property

@@ -25,7 +25,7 @@ HEADINGS = (
     "`torch.compile`",
     "PyTorch, eager",
     "kernels alone: tfrobust, `torch.compile`",
-    "memory: tfrobust, `torch.compile`",
+    "memory: XLA's plan, `torch.compile`'s process",
 )
 
 
