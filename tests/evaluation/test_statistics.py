@@ -67,6 +67,23 @@ def test_relative_drop_covers_its_true_value():
     assert 0.92 < covered / 400 < 0.98
 
 
+def test_paired_drops_cover_their_true_difference():
+    # Two models that mostly fail on the same images: the pairs show more than two separate intervals.
+    generator, covered, widths = np.random.default_rng(1), 0, []
+    for _ in range(400):
+        hard = generator.random(300)
+        clean, other_clean = hard < 0.8, hard + generator.normal(0, 0.05, 300) < 0.8
+        attacked, other_attacked = clean & (hard < 0.4), other_clean & (hard < 0.5)
+        scores = statistics.drop_scores(clean, attacked), statistics.drop_scores(other_clean, other_attacked)
+        drops = [statistics.relative_drop(*pair) for pair in ((clean, attacked), (other_clean, other_attacked))]
+        np.testing.assert_allclose([side.mean() for side in scores], [drop for drop, _, _ in drops])
+        _, low, high = statistics.paired_difference(*scores)
+        # 0.4 / 0.8 and 0.5 / 0.8, as the noise of the second model's clean accuracy is symmetric.
+        covered += low <= 0.5 - 0.375 <= high
+        widths.append((high - low) / np.hypot(drops[0][2] - drops[0][1], drops[1][2] - drops[1][1]))
+    assert 0.92 < covered / 400 < 0.98 and max(widths) < 0.8
+
+
 @pytest.mark.parametrize("count", [5, 6, 40, 1001])
 def test_median_covers_as_it_says(count):
     values = np.random.default_rng(count).permutation(np.arange(count, dtype=float))

@@ -147,6 +147,32 @@ def test_images_that_other_seeds_have_drawn_are_not_paired(seed, size, kind):
     assert compare_difference(identity, *pair).kind == kind
 
 
+def dropped(clean, attacked, **changes):
+    """A report of an attack on the first images of a clean evaluation, with the outcomes of both."""
+    count = len(attacked)
+    share = clean[:count].count("1") / count
+    numbers = attack("pgd", attacked.count("1") / count, share, count)
+    parts = {
+        "measurements": [fraction("accuracy.clean", clean.count("1") / len(clean), len(clean)), *numbers],
+        "series": [outcomes("accuracy.clean", clean), outcomes("attack.pgd_linf_0.2.accuracy", attacked)],
+    }
+    return make_report(**{**parts, **changes})
+
+
+def test_relative_drops_are_paired_image_by_image():
+    identity = "attack.pgd_linf_0.2.drop"
+    first, second = dropped("111101", "1100"), dropped("110111", "1000")
+    # Drops 1/2 and 2/3. Scores 1/2 + (c/2 - a): 0, 0, 1, 1; and 2/3 + (c/3 - a) / (3/4): -2/9, 10/9, 2/3, 10/9. Their
+    # differences 2/9, -10/9, 1/3, -1/9 have the deviation 0.6573; half the interval is 1.96 sd / 2.
+    gap = compare_difference(identity, first, second)
+    assert gap[:3] == pytest.approx((-1 / 6, -0.8108, 0.4775), abs=1e-4) and gap.kind == "paired"
+    # Not without outcomes, nor with those of other images, nor where equal outcomes would give no width.
+    bare = dropped("111101", "1100", series=[])
+    elsewhere = dropped("000111", "1000", measurements=dropped("110111", "1000").measurements)
+    for other in (bare, elsewhere, first):
+        assert compare_difference(identity, first, other).kind != "paired"
+
+
 @pytest.mark.parametrize("row", ["", "1" * 9, "1" * 10, "2" * 10, "11111 0000", 1111110000])
 def test_outcomes_that_are_not_the_measurements_are_not_paired(row):
     good = judged("a", "1" * 6 + "0" * 4)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from tfrobust.evaluation.engine import statistics
 from tfrobust.report import protocol
 from tfrobust.report.schema import Report
 
 PAIRED, INDEPENDENT = "paired", "independent"
+_CLEAN = "accuracy.clean"
 
 
 class Difference(NamedTuple):
@@ -32,8 +35,9 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
     """Return the number in `report` minus that in `reference`; None where either is missing.
 
     The interval is paired if both reports record which images were classified correctly and were evaluated on the same
-    images: the variation that the two models share then cancels. Otherwise it is computed from the two intervals as for
-    independent samples, which is wider than necessary if the images are the same.
+    images: the variation that the two models share then cancels. That of a relative drop under attack is paired, too.
+    Otherwise it is computed from the two intervals as for independent samples, which is wider than necessary if the
+    images are the same.
     """
     measurement, other = report.get(identity), reference.get(identity)
     if measurement is None or other is None or measurement.value is None or other.value is None:
@@ -42,6 +46,9 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
     pairable = protocol.same_data([report, reference]) and _drawn_by(identity, report) == _drawn_by(identity, reference)
     if all(pairs) and len(pairs[0]) == len(pairs[1]) and pairable:
         return Difference(*paired_shares(*pairs), PAIRED)
+    scores = _drop_scores(identity, report), _drop_scores(identity, reference)
+    if all(scores) and len(scores[0]) == len(scores[1]) and scores[0] != scores[1] and pairable:
+        return Difference(*statistics.paired_difference(*scores), PAIRED)
     ends = (measurement.low, measurement.high, other.low, other.high)
     if None in ends:
         return Difference(measurement.value - other.value, None, None, "")
@@ -55,6 +62,18 @@ def _drawn_by(identity: str, report: Report) -> int | None:
     if measurement.n is None or size is None or measurement.n >= size or "sample" in measurement.settings:
         return None
     return measurement.settings.get("seed")
+
+
+def _drop_scores(identity: str, report: Report) -> list[float]:
+    """Return `statistics.drop_scores` of a relative drop; [] without outcomes that agree with it."""
+    attacked = outcomes(f"{identity.removesuffix('.drop')}.accuracy", report) if identity.endswith(".drop") else ""
+    clean, drop = outcomes(_CLEAN, report)[: len(attacked)], report[identity].value
+    if not attacked or drop is None or "1" not in clean or len(clean) < len(attacked):
+        return []
+    # Unless the attack took the first images, its drop is not that of these clean outcomes.
+    if abs(1 - attacked.count("1") / clean.count("1") - drop) > 1e-6:
+        return []
+    return list(statistics.drop_scores(*(np.array(list(row)) == "1" for row in (clean, attacked))))
 
 
 def paired_shares(first: str, second: str) -> tuple[float, float, float]:

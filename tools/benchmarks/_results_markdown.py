@@ -9,7 +9,13 @@ import textwrap
 import numpy as np
 from _results_plan import Claim, Plan, Row, Table
 
-from tfrobust.evaluation.engine.statistics import paired_difference, share_interval, student_interval, wilson_interval
+from tfrobust.evaluation.engine.statistics import (
+    drop_scores,
+    paired_difference,
+    share_interval,
+    student_interval,
+    wilson_interval,
+)
 from tfrobust.report.difference import independent_interval, paired_shares
 
 
@@ -221,20 +227,18 @@ def outcomes(runs: dict[int, dict], identity: str) -> dict[int, np.ndarray]:
 def scores(runs: dict[int, dict], identity: str) -> dict[int, np.ndarray]:
     """Return seed -> one value per image, whose mean is the measurement: the outcomes, or those of a relative drop.
 
-    A drop is r = 1 - mean(a) / mean(c) of the outcomes a under attack and c without one. Image i gets
-    r + ((1 - r) c_i - a_i) / mean(c), so that the variance of the mean is that of the delta method. A drop that is not
-    of the first images has no scores.
+    A drop that is not of the first images has no scores.
     """
     if not identity.endswith(".drop"):
         return outcomes(runs, identity)
     clean = outcomes(runs, "accuracy.clean")
     rows = {}
     for seed, attacked in outcomes(runs, identity.removesuffix(".drop") + ".accuracy").items():
-        correct = clean.get(seed, np.zeros(0))[: len(attacked)].astype(float)
+        correct = clean.get(seed, np.zeros(0, bool))[: len(attacked)]
         if correct.any():
-            drop = 1.0 - attacked.mean() / correct.mean()
-            if math.isclose(drop, _value(runs[seed], identity), abs_tol=1e-6):
-                rows[seed] = drop + ((1.0 - drop) * correct - attacked) / correct.mean()
+            values = drop_scores(correct, attacked)
+            if math.isclose(values.mean(), _value(runs[seed], identity), abs_tol=1e-6):
+                rows[seed] = values
     return rows
 
 

@@ -192,6 +192,24 @@ def relative_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None,
     return float(drop), float(drop - Z * error), float(min(1.0, drop + Z * error))
 
 
+def drop_scores(clean: np.ndarray, changed: np.ndarray) -> np.ndarray:
+    """Return one score for each image, so that drops of two models can be compared image by image.
+
+    s_i = drop + ((1 - drop) c_i - a_i) / C. The mean of the scores is the drop of `relative_drop`, and the variance of
+    that mean is that of its delta method.
+
+    Args:
+        clean: bool [n], True for correctly classified clean images, at least one.
+        changed: bool [n], True for images that are correctly classified when changed.
+
+    Returns:
+        float64 [n].
+    """
+    clean, changed = np.asarray(clean, np.float64), np.asarray(changed, np.float64)
+    drop = 1.0 - changed.mean() / clean.mean()
+    return drop + ((1.0 - drop) * clean - changed) / clean.mean()
+
+
 def independent_drop(clean: np.ndarray, changed: np.ndarray) -> tuple[float | None, float | None, float | None]:
     """Return the relative drop of accuracy between two different sets of images, with its interval.
 
