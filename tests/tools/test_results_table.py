@@ -93,6 +93,21 @@ def test_relative_drops_are_compared_image_by_image():
     assert markdown.difference(first, second, "attack.x.drop")[:2] == (pytest.approx(0.4 - 2 / 3), None)
 
 
+def test_without_outcomes_the_intervals_of_two_samples_are_averaged_over_seeds():
+    def measured(row, *intervals):
+        seeds = {seed: result(row, seed, "", m=value) for seed, (value, _, _) in enumerate(intervals)}
+        for seed, (_, low, high) in enumerate(intervals):
+            seeds[seed]["measurements"]["m"] |= {"low": low, "high": high}
+        return seeds
+
+    first = measured("first", (0.5, 0.47, 0.53), (0.7, 0.64, 0.76))
+    second = measured("second", (0.4, 0.36, 0.44), (0.5, 0.42, 0.58))
+    # Halves hypot(0.03, 0.04) and hypot(0.06, 0.08).
+    assert markdown.difference(first, second, "m")[:2] == (pytest.approx(0.15), pytest.approx((0.075, 0.225)))
+    first[1]["measurements"]["m"]["low"] = None
+    assert markdown.difference(first, second, "m")[1] is None
+
+
 def test_an_ensemble_is_compared_with_each_of_its_networks():
     rows = (_results_plan.Row("one", (), 1), _results_plan.Row("both", (), 1, members="one"))
     table = _results_plan.Table("title", {"clean": "a"}, rows, reference="one")

@@ -9,10 +9,11 @@ import numpy as np
 
 from tfrobust.evaluation.engine import statistics
 from tfrobust.report import protocol
+from tfrobust.report.catalog.under_attack import CLEAN
 from tfrobust.report.schema import Report
 
 PAIRED, INDEPENDENT = "paired", "independent"
-_CLEAN = "accuracy.clean"
+_CLEAN = CLEAN.id("clean")
 
 
 class Difference(NamedTuple):

@@ -132,8 +132,8 @@ def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -
 
     Returns:
         (difference, its ends over images, its ends over seeds), as fractions; None if no seed is in both, measured on
-        the same test images. The ends over images are paired where both have scores, else those of two samples, for
-        one seed; None without any interval. Those over seeds are None for fewer than three.
+        the same test images. The ends over images are paired where both have scores, else those of two samples; None
+        without any interval. Those over seeds are None for fewer than three.
     """
     pair = scores(first, identity), scores(second, identity)
     recorded = [seed for seed in _shared(first, second) if seed in pair[0] and seed in pair[1]]
@@ -158,10 +158,14 @@ def difference(first: dict[int, dict], second: dict[int, dict], identity: str) -
 
 
 def _independent(first: dict[int, dict], second: dict[int, dict], identity: str) -> tuple[float, float] | None:
-    measured = [run["measurements"][identity] for run in (*first.values(), *second.values())]
-    if len(measured) != 2 or any(side.get("low") is None for side in measured):
-        return None
-    return independent_interval(*((side["value"], side["low"], side["high"]) for side in measured))
+    """Return the interval of two samples, its ends averaged over the seeds: all seeds were measured on equal images."""
+    ends = []
+    for seed in _shared(first, second):
+        sides = [runs[seed]["measurements"].get(identity, {}) for runs in (first, second)]
+        if any(side.get("low") is None for side in sides):
+            return None
+        ends.append(independent_interval(*((side["value"], side["low"], side["high"]) for side in sides)))
+    return tuple(float(end) for end in np.mean(ends, axis=0))
 
 
 def _both(values: list[dict], seed: int) -> list:
