@@ -80,6 +80,16 @@ def test_scores_closed_form():
     sure = np.array([[1e4, 0.0]])
     assert calibration.negative_log_likelihoods(sure, np.array([1]))[0] == 1e4
     assert calibration.brier_scores(sure, np.array([1]))[0] == 2.0
+    # As many classes as a report takes need no square of them: 8 TiB.
+    many = np.zeros((1, 2**20), np.float32)
+    for one_per_class in (False, True):
+        assert np.isfinite(calibration.brier_scores(many, np.array([7]), one_per_class)).all()
+        assert np.isfinite(calibration.negative_log_likelihoods(many, np.array([7]), one_per_class)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_a_report_cannot_hold_is_unknown(value):
+    assert calibration.none_if_nan(value) is None and calibration.none_if_nan(0.5) == 0.5
 
 
 @pytest.mark.parametrize("size", [1, 10, 30, 97])

@@ -109,6 +109,15 @@ def test_certified_images_are_spared_but_for_a_sample(setting, monkeypatch):
     assert finding.verdict == ("fail" if wrong.any() else "pass")
 
 
+def test_certificates_that_an_attack_on_drawn_images_left_out_are_not_called_checked(setting, monkeypatch):
+    monkeypatch.setattr("tfrobust.evaluation.evaluators.adversarial._ATTACKED_CERTIFIED", 4)
+    attack, certified = PGD(ThreatModel(epsilon=0.03), steps=2), _Certificates(threat=ThreatModel(epsilon=0.03))
+    outcome = AttackAccuracy(attack=attack, spare_certified=certified, limit=20).run(setting)
+    outcome.extend(certified.run(setting))
+    finding = check_certificates(outcome)
+    assert finding.verdict == "warn" and "certified images out" in finding.evidence
+
+
 L2_OF_FRAMES = ThreatModel(norm="l2", epsilon=1.0, per_frame=True)  # several frames exceed 1
 
 

@@ -23,7 +23,7 @@ from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.evaluation.evaluators.geometry import Divergence, FeatureMap
 from tfrobust.evaluation.evaluators.sensitivity import Sensitivity
 from tfrobust.evaluation.runner import run_evaluation, run_shard
-from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel, Transfer
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(20)
 RUNS = []
@@ -135,6 +135,18 @@ def test_equal_answers_with_other_gradients_are_another_model(tmp_path):
     )
     assert blind == _setting().clean_correct.mean() > seeing
     assert run_evaluation([evaluator], _setting()).measurements[0].value == seeing
+
+
+def test_an_attack_on_another_surrogate_is_another_attack(tmp_path):
+    """Two functions without weights, of which one leads the attack the wrong way."""
+    evaluator = AttackAccuracy(attack=Transfer(PGD(threat=ThreatModel(epsilon=0.04), steps=3, random_start="none")))
+    accuracies = []
+    for sign in (-1.0, 1.0):
+        surrogate = from_function(lambda images, sign=sign: sign * PREDICT(images), image_shape=linear_model.SHAPE)
+        setting = _setting()
+        setting = _setting(predictor=setting.predictor.with_surrogate(surrogate))
+        accuracies.append(run_evaluation([evaluator], setting, cache_directory=tmp_path).measurements[0].value)
+    assert accuracies[0] == _setting().clean_correct.mean() > accuracies[1]
 
 
 def test_an_embedding_that_is_new_or_another_runs_again_those_who_look_at_it(setting, tmp_path):

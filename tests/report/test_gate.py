@@ -238,7 +238,7 @@ def of_parts(identity, column, names, values):
 
 PARTS = (
     of_parts("accuracy.classes", "label", [0, 1, 2], [0.9, 0.7, 0.8]),
-    of_parts("attack.pgd_linf_0.2.classes", "label", [0, 1], [0.6, 0.2]),
+    of_parts("attack.pgd_linf_0.2.classes", "label", [0, 1, 2], [0.6, 0.2, 0.7]),
     of_parts("attack.pgd_linf_0.2.groups", "group", ["Day light", "night"], [0.5, 0.3]),
 )
 
@@ -257,6 +257,58 @@ def test_classes_of_a_bound_never_pass_and_are_compared_with_others():
     assert faults(f"min over classes of {ATTACK} >= 0.1", measured(ATTACK, 0.4)) == [
         f"min over classes of {ATTACK} >= 0.1: its classes were not measured; it has no classes at all"
     ]
+
+
+def test_a_class_or_group_that_was_not_measured_has_no_least():
+    """The images of an attack may lack a class, or a group that the clean images have; a value may be unknown."""
+    groups = of_parts("accuracy.groups", "group", ["Day light", "night", "fog"], [0.9] * 3)
+    rows = {"label": [0, 1, 2], "n": [10, 10, 0], "accuracy": [0.6, 0.2, None], "low": [0.5, 0.1, None]}
+    unknown = Series("attack.pgd_linf_0.2.classes", "", rows | {"high": [0.7, 0.3, None]})
+    for kind, series, name in (
+        ("classes", of_parts("attack.pgd_linf_0.2.classes", "label", [0, 1], [0.6, 0.2]), "Bag!"),
+        ("classes", unknown, "Bag!"),
+        ("groups", of_parts("attack.pgd_linf_0.2.groups", "group", ["Day light", "night"], [0.6, 0.2]), "fog"),
+    ):
+        line = f"min over {kind} of {ATTACK} >= 0.1"
+        assert faults(line, CLEAN, measured(ATTACK, 0.4), series=[series, groups]) == [
+            f"{line}: {name}: it was not measured"
+        ]
+
+
+def test_a_number_that_is_a_name_and_a_label_is_ambiguous():
+    series = of_parts("accuracy.classes", "label", [0, 1, 2], [1.0, 0.0, 1.0])
+    per_class = [measured(f"accuracy.class.{label}", value) for label, value in enumerate([1.0, 0.0, 1.0])]
+    for numbers in ([], per_class):
+        named = report(CLEAN, *numbers, series=[series])
+        named.data["class_names"] = ["1", "2", "3"]
+        for line, refused in (("accuracy.class.1 >= 0.5", True), ("accuracy.class.3 >= 0.5", False)):
+            failures = Gate(require=(line,)).failures(named)
+            assert bool(failures) == refused and all("several classes" in fault for fault in failures)
+
+
+def test_a_class_under_another_protocol_is_not_compared(tmp_path):
+    (tmp_path / "strong.json").write_text(report(CLEAN, measured(ATTACK, 0.4, steps=100), series=PARTS).to_json())
+    for identity in (ATTACK, ATTACK.replace("accuracy", "class.0")):
+        line = f"{identity} no worse than {tmp_path}/strong.json by more than 0.01"
+        assert faults(line, CLEAN, measured(ATTACK, 0.4, steps=1), series=PARTS) == [
+            f"{line}: the protocols differ in steps"
+        ]
+        assert faults(line, CLEAN, measured(ATTACK, 0.4, steps=100), series=PARTS) == []
+
+
+def test_images_drawn_by_another_seed_are_not_compared(tmp_path):
+    (tmp_path / "other.json").write_text(report(CLEAN, measured(ATTACK, 0.4, n=50, seed=0), series=PARTS).to_json())
+    for identity in (ATTACK, ATTACK.replace("accuracy", "class.0")):
+        line = f"{identity} no worse than {tmp_path}/other.json by more than 0"
+        for seed, n, same in ((0, 50, True), (7, 50, False)):
+            failures = faults(line, CLEAN, measured(ATTACK, 0.4, n=n, seed=seed), series=PARTS)
+            assert failures == ([] if same else [f"{line}: the protocols differ in the seed that drew the images"])
+
+
+def test_a_share_in_another_unit_does_not_pass():
+    line = "accuracy.clean >= 0.9"
+    per_cent = dataclasses.replace(CLEAN, value=40.0, unit="percent", low=None, high=None)
+    assert faults(line, per_cent) == [f"{line}: its unit is 'percent', not a fraction"]
 
 
 def test_a_class_is_no_worse_than_in_another_report(tmp_path):

@@ -8,7 +8,7 @@ from report.test_compare import compared, publish
 from report.test_render import Page
 
 from tfrobust.commands import compare as command
-from tfrobust.report.comparison import groups
+from tfrobust.report.comparison import groups, verdict
 from tfrobust.report.comparison import views as compare_views
 from tfrobust.structs import Measurement
 
@@ -51,8 +51,30 @@ def test_reports_are_grouped_by_their_names():
         "a-seed": [None],
         "x-seed1": [3],
     }
+    for names in (("a", "a-seed0"), ("a-seed0", "a-seed1", "a")):
+        with pytest.raises(ValueError, match="a and a-seed... are both given"):
+            groups.group([run(name, 0.5, 0.3) for name in names])
     with pytest.raises(ValueError, match="a-seed1 is given twice"):
         groups.group([run("a-seed1", 0.5, 0.3), run("a-seed1", 0.6, 0.3)])
+
+
+def test_equal_differences_are_no_certainty():
+    # Of 360 images each, 1/360 apart for both seeds: s is that of rounding, 1 / (360 sqrt(12)); t(0.975, 1) = 12.706.
+    reports = [
+        run(f"{name}-seed{seed}", 0.5, clean) for seed in (0, 1) for name, clean in (("a", 0.3), ("b", 0.3 - 1 / 360))
+    ]
+    by_name = groups.group(reports)
+    gap = groups.difference(PGD, by_name["a"], by_name["b"])
+    half = 12.706 / (360 * 12**0.5) / 2**0.5
+    assert gap[:3] == pytest.approx((1 / 360, 1 / 360 - half, 1 / 360 + half), abs=1e-6)
+
+
+def test_a_verdict_does_not_contradict_its_pairs():
+    """The mean of a is larger for its seeds 2 and 3 alone; of the seeds that both have, b is larger."""
+    values = {"a": [0.30, 0.31, 0.90, 0.90], "b": [0.50, 0.512]}
+    reports = [run(f"{name}-seed{seed}", 0.9, share) for name, of in values.items() for seed, share in enumerate(of)]
+    (answer, *_) = verdict.verdict(compared(*reports, grouped=True))
+    assert answer.startswith("The seeds do not tell which of a and b is more"), answer
 
 
 def test_means_and_paired_differences():

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 import stored
-from report.synthetic import attack, fraction, make_report
+from report.synthetic import attack, classes, fraction, make_report
 
 from tfrobust.report import Report, attack_table, threat
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
@@ -52,9 +52,68 @@ def test_the_attack_within_the_radius_of_training_is_the_main_one():
 
 @pytest.mark.parametrize("verdicts, verdict, words", stored.rows(globals(), "passed_checks_are_no_praise_of_the_model"))
 def test_passed_checks_are_no_praise_of_the_model(verdicts, verdict, words):
-    doctor = [Finding(name, verdict_of_check, "") for name, verdict_of_check in zip("ab", verdicts, strict=False)]
+    names = ("deterministic", "b")
+    doctor = [Finding(name, verdict_of_check, "") for name, verdict_of_check in zip(names, verdicts, strict=False)]
     first = opening(make_report(doctor=doctor))
     assert first.verdict == verdict and words in first.checks
+
+
+def test_checks_without_the_doctor_are_no_evaluation_in_order():
+    for verdict, rest in (("pass", "."), ("warn", ", and 1 of 1 other checks did not pass (certificates).")):
+        first = opening(make_report(doctor=[Finding("certificates", verdict, "")]))
+        assert first.checks == f"The evaluation itself was not checked: the doctor did not run{rest}"
+        assert first.verdict == ("" if verdict == "pass" else "warn")
+
+
+def test_a_certificate_and_an_attack_on_other_images_are_not_mixed():
+    attacked = attack("pgd", 0.2, 0.9, n=300)
+    for sample, text in (
+        (
+            {"sample": "first 100"},
+            "Of the first 100 images, for 60 of 100 it is proven that no such attacker can succeed.",
+        ),
+        ({}, "Of 100 images, for 60 of 100 it is proven that no such attacker can succeed."),
+    ):
+        bound = fraction("certified.linf_0.2.accuracy", 0.6, 100, norm="linf", epsilon=0.2, method="ibp", **sample)
+        details = opening(make_report(measurements=[fraction("accuracy.clean", 0.9), *attacked, bound])).details
+        assert text in details
+    same = attack("pgd", 0.7, 0.9, n=100)
+    drawn = fraction("certified.linf_0.2.accuracy", 0.6, 100, norm="linf", epsilon=0.2, method="ibp")
+    details = opening(make_report(measurements=[fraction("accuracy.clean", 0.9), *same, drawn])).details
+    assert "For 60 of 100 images it is proven that no such attacker can succeed." in details
+    # The first 100 images are not 100 drawn ones.
+    first = dataclasses.replace(drawn, settings={**drawn.settings, "sample": "first 100"})
+    (bracket,) = attack_table.brackets([*same, first])
+    assert bracket.attacked is None
+    rows = attack_table.attack_rows([*same, *attack("fgsm", 0.8, 0.9, n=100, sample="first 100")])
+    assert len(attack_table.compared_with(rows[0], rows)) == 1
+
+
+def test_only_the_measured_corruptions_are_named():
+    for names, words in ((["brightness"], "With brightness it"), (list("abcd"), "With 4 of the 15 corruptions it")):
+        mean = fraction("corruption.mean.accuracy", 0.9, corruptions=len(names), severities=[1], names=names)
+        details = opening(make_report(measurements=[*attack("pgd", 0.6, 0.9), mean])).details
+        assert any(sentence.startswith(words) for sentence in details)
+
+
+def test_guessing_is_among_the_classes_of_the_model():
+    data = {**make_report().data, "class_names": []}
+    classes_of_test = classes("accuracy", 0.9)
+    report = make_report(measurements=attack("pgd", 0.6, 0.9), series=[classes_of_test], data=data)
+    assert not any("guessing" in sentence for sentence in opening(report).details)
+
+
+def test_what_was_tried_goes_by_the_attack_and_not_by_its_label():
+    def untried(**settings):
+        return opening(make_report(measurements=attack("x", 0.6, 0.9, **settings))).untried
+
+    assert "AutoAttack" in untried(label="autoattack_like", attack="pgd")
+    assert "AutoAttack" not in untried(label="aa", attack="autoattack")
+
+
+@pytest.mark.parametrize("share, text", [(0.005, "fewer than 1"), (0.995, "more than 99"), (0.006, "1"), (0.994, "99")])
+def test_shares_beside_all_and_none(share, text):
+    assert of_hundred(share) == f"{text} of 100 images"
 
 
 def test_the_first_published_report_has_an_opening():

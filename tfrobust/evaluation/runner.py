@@ -271,16 +271,11 @@ def _store(cache_directory, common: dict) -> Store:
 
 def _common_key(setting: Setting) -> dict:
     predictor = setting.predictor
-    # Equal weights can belong to different graphs (an additional softmax, another scaling): the outputs distinguish
-    # them.
-    outputs = in_batches(predictor.compiled_logits, setting.images[: setting.batch_size], setting.batch_size)
-    surrogate = predictor.surrogate and {"surrogate": predictor.surrogate.weights_sha256}
+    surrogate = {"surrogate": _model_key(predictor.surrogate, setting)} if predictor.surrogate else {}
     return {
-        **(surrogate or {}),
+        **surrogate,
         "format": _FORMAT,
-        "weights": predictor.weights_sha256,
-        "answers": fingerprint.weights_sha256([outputs[:_PROBES]]),
-        "gradients": _steepest_positions(setting),
+        **_model_key(predictor, setting),
         "data": fingerprint.data_sha256(setting.images, setting.labels),
         "seed": setting.seed,
         "batch_size": setting.batch_size,
@@ -289,13 +284,23 @@ def _common_key(setting: Setting) -> dict:
     }
 
 
-def _steepest_positions(setting: Setting) -> list[int] | None:
+def _model_key(predictor, setting: Setting) -> dict:
+    """Return what distinguishes a model: equal weights can belong to different graphs (an additional softmax)."""
+    outputs = in_batches(predictor.compiled_logits, setting.images[: setting.batch_size], setting.batch_size)
+    return {
+        "weights": predictor.weights_sha256,
+        "answers": fingerprint.weights_sha256([outputs[:_PROBES]]),
+        "gradients": _steepest_positions(predictor, setting),
+    }
+
+
+def _steepest_positions(predictor, setting: Setting) -> list[int] | None:
     """Return the position in each image that its label's logit depends on most, -1 if on none; None without gradients.
 
     Equal weights and outputs can hide different gradients, such as a mask that was removed or added since. Positions
     are used because they are robust to rounding, which differs from run to run.
     """
-    predictor, rows = setting.predictor, slice(setting.batch_size)
+    rows = slice(setting.batch_size)
     if not predictor.differentiable:
         return None
     images = tf.constant(setting.images[rows])

@@ -170,7 +170,7 @@ def brackets(measurements, series=()) -> list[Bracket]:
 
 def _on_images_of(bound: Measurement, rows: list[AttackRow], outcomes: dict[str, str]) -> list[AttackRow]:
     """Return the attacks on the images of a bound, with their accuracies on these images."""
-    on_images, count = [row for row in rows if row.accuracy.n == bound.n], bound.n or 0
+    on_images, count = [row for row in rows if is_on_images_of(row.accuracy, bound)], bound.n or 0
     if "sample" not in bound.settings or not count:
         return on_images
     for row in rows:
@@ -190,7 +190,12 @@ def strongest(rows: list[AttackRow]) -> AttackRow | None:
 
 def compared_with(attack: AttackRow, rows: list[AttackRow]) -> list[AttackRow]:
     """Return the attacks, itself among them, that ran on the same images: accuracies on others say nothing about it."""
-    return [row for row in rows if row.accuracy.value is not None and row.accuracy.n == attack.accuracy.n]
+    return [row for row in rows if row.accuracy.value is not None and is_on_images_of(row.accuracy, attack.accuracy)]
+
+
+def is_on_images_of(first: Measurement, second: Measurement) -> bool:
+    """Return True if two measurements of one report are on the same images: equally many, drawn or the first ones."""
+    return (first.n, first.settings.get("sample")) == (second.n, second.settings.get("sample"))
 
 
 def weakly_attacked(measurements) -> list[str]:

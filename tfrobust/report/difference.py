@@ -44,25 +44,18 @@ def difference(identity: str, report: Report, reference: Report) -> Difference |
     if measurement is None or other is None or measurement.value is None or other.value is None:
         return None
     pairs = outcomes(identity, report), outcomes(identity, reference)
-    pairable = protocol.same_data([report, reference]) and _drawn_by(identity, report) == _drawn_by(identity, reference)
+    pairable = protocol.same_data([report, reference])
+    pairable &= protocol.drawn_by(identity, report) == protocol.drawn_by(identity, reference)
     if all(pairs) and len(pairs[0]) == len(pairs[1]) and pairable:
         return Difference(*paired_shares(*pairs), PAIRED)
     scores = _drop_scores(identity, report), _drop_scores(identity, reference)
-    if all(scores) and len(scores[0]) == len(scores[1]) and scores[0] != scores[1] and pairable:
+    if all(scores) and len(scores[0]) == len(scores[1]) and np.ptp(np.subtract(*scores)) > 1e-9 and pairable:
         return Difference(*statistics.paired_difference(*scores), PAIRED)
     ends = (measurement.low, measurement.high, other.low, other.high)
     if None in ends:
         return Difference(measurement.value - other.value, None, None, "")
     first, second = (measurement.value, measurement.low, measurement.high), (other.value, other.low, other.high)
     return Difference(measurement.value - other.value, *independent_interval(first, second), INDEPENDENT)
-
-
-def _drawn_by(identity: str, report: Report) -> int | None:
-    """Return the seed that drew the images of a measurement; None if it is on all images or the first ones."""
-    measurement, size = report[identity], report.data.get("test_size")
-    if measurement.n is None or size is None or measurement.n >= size or "sample" in measurement.settings:
-        return None
-    return measurement.settings.get("seed")
 
 
 def _drop_scores(identity: str, report: Report) -> list[float]:

@@ -34,8 +34,6 @@ _FORMS = (
     "'accuracy.class.shirt >= 0.5', 'calibration.rms <= 0.05', 'no doctor fail', "
     "'[ID] no worse than PATH by more than 0.01'"
 )
-# Present in every report for which the doctor ran. Other findings, such as a search cut short, do not need the doctor.
-_DOCTORS_CHECK = "deterministic"
 _DOCTORS_REMEDY = "evaluate with gin/eval/standard.gin, or add @Doctor() with Doctor.attack to EVALUATORS"
 
 
@@ -143,6 +141,9 @@ def _extreme(match: re.Match, report: Report) -> list[str]:
         measured = [m.id for m in report.measurements if parts.of(report, m.id, kind)]
         remainder = f"it has those of {', '.join(measured[:5])}" if measured else f"it has no {kind} at all"
         return [f"its {kind} were not measured; {remainder}"]
+    lacking = parts.unmeasured(report, identity, kind)
+    if lacking:
+        return [f"{', '.join(lacking[:5])}: it was not measured"]
     faults = [f"{part.name}: it has no interval" for part in members if end and getattr(part.accuracy, end) is None]
     faults += [f"{part.name}: {fault}" for part in members if (fault := _fault_of(part.accuracy))]
     if faults:
@@ -170,7 +171,7 @@ def _compare(measured: Measurement, end: str | None, sign: str, number: str, per
 def _no_finding(match: re.Match, report: Report) -> list[str]:
     refused = ("fail",) if match[1] == "fail" else ("fail", "warn")
     findings = [f"{f.check} ({f.verdict}): {f.evidence}" for f in report.doctor if f.verdict in refused]
-    if not any(finding.check == _DOCTORS_CHECK for finding in report.doctor):
+    if not reading.has_doctor(report):
         return [*findings, f"the doctor did not run: {_DOCTORS_REMEDY}"]
     return findings
 
@@ -199,6 +200,9 @@ def _compared(identity: str, report: Report, other: Report, allowed: float) -> l
     if allowed >= 1 and _is_share(measurement):
         return [f"it is a fraction, which is never worse by more than 1; for per cent, write {allowed:g} %"]
     unlike = protocol.differences(measurement, reference)
+    totals = [(parts.total_of(side, identity), side) for side in (report, other)]
+    if protocol.drawn_by(*totals[0]) != protocol.drawn_by(*totals[1]):
+        unlike = [*unlike, "the seed that drew the images"]
     if unlike:
         return [f"the protocols differ in {', '.join(unlike)}"]
     worse_by = direction * (reference.value - measurement.value)
@@ -244,21 +248,22 @@ def _fault(identity: str, report: Report) -> str:
 def _measured(identity: str, report: Report) -> Measurement | None:
     """Return a measurement, or the number of a single class or group; None without one, or with several."""
     members = parts.find(report, identity)
-    return report.get(identity) or (members[0] if len(members) == 1 else None)
+    if len(members) > 1:
+        return None
+    return report.get(identity) or (members[0] if members else None)
 
 
 def _fault_of(measured: Measurement) -> str:
     """Return what is wrong with a number by itself, or ""."""
     if measured.value is None or not math.isfinite(measured.value):
         return "its value is unknown"
+    entry = catalog.read(measured)
+    if entry.name in ("clean", "accuracy") and not measured.unit.startswith("fraction"):
+        return f"its unit is {measured.unit[:20]!r}, not a fraction"
     if "bound" in measured.settings:
         return f"a time budget ended its attack, so it is only a bound ({measured.settings['bound']})"
     # A drop is below 0 if the change improves accuracy, a conversion's change if it costs accuracy.
-    if (
-        measured.unit == "fraction"
-        and not catalog.read(measured).quantity.signed
-        and not -1e-9 <= measured.value <= 1 + 1e-9
-    ):
+    if measured.unit == "fraction" and not entry.quantity.signed and not -1e-9 <= measured.value <= 1 + 1e-9:
         return f"it is {measured.value:.6g}, but a fraction lies in [0, 1]"
     return ""
 

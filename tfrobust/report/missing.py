@@ -40,7 +40,9 @@ def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
     if examples == "sentences":
         return _missing_of_text(measurements, findings)
     rows = attack_rows(measurements, members=True)
-    attacks = {row.attack for row in rows} | {row.member for row in rows if row.member}
+    # By the attack, whatever its label.
+    attacks = {str(row.accuracy.settings.get("attack", row.attack)) for row in rows}
+    attacks |= {row.member for row in rows if row.member}
     families, missing = catalog.families(measurements), []
     if is_black_box(findings):
         missing.append(("White-box attacks: the model provides no input gradients.", "attacks by gradients"))

@@ -20,6 +20,8 @@ _LONGEST_NAME = 80
 _CLEAN = CLEAN.id("clean")
 # Budgets besides the main one that the opening mentions.
 _MOST_BUDGETS = 2
+# More corruptions than these are counted in place of named.
+_MOST_CORRUPTIONS = 3
 # Settings of a reference's number that do not describe the attack.
 _OF_REFERENCE = ("reference", "method", "undefended")
 
@@ -98,7 +100,7 @@ def of_hundred(share: float, examples: str = "images") -> str:
         text = f"all {examples}" if share else f"none of the {examples}"
         return text if examples else text.split()[0]
     count = f"{100 * share:.0f}"
-    if not 0.005 <= share <= 0.995:
+    if not 0.005 < share < 0.995:
         count = "fewer than 1" if share < 0.5 else "more than 99"
     return f"{count} of 100 {examples}".rstrip()
 
@@ -156,8 +158,12 @@ def _natural(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     )
     sentences = [f"Without any attack it is wrong on {_wrong(clean, examples)}."] if row and clean else []
     if corrupted:
-        wrong = _wrong(corrupted, examples)
-        sentences.append(f"With noise, blur, weather and digital artifacts it is wrong on {wrong}.")
+        names = corrupted.settings.get("names")
+        changes = "noise, blur, weather and digital artifacts"
+        if isinstance(names, list):  # only some of the 15
+            few = [formats.nice(str(name)).lower() for name in names[:_MOST_CORRUPTIONS]]
+            changes = enumerated(few) if len(names) <= _MOST_CORRUPTIONS else f"{len(names)} of the 15 corruptions"
+        sentences.append(f"With {changes} it is wrong on {_wrong(corrupted, examples)}.")
     return sentences
 
 
@@ -167,7 +173,8 @@ def _compared(report: Report, row: AttackRow | None, examples: str) -> list[str]
         return []
     other = reference_of(report, row.accuracy)
     if other is None:
-        count = len(report.data.get("class_names") or parts.of(report, _CLEAN, parts.CLASSES))
+        # Not the classes of the test examples, which may be some of the model's alone.
+        count = len(report.data.get("class_names") or ())
         wrong = of_hundred(1 - 1 / count, examples) if count > 1 else ""
         guess = f"; guessing among {count} classes is wrong on {wrong}" if wrong else ""
         return [f"No other model was measured for comparison{guess}."]
@@ -202,9 +209,13 @@ def _proven(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     brackets = attack_table.brackets(report.measurements, report.series)
     shares = {bracket.budget: bracket.certified for bracket in brackets}
     certified = shares.get(row.budget) if row else None
-    if not certified or not certified.value:
+    if row is None or not certified or not certified.value:
         return []
-    return [f"For {of_hundred(certified.value, examples)} it is proven that no such attacker can succeed."]
+    proven, sample = "it is proven that no such attacker can succeed", certified.settings.get("sample")
+    if attack_table.is_on_images_of(certified, row.accuracy):
+        return [f"For {of_hundred(certified.value, examples)} {proven}."]
+    others = f"the {sample} {examples}" if sample else f"{certified.n} {examples}"
+    return [f"Of {others}, for {of_hundred(certified.value, '')} {proven}."]
 
 
 def _other_budgets(report: Report, row: AttackRow | None, examples: str) -> list[str]:
@@ -227,8 +238,6 @@ def _untried(report: Report) -> str:
 
 def _checks(report: Report) -> tuple[str, str]:
     """Return the verdict of the evaluation's checks, and a sentence that does not praise the model."""
-    if not report.doctor:
-        return "", "The evaluation itself was not checked: the doctor did not run."
     counts, total = reading.doctor_counts(report), len(report.doctor)
     named = {
         verdict: ", ".join(formats.nice(finding.check) for finding in report.doctor if finding.verdict == verdict)
@@ -236,6 +245,11 @@ def _checks(report: Report) -> tuple[str, str]:
     }
     if counts["fail"]:
         return "fail", f"Do not rely on these numbers: {counts['fail']} of {total} checks failed ({named['fail']})."
+    if not reading.has_doctor(report):
+        text = (
+            f", and {counts['warn']} of {total} other checks did not pass ({named['warn']})" if counts["warn"] else ""
+        )
+        return "warn" if text else "", f"The evaluation itself was not checked: the doctor did not run{text}."
     if counts["warn"]:
         return "warn", f"The evaluation is in order except for {counts['warn']} of {total} checks ({named['warn']})."
     return "pass", f"The evaluation is in order: all {total} checks passed. They test the measurement, not the model."

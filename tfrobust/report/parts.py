@@ -48,15 +48,40 @@ def of(report: Report, identity: str, kind: str) -> list[Part]:
     if not has_numbers(series, *_COLUMNS) or column not in series.columns:
         return []
     total = report.get(identity)
-    bound = {"bound": total.settings["bound"]} if total and "bound" in total.settings else {}
+    # Those of the protocol, and whether a time budget made it a bound; the interval is the series' own.
+    settings = {name: value for name, value in (total.settings if total else {}).items() if name != "interval"}
+    settings |= series.settings
     members = []
     for key, value, *rest in zip(*(series.columns[name] for name in (column, *_COLUMNS)), strict=True):
         if value is None or not isinstance(key, int if kind == CLASSES else str):
             continue
         name = class_name(report, key) if kind == CLASSES else key[:_LONGEST_NAME]
         member = _beginning(identity, kind) + word(name.removeprefix("class "))
-        members.append(Part(key, name, Measurement(member, value, "fraction", *rest, series.settings | bound)))
+        members.append(Part(key, name, Measurement(member, value, "fraction", *rest, settings)))
     return members
+
+
+def unmeasured(report: Report, identity: str, kind: str) -> list[str]:
+    """Return the names of the classes or groups that the data or the clean accuracy have, and an accuracy lacks.
+
+    Args:
+        report: any.
+        identity: as in `of`.
+        kind: `CLASSES` or `GROUPS`.
+    """
+    keys = list(range(len(report.data.get("class_names") or []))) if kind == CLASSES else []
+    for prefix in (_prefix(identity), CLEAN.family.name):
+        series = report.get_series(f"{prefix}.{kind}")
+        keys += series.columns.get("label" if kind == CLASSES else "group", []) if series else []
+    measured = {part.key for part in of(report, identity, kind)}
+    return [
+        class_name(report, key) if kind == CLASSES else str(key) for key in dict.fromkeys(keys) if key not in measured
+    ]
+
+
+def total_of(report: Report, identity: str) -> str:
+    """Return the id of the accuracy over all examples that a class or a group belongs to; of others the id itself."""
+    return next((total for total in _totals(report) if is_part_of(identity, total)), identity)
 
 
 def find(report: Report, identity: str) -> list[Measurement]:
@@ -66,8 +91,8 @@ def find(report: Report, identity: str) -> list[Measurement]:
             name = _name_in(identity, total, kind)
             if name:
                 members = of(report, total, kind)
-                named = [part.accuracy for part in members if part.accuracy.id == _beginning(total, kind) + word(name)]
-                return named or [part.accuracy for part in members if str(part.key) == name]
+                ids = _beginning(total, kind) + word(name)
+                return [part.accuracy for part in members if part.accuracy.id == ids or str(part.key) == name]
     return []
 
 

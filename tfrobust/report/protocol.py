@@ -24,6 +24,16 @@ def same_data(reports: list[Report]) -> bool:
     return len(set(_fingerprints(reports))) == 1 and None not in _fingerprints(reports)
 
 
+def drawn_by(identity: str, report: Report) -> int | None:
+    """Return the seed that drew the images of a measurement; None if it is on all images or the first ones."""
+    measurement, size = report.get(identity), report.data.get("test_size")
+    if measurement is None or measurement.n is None or size is None:
+        return None
+    if measurement.n >= size or "sample" in measurement.settings:
+        return None
+    return measurement.settings.get("seed")
+
+
 def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[str, list[str]]:
     """Collect the reasons why the numbers of each column are not comparable, one sentence each.
 
@@ -39,6 +49,9 @@ def notes(reports: list[tuple[str, Report]], columns: dict[str, str]) -> dict[st
     for identity, heading in columns.items():
         having = [(name, report) for name, report in reports if _is_measured(report.get(identity))]
         facts = [(name, _facts(report[identity])) for name, report in having]
+        drawn = {name: drawn_by(identity, report) for name, report in having}
+        for name, settings in facts:
+            settings |= {} if drawn[name] is None else {"the seed that drew the images": str(drawn[name])}
         sentences = [*_data_notes(having), *_setting_notes(heading, facts), *budgets.get(identity, [])]
         sentences += [refused[name] for name, _ in having if name in refused and len(having) > 1]
         if len(having) > 1 and all("bound" in report[identity].settings for _, report in having):

@@ -135,6 +135,11 @@ def footer(report: Report) -> str:
     return f"Rendered from robustness_report.json ({report.schema}){creation}."
 
 
+def has_doctor(report: Report) -> bool:
+    """Return True if the doctor ran: other findings, such as a search cut short, do not need it."""
+    return any(finding.check == "deterministic" for finding in report.doctor)
+
+
 def doctor_counts(report: Report) -> dict[str, int]:
     """Count the doctor's findings by verdict: fail, warn, pass."""
     verdicts = [finding.verdict for finding in report.doctor]

@@ -50,11 +50,20 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
     if broken:
         remedy = "Either the bound is not sound for this model, or the attack left its ball: use neither number."
         return Finding("certificates", "fail", f"{'; '.join(broken)}.", remedy)
+    unknown = [
+        m for m in outcome.measurements if m.settings.get("spared") and m.id not in rows and m.id.endswith(".accuracy")
+    ]
+    if unknown:
+        left_out = max(m.settings["spared"] for m in unknown)
+        evidence = (
+            f"{unknown[0].id} left {left_out} certified {examples} out, and which of the others it broke is unknown."
+        )
+        remedy = f"Attack the first {examples} (AttackAccuracy.first) in place of drawn ones, or all."
+        return Finding("certificates", "warn", evidence, remedy)
     spared = max((m.settings.get("spared", 0) for m in measured.values()), default=0)
-    evidence = (
-        f"None of {count} certified {examples} is misclassified, in {compared} comparisons with attacks and clean "
-        f"{examples}{f'; an attack left {spared} of them out' if spared else ''}."
-    )
+    comparisons = f"{compared} comparison{'s' * (compared != 1)} with attacks and clean {examples}"
+    left_out = f"; an attack left {spared} of them out" if spared else ""
+    evidence = f"None of {count} certified {examples} is misclassified, in {comparisons}{left_out}."
     return Finding("certificates", "pass", evidence)
 
 

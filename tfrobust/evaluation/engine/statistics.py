@@ -68,13 +68,15 @@ def share_interval(values: np.ndarray) -> tuple[float, float]:
     return max(0.0, low), min(1.0, high)
 
 
-def student_interval(values: np.ndarray) -> tuple[float, float]:
+def student_interval(values: np.ndarray, resolution: float = 0.0) -> tuple[float, float]:
     """Return Student's interval of the mean of a few independent values, such as one per seed.
 
     mean -+ t s / sqrt(n), t the 97.5 % quantile of Student's distribution with n - 1 degrees of freedom.
 
     Args:
         values: float [n], n >= 2, about normally distributed.
+        resolution: the distance of neighboring values, such as 1 / 360 of shares of 360 images. s is at least that of
+            the rounding to them, resolution / sqrt(12), so that two equal values do not look certain.
 
     Returns:
         (low, high).
@@ -90,7 +92,8 @@ def student_interval(values: np.ndarray) -> tuple[float, float]:
     values = np.asarray(values, np.float64)
     if values.ndim != 1 or len(values) < 2:
         raise InputError(f"Student's interval needs at least two values, not the shape {values.shape}.")
-    half = special.stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    deviation = max(values.std(ddof=1), resolution / np.sqrt(12.0))
+    half = special.stdtrit(len(values) - 1, 0.975) * deviation / np.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
 
 

@@ -184,8 +184,9 @@ def brier_scores(logits: np.ndarray, labels: np.ndarray, one_per_class: bool = F
     Source:
         Brier 1950, Monthly Weather Review 78, eq. (2). For two classes it is twice the one-class form.
     """
-    probabilities = np.exp(log_probabilities(logits, one_per_class))
-    return np.sum((probabilities - np.eye(logits.shape[-1])[labels]) ** 2, axis=-1)
+    differences = np.exp(log_probabilities(logits, one_per_class))
+    differences[np.arange(len(labels)), labels] -= 1.0
+    return np.sum(differences**2, axis=-1)
 
 
 def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray, one_per_class: bool = False) -> np.ndarray:
@@ -193,11 +194,13 @@ def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray, one_per_cla
 
     With one probability per class it is -log p_y - sum of log(1 - p_k) over the other classes.
     """
-    losses = -log_probabilities(logits, one_per_class)[np.arange(len(labels)), labels]
+    own = np.arange(len(labels)), labels
+    losses = -log_probabilities(logits, one_per_class)[own]
     if not one_per_class:
         return losses
-    other_classes = np.eye(logits.shape[-1])[labels] == 0
-    return losses - np.sum(log_probabilities(-logits, True), axis=-1, where=other_classes)
+    others = log_probabilities(-logits, True)
+    others[own] = 0.0
+    return losses - np.sum(others, axis=-1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -319,8 +322,8 @@ def _column_lists(columns: dict[str, np.ndarray]) -> dict[str, list]:
 
 
 def none_if_nan(value: float) -> float | None:
-    """Return the value, or None for NaN, which neither a report nor a cached outcome can hold."""
-    return None if np.isnan(value) else value
+    """Return the value, or None for NaN and infinities, which neither a report nor a cached outcome can hold."""
+    return value if np.isfinite(value) else None
 
 
 def _mean(identifier: str, values: np.ndarray, unit: str, settings: dict) -> Measurement:

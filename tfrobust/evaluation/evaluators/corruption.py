@@ -269,12 +269,12 @@ def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[
         baseline: {"clean": its clean error, "errors": {name: its mean error}}.
 
     Returns:
-        (mCE, relative mCE); None where the baseline's error, or its increase, is 0 for some corruption.
+        (mCE, relative mCE); None where the baseline's error, or its increase, is not above 0 for some corruption.
     """
     pairs = [(errors[name], baseline["errors"][name]) for name in corruptions.NAMES]
     growths = [(error - clean, other - baseline["clean"]) for error, other in pairs]
     return tuple(
-        float(np.mean([error / other for error, other in ratios])) if all(other for _, other in ratios) else None
+        float(np.mean([error / other for error, other in ratios])) if all(other > 0 for _, other in ratios) else None
         for ratios in (pairs, growths)
     )
 

@@ -36,13 +36,13 @@ class VideoAccuracy(Evaluator):
         videos = as_videos(setting)
         settings = {"clips_per_video": _clips(setting), "prediction": "mean softmax over clips"} | setting.vote_settings
         shares = setting.clean_correct.reshape(len(videos.labels), -1).mean(axis=1)
-        low, high = statistics.mean_interval(shares)
+        low, high = statistics.share_interval(shares)
         of_clips = Measurement(
             VIDEO.id("clip_accuracy"),
             float(shares.mean()),
             n=len(shares),
-            low=max(0.0, low),
-            high=min(1.0, high),
+            low=low,
+            high=high,
             settings={**settings, "prediction": "clip", "interval": "95 % over videos, of each video's mean, normal"},
         )
         return Outcome([accuracy(VIDEO.id("accuracy"), videos.clean_correct, settings, "videos"), of_clips])

@@ -36,7 +36,7 @@ CALIBRATION = Record(
     family=_CALIBRATION_FAMILY,
     prefix="calibration",
     quantities=_CALIBRATION | _HEADLINES | _SERIES,
-    must_agree=("bins", "bin_size"),
+    must_agree=("bins", "bin_size", "probabilities"),
 )
 ATTACKED_CALIBRATION = Record(
     family=_CALIBRATION_FAMILY,

@@ -38,11 +38,13 @@ CLEAN = Record(
     family=_ACCURACY_FAMILY,
     prefix="accuracy",
     quantities={"clean": Quantity(label="Clean accuracy", better=1, headline=0)},
+    must_agree=("votes",),
 )
 CLEAN_CLASS = Record(
     family=_ACCURACY_FAMILY,
     prefix=lambda settings: f"accuracy.class.{settings['class']}",
     quantities={"": Quantity(better=1)},
+    must_agree=("votes",),
 )
 _ATTACK_FAMILY = Family(name="attack", place=10)
 # The label of the attack is in the settings where it is not the attack's own name.
@@ -93,7 +95,7 @@ CERTIFIED = Record(
         "unknown": Quantity(label="Neither certified nor broken", better=-1),
     },
     label=lambda settings, quantity: f"{quantity.label}, {budget_of(settings)}",
-    must_agree=("method", "norm", "epsilon", "bound"),
+    must_agree=("method", "norm", "epsilon", "bound", "sample"),
 )
 
 _NOISES = {"gaussian": "sigma", "uniform": "uniform_sigma"}

@@ -14,5 +14,5 @@ UNION = Record(
     prefix=lambda settings: "_".join([f"union.{text(settings['label'])}", *map(ball, settings["threats"])]),
     quantities={"accuracy": Quantity(label="Union", better=1, headline=0)},
     label=_label,
-    must_agree=("attacks", "member_efforts", "sample"),
+    must_agree=("attacks", "member_efforts", "sample", "votes"),
 )

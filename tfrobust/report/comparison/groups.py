@@ -40,11 +40,12 @@ class Spread(NamedTuple):
     count: int
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float], resolution: float = 0.0) -> Spread:
     """Return mean, standard deviation and Student's 95 % interval of the mean.
 
     Args:
         values: one value per training, n >= 1.
+        resolution: see `statistics.student_interval`.
 
     Raises:
         ValueError: no values.
@@ -54,10 +55,11 @@ def spread(values: Sequence[float]) -> Spread:
     mean = float(np.mean(values))
     if len(values) == 1:
         return Spread(mean, None, None, None, 1)
-    return Spread(mean, float(np.std(values, ddof=1)), *statistics.student_interval(values), len(values))
+    ends = statistics.student_interval(values, resolution)
+    return Spread(mean, float(np.std(values, ddof=1)), *ends, len(values))
 
 
-def paired_spread(first: Mapping, second: Mapping) -> Spread | None:
+def paired_spread(first: Mapping, second: Mapping, resolution: float = 0.0) -> Spread | None:
     """Return the `spread` of the differences first - second over the keys, such as seeds, that both have.
 
     Variation that the two trainings of a pair share, such as that of the data or the initial weights, cancels.
@@ -66,7 +68,7 @@ def paired_spread(first: Mapping, second: Mapping) -> Spread | None:
         The spread; None if no key is in both.
     """
     differences = [first[key] - second[key] for key in first if key in second]
-    return spread(differences) if differences else None
+    return spread(differences, resolution) if differences else None
 
 
 def group(reports: list[Report]) -> dict[str, Runs]:
@@ -84,6 +86,9 @@ def group(reports: list[Report]) -> dict[str, Runs]:
         match = _RUN_NAME.fullmatch(name)
         runs = groups.setdefault(match["group"] if match else name, {})
         seed = int(match["seed"]) if match else None
+        if runs and (seed is None) != (None in runs):
+            base = match["group"] if match else name
+            raise InputError(f"{base} and {base}-seed... are both given; is the former one of the seeds? Leave it out.")
         if seed in runs:
             raise InputError(f"{name} is given twice; a group has one report per seed.")
         runs[seed] = report
@@ -105,11 +110,13 @@ def pairs(first: Runs, second: Runs) -> list[int | None]:
 
 def difference(identity: str, first: Runs, second: Runs) -> Difference | None:
     """Return the mean of first - second over the pairs of runs, with Student's 95 % interval; None without pairs."""
-    values = [
-        {seed: m.value for seed in pairs(first, second) if (m := runs[seed].get(identity)) and m.value is not None}
+    measured = [
+        {seed: m for seed in pairs(first, second) if (m := runs[seed].get(identity)) and m.value is not None}
         for runs in (first, second)
     ]
-    estimate = paired_spread(*values)
+    counts = [m.n for runs in measured for m in runs.values() if m.n and m.unit.startswith("fraction")]
+    values = [{seed: m.value for seed, m in runs.items()} for runs in measured]
+    estimate = paired_spread(*values, resolution=1.0 / min(counts) if counts else 0.0)
     return estimate and Difference(estimate.mean, estimate.low, estimate.high, SEEDS if estimate.count > 1 else "")
 
 

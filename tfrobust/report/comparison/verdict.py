@@ -40,7 +40,8 @@ def verdict(comparison: Comparison) -> list[str]:
     rows = [(name, report) for name, report in comparison.named if _value(report, identity) is not None]
     quality = "more robust" if identity != CLEAN else "more accurate"
     if len(rows) < 2:
-        return [f"The reports do not tell which model is {quality}: no two of them share an attack or an accuracy."]
+        shared = "an attack" if identity != CLEAN else "a clean accuracy"
+        return [f"The reports do not tell which model is {quality}: no two of them share {shared}."]
     obstacle = _obstacle(comparison, rows, identity)
     if obstacle:
         return [f"The reports do not tell which model is {quality}: {obstacle}."]
@@ -82,7 +83,8 @@ def _answer(
     reports, (best, *rivals) = dict(comparison.named), names
     values = {name: formats.number(reports[name][identity]) for name in names}
     gaps = {name: _difference(comparison, identity, best, name) for name in rivals}
-    beaten = [name for name, gap in gaps.items() if _is_significant(gap)]
+    # The pairs of seeds may say the opposite of the means over all seeds, of which some have no pair.
+    beaten = [name for name, gap in gaps.items() if _is_significant(gap) and gap.low > 0]
     open_ = [name for name in rivals if name not in beaten]
     basis = "seeds" if comparison.groups is not None else examples
     if len(rivals) == 1:
