@@ -84,7 +84,7 @@ def _answer(
     values = {name: formats.number(reports[name][identity]) for name in names}
     gaps = {name: _difference(comparison, identity, best, name) for name in rivals}
     # The pairs of seeds may say the opposite of the means over all seeds, of which some have no pair.
-    beaten = [name for name, gap in gaps.items() if _is_significant(gap) and gap.low > 0]
+    beaten = [name for name, gap in gaps.items() if _sign(gap) > 0]
     open_ = [name for name in rivals if name not in beaten]
     basis = "seeds" if comparison.groups is not None else examples
     if len(rivals) == 1:
@@ -121,8 +121,8 @@ def _against(comparison: Comparison, names: list[str], identity: str) -> list[st
     groups: dict[str, list[str]] = {better: [], equal: [], worse: []}
     for name in names:
         if name != reference:
-            gap = _difference(comparison, identity, name, reference)
-            groups[(better if gap.value > 0 else worse) if _is_significant(gap) else equal].append(name)
+            sign = _sign(_difference(comparison, identity, name, reference))
+            groups[{1: better, 0: equal, -1: worse}[sign]].append(name)
     clauses = [f"{words}: {_listed(members) if members else 'none'}" for words, members in groups.items()]
     text = "; ".join(clauses)
     return [f"{text[0].upper()}{text[1:]}."]
@@ -143,9 +143,9 @@ def _price(comparison: Comparison, best: str, rival: str, examples: str) -> list
         return []
     shares = f"{formats.number(reports[best][CLEAN])} against {formats.number(reports[rival][CLEAN])}"
     both = f"{shares} of {rival}"
-    if not _is_significant(gap):
+    if not _sign(gap):
         return [f"On unmodified {examples} it does not differ significantly from {rival}: {shares}, {_points(gap)}."]
-    if gap.value > 0:
+    if _sign(gap) > 0:
         return [f"It is also more accurate on unmodified {examples}: {both}, by {_points(gap)}."]
     return [f"Its price is accuracy on unmodified {examples}: {both}, {_points(gap)}."]
 
@@ -171,8 +171,11 @@ def _difference(comparison: Comparison, identity: str, first: str, second: str) 
     return difference(identity, reports[first], reports[second])
 
 
-def _is_significant(gap: Difference | None) -> bool:
-    return gap is not None and bool(gap.kind) and (gap.low > 0 or gap.high < 0)
+def _sign(gap: Difference | None) -> int:
+    """Return 1 or -1 if the interval of a difference lies on that side of 0, else 0; 0 without an interval."""
+    if gap is None or gap.low is None or gap.high is None:
+        return 0
+    return int(gap.low > 0) - int(gap.high < 0)
 
 
 def _points(gap: Difference | None) -> str:
