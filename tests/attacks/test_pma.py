@@ -43,7 +43,12 @@ def test_each_step_of_pma_is_that_of_the_oracle(run):
         np.testing.assert_allclose([point[row] for point in points], expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("steps", [1, 9, 100])
+def test_so_few_steps_that_all_have_length_0_are_refused():
+    with pytest.raises(ValueError, match="PMA.steps"):
+        PMA(ThreatModel(epsilon=0.3), steps=2)
+
+
+@pytest.mark.parametrize("steps", [3, 9, 100])
 def test_the_lengths_of_the_steps_of_pma_are_those_of_the_oracle(steps):
     # Points alone do not show them: most steps end at the surface of the ball.
     lengths = PMA(ThreatModel(epsilon=0.3), steps=steps)._step_length({"step": 1 + tf.range(steps)})

@@ -70,3 +70,20 @@ def test_radii_of_several_norms(radii, expected):
     threats = [threat_of(norm, radii=radii) for norm in ("linf", "l2", "l1")]
     assert [threat.norm for threat in threats] == ["linf", "l2", "l1"]
     assert [threat.epsilon for threat in threats] == pytest.approx(list(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("bounds", [(0.0, 255.0), (0.0, 4095.0), (-1024.0, 3071.0)])
+def test_projected_points_of_wide_boxes_are_inside_though_their_pixels_are_coarse(norm, bounds):
+    low, high = bounds
+    images = np.random.default_rng(0).uniform(low, high, (20, 8, 8, 1)).astype(np.float32)
+    values = 64 if norm == "l1" else 8 if norm == "l2" else 1
+    threat = ThreatModel(norm=norm, epsilon=1e-4 * (high - low) * values, bounds=bounds)
+    far = images + np.random.default_rng(1).normal(size=images.shape).astype(np.float32) * (high - low)
+    points = threat.project(tf.constant(images), tf.constant(far))
+    assert np.all(threat.contains(tf.constant(images), points))
+    beyond = images + 1.05 * (points.numpy() - images)
+    inside_box = np.all((beyond >= low) & (beyond <= high), axis=(1, 2, 3))
+    assert inside_box.any() and not np.any(
+        threat.contains(tf.constant(images), tf.constant(beyond)).numpy()[inside_box]
+    )

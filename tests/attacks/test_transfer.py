@@ -5,8 +5,9 @@ import pytest
 import stored
 import tensorflow as tf
 
-from tfrobust.attacks import apgd, gradient, square  # noqa: F401
+from tfrobust.attacks import apgd, fab, gradient, square  # noqa: F401
 from tfrobust.attacks.shared.engine import onto_grid
+from tfrobust.attacks.shared.goal import Goal
 from tfrobust.keras.attacks import Ensemble, ThreatModel, Transfer, run_attack
 
 THREAT = ThreatModel(epsilon=0.1)
@@ -38,6 +39,29 @@ def test_the_surrogates_gradients_reach_a_model_without_any(search):
     np.testing.assert_array_equal(result.success, WITHIN_REACH)
     np.testing.assert_array_equal(np.argmax(_stepped(result.adversarial), axis=1) != LABELS, WITHIN_REACH)
     assert result.distance.max() <= 0.1 + 1e-6
+
+
+def test_a_search_that_needs_the_models_answers_is_refused():
+    for search in (fab.FAB(THREAT), fab.FABUntargeted(THREAT)):
+        with pytest.raises(ValueError, match=f"Transfer.search is {type(search).__name__}"):
+            Transfer(search)
+
+
+def test_targets_are_never_the_label_where_the_surrogate_ranks_another_class_first():
+    """A surrogate with the model's direction and an offset calls every image class 1."""
+    images, labels = IMAGES[LABELS == 0], LABELS[LABELS == 0]
+    offset = lambda inputs: _linear(inputs) + tf.constant([[0.0, 30.0]])  # noqa: E731
+    search = apgd.APGDTargeted(THREAT, steps=10)
+    state = search.start(
+        offset,
+        tf.constant(images),
+        Goal(tf.constant(labels)),
+        tf.zeros([len(images), 2], tf.int32),
+        tf.zeros(len(images), tf.int32),
+    )
+    assert set(state["target"].numpy().tolist()) == {1}
+    result = run_attack(Transfer(search), _linear, images, labels, surrogate=offset)
+    np.testing.assert_array_equal(result.success, WITHIN_REACH[LABELS == 0])
 
 
 def test_the_model_decides_where_the_surrogate_is_misclassified_elsewhere():

@@ -176,6 +176,28 @@ def test_models_that_define_call_themselves_are_refused(kind):
         walk(negated(*parts.get(kind, (CNN(((4,),), dense=()), LinearHead(3)))))
 
 
+def test_a_method_that_defines_propagate_itself_is_refused():
+    def negated(self, images, *, training=True, **keywords):
+        embedding, logits = Supervised.propagate(self, images, training=training, **keywords)
+        return embedding, -logits
+
+    kind = type("Negated", (Supervised,), {"propagate": negated})
+    with pytest.raises(NoBoundsError, match="of type Negated .which defines `propagate` itself"):
+        walk(kind(CNN(((4,),), dense=()), LinearHead(3)))
+
+
+@pytest.mark.parametrize("name", ["Add", "Subtract"])
+def test_a_layer_that_is_named_as_an_operation_of_keras_is_refused(name):
+    def call(self, inputs):
+        return inputs[0] - 10.0 * inputs[1]
+
+    kind = type(name, (keras.layers.Layer,), {"call": call})
+    image = keras.Input(SHAPE)
+    flat = LAYERS.Flatten()(image)
+    with pytest.raises(NoBoundsError, match=f"of type {name}"):
+        walk(keras.Model(image, kind()([flat, LAYERS.Dense(int(np.prod(SHAPE)))(flat)])))
+
+
 def test_networks_of_the_library_without_bounds_are_refused():
     with pytest.raises(NoBoundsError, match="of type ViT"):
         walk(method(ViT(4, width=8, depth=1, heads=2)))

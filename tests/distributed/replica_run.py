@@ -19,7 +19,7 @@ from conformance import methods as battery
 from tfrobust.augment.standard import PadCrop, RandomFlip, RandomShift
 from tfrobust.data import pipeline, spec
 from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.methods import Adversary, Tikhonov
+from tfrobust.keras.methods import Adversary, Supervised, Tikhonov
 from tfrobust.keras.models import CNN, ProjectionHead
 from tfrobust.ops import distribution, norms, randomness
 from tfrobust.training.loop import Loop
@@ -188,6 +188,31 @@ def refusals(output: str, replicas: int) -> None:
             for name, strategy in (("one", single), ("many", several))
         },
     )
+
+
+def overflow(output: str, replicas: int) -> None:
+    """Weights, loss scale and updates after a step in which the gradients of the last replica alone overflow."""
+
+    def after(strategy) -> dict:
+        with strategy.scope():
+            keras.utils.set_random_seed(0)
+            image = keras.Input((2, 2, 1))
+            encoder = keras.Model(image, keras.layers.Rescaling(1000.0)(keras.layers.Flatten()(image)))
+            method = Supervised(encoder, keras.layers.Dense(2, kernel_initializer="zeros"))
+            method.build((None, 2, 2, 1))
+            optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2.0**125)
+            method.compile(optimizer)
+            optimizer.build(method.trainable_variables)
+        images = np.zeros((GLOBAL_BATCH, 2, 2, 1), np.float32)
+        images[GLOBAL_BATCH // 2 :] = 1.0
+        batch = next(iter(distributed(strategy, images, np.array([0, 1, 1, 1] * 2, np.int32))))
+        tf.function(lambda: strategy.run(method.train_step, args=(batch,)))()
+        kernel, _ = method.trainable_variables
+        facts = {"scale": optimizer.dynamic_scale, "updates": optimizer.inner_optimizer.iterations, "kernel": kernel}
+        return {name: value.numpy() for name, value in facts.items()}
+
+    single, several = strategies(replicas)
+    save(output, one=after(single), many=after(several))
 
 
 def fits(output: str, replicas: int, row: str, counts: list[int], kind: str) -> None:

@@ -26,6 +26,20 @@ def test_each_image_and_each_call_has_its_own_draw_and_the_seed_repeats_them():
     assert int(layer.calls) == 2
 
 
+def test_two_layers_without_a_seed_draw_different_numbers_which_the_global_seed_repeats():
+    def draws():
+        layers = [robust.layers.Augment(robust.augment.ContrastiveViews()) for _ in range(2)]
+        twin = type(layers[0]).from_config(layers[0].get_config())
+        return [layer(IMAGES, training=True).numpy() for layer in (*layers, twin)]
+
+    keras.utils.set_random_seed(3)
+    first, second, twin = draws()
+    assert np.abs(first - second).max() > 0.01
+    np.testing.assert_array_equal(first, twin)
+    keras.utils.set_random_seed(3)
+    np.testing.assert_array_equal(draws()[0], first)
+
+
 def test_inference_is_the_identity_and_moves_nothing():
     layer = shifted()
     for training in (None, False):

@@ -114,3 +114,24 @@ def test_a_probe_needs_labels():
     views, batch = views_of(method)
     with pytest.raises(ValueError, match="FARE has no labels for its probe"):
         method.loss_terms(views, batch._replace(labels=None), None)
+
+
+@pytest.mark.parametrize("entrance", ["fit", "train_on_batch"])
+def test_weights_given_after_build_are_those_to_stay_near(entrance):
+    images, labels = battery.data()
+    trained = battery.encoder()
+    trained.build((None, *battery.IMAGE_SHAPE))
+    distances = []
+    for given_first in (True, False):
+        method = FARE(battery.encoder(), LinearHead(3), attack=ATTACK)
+        if given_first:
+            method.encoder.build((None, *battery.IMAGE_SHAPE))
+            method.encoder.set_weights(trained.get_weights())
+        method.build((None, *battery.IMAGE_SHAPE))
+        method.encoder.set_weights(trained.get_weights())
+        method.compile(keras.optimizers.SGD(0.0), jit_compile=False)
+        if entrance == "fit":
+            distances.append(method.fit(images, labels, batch_size=len(images), verbose=0).history["distance"][0])
+        else:
+            distances.append(float(method.train_on_batch(images, labels, return_dict=True)["distance"]))
+    assert distances[1] == pytest.approx(distances[0], rel=1e-4)

@@ -7,9 +7,9 @@ import recordings
 import tensorflow as tf
 from faults import small_run
 
-from tfrobust.keras.augment import RandomShift
-from tfrobust.keras.methods import DINO, MoCoV3, SwAV
-from tfrobust.keras.models import LinearHead, ProjectionHead, Prototypes
+from tfrobust.keras.augment import PadCrop, RandomShift
+from tfrobust.keras.methods import BYOL, DINO, MoCoV3, SwAV
+from tfrobust.keras.models import Backbone, LinearHead, ProjectionHead, Prototypes
 from tfrobust.keras.optimizers import LARS, ScheduledAdamW
 from tfrobust.methods.shared.momentum import weight_pairs
 from tfrobust.structs import Batch
@@ -155,3 +155,23 @@ def test_a_run_starts_from_the_weights_that_the_encoder_was_given(row, equal, tm
     again.callbacks = (Seen(),)
     again.run()
     assert distance() == after > 0.0
+
+
+@pytest.mark.parametrize("how", [{"stage_names": ("a",), "trainable": "last_stage"}, {"lora_rank": 2}])
+def test_the_frozen_part_of_a_backbone_is_also_that_of_the_momentum_network(how):
+    """No update follows it: at a rate of 1 both networks are equal after each."""
+    image = keras.Input((8, 8, 1))
+    hidden = keras.layers.Conv2D(4, 3, name="a")(image)
+    network = keras.Model(image, keras.layers.Conv2D(4, 3, name="b")(hidden))
+    method = BYOL(
+        Backbone(network, pixel_range=(0, 1), **how),
+        LinearHead(3),
+        projection=ProjectionHead((8,), dim=4),
+        target_rate=1.0,
+        views=PadCrop(padding=0),
+    )
+    method.compile(keras.optimizers.SGD(0.1))
+    images, labels = np.random.default_rng(0).random((8, 8, 8, 1), np.float32), np.arange(8) % 3
+    method.fit(images, labels, batch_size=8, epochs=2, verbose=0)
+    for online, target in weight_pairs(method.encoder, method.target_encoder):
+        np.testing.assert_array_equal(target.numpy(), online.numpy())

@@ -47,3 +47,20 @@ def test_other_pixels_and_other_bounds_are_refused():
 def test_bounds_return_from_the_configuration():
     first = method(PARTS.Supervised, True, bounds=(0, 255))
     assert PARTS.Supervised.from_config(first.get_config()).bounds == (0.0, 255.0)
+
+
+@pytest.mark.parametrize("kind", [PARTS.MTLIBP, PARTS.ReLUStability])
+def test_bounds_of_pixels_are_those_of_the_attack(kind):
+    """In bytes the terms are those of the same network in unit pixels."""
+    terms = []
+    for scale in (1.0, 255.0):
+        keras.utils.set_random_seed(0)
+        threat = robust.attacks.ThreatModel(epsilon=0.05 * scale, bounds=(0.0, scale))
+        attack = robust.attacks.PGD(threat, steps=2, random_start="none")
+        encoder = robust.models.CNN(((4,),), dense=(8,), pixel_mean=(0.5 * scale,), pixel_std=(0.25 * scale,))
+        radius = {"epsilon": 0.05 * scale}
+        trained = kind(encoder, robust.models.LinearHead(3), attack=attack, **radius)
+        trained.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+        history = trained.fit(PIXELS / 255 * scale, LABELS, batch_size=8, shuffle=False, verbose=0).history
+        terms.append([history[name][0] for name in sorted(history)])
+    np.testing.assert_allclose(terms[1], terms[0], rtol=1e-3)

@@ -1,11 +1,13 @@
 """Plain training: the cross-entropy of the images as they are, and of noisy copies beside them."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from oracles import tiny_network
 from tfrobust.augment.noise import AddGaussian
+from tfrobust.keras.models import LinearHead
 from tfrobust.methods.supervised import Supervised
 
 
@@ -52,3 +54,13 @@ def test_the_weight_of_noisy_copies_is_the_papers():
     logs = method.train_step(batch)
     assert float(logs["loss"]) == pytest.approx(float(logs["ce"]) + 1e-4 * float(logs["ce_noisy"]), rel=1e-6)
     assert method.noise.deviation == 0.3 and float(logs["ce_noisy"]) != float(logs["ce"])
+
+
+def test_the_penalty_of_an_activity_is_logged():
+    image = keras.Input((4, 4, 1))
+    hidden = keras.layers.Dense(3, activity_regularizer="l2")(keras.layers.Flatten()(image))
+    method = Supervised(keras.Model(image, hidden), LinearHead(2))
+    method.compile("sgd")
+    history = method.fit(np.ones((4, 4, 4, 1), np.float32), np.arange(4) % 2, verbose=0).history
+    assert sorted(history) == ["ce", "loss", "regularization"]
+    assert history["loss"][0] == pytest.approx(history["ce"][0] + history["regularization"][0], rel=1e-5)

@@ -9,6 +9,7 @@ from conformance import methods as battery
 from oracles import tiny_network as tiny
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.methods import ADR, ASCL, TRADES, AdversarialTraining, WeightPerturbation
+from tfrobust.keras.models import LinearHead
 from tfrobust.methods.shared.weight_perturbation import perturbation
 from tfrobust.structs import Batch
 
@@ -125,6 +126,25 @@ def test_it_is_refused_where_nothing_would_move():
     batch, _ = tiny.batch()
     with pytest.raises(ValueError, match="no trained variable is named so"):
         method.train_step((batch.images, batch.labels))
+
+
+def test_it_is_refused_where_moved_weights_would_stay():
+    """Averages of the optimizer and constraints are taken while the kernels are moved."""
+    method = tiny.build(TRADES, weight_perturbation=WeightPerturbation())
+    averaging = keras.optimizers.SGD(0.1, use_ema=True)
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1, use_ema=True))
+    for optimizer in (averaging, scaled, keras.optimizers.ScheduleFreeAdamW(0.1)):
+        with pytest.raises(ValueError, match="TRADES.weight_perturbation moves the weights .* would average the moved"):
+            method.compile(optimizer)
+    layers = [keras.Input(tiny.SHAPE), keras.layers.Flatten(), keras.layers.Dense(4, kernel_constraint="non_neg")]
+    attack = PGD(ThreatModel(epsilon=0.2), steps=1)
+    constrained = AdversarialTraining(
+        keras.Sequential(layers), LinearHead(3), attack=attack, weight_perturbation=WeightPerturbation()
+    )
+    constrained.compile("sgd", jit_compile=False)
+    batch, _ = tiny.batch()
+    with pytest.raises(ValueError, match="a kernel has a constraint"):
+        constrained.fit(batch.images, batch.labels, verbose=0)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,17 @@ def test_nothing_is_infinite_and_the_largest_answer_stays_the_largest():
         np.testing.assert_array_equal(values.argmax(axis=1), answers.argmax(axis=1))
 
 
+def test_scores_that_only_looked_like_probabilities_keep_their_slope_outside_of_them():
+    """Scores of a linear regression sum to 1, and leave [0, 1] inside a ball around an image where they lay in it."""
+    margin = tf.constant([0.3, 0.6])
+    with tf.GradientTape() as tape:
+        tape.watch(margin)
+        logits = probabilities.log_probabilities(lambda m: tf.stack([0.5 + m, 0.5 - m], -1), margin)
+        gap = logits[:, 0] - logits[:, 1]
+    np.testing.assert_allclose(logits, [np.log([0.8, 0.2]), [1.1, -0.1]], atol=1e-6)
+    np.testing.assert_allclose(tape.gradient(gap, margin), [1 / 0.8 + 1 / 0.2, 2.0], rtol=1e-5)
+
+
 def test_kl_matches_the_sum_over_classes_and_closed_forms_and_ignores_shifts():
     np.testing.assert_allclose(probabilities.kl_from_logits(P, Q), oracle.kl(P, Q), rtol=3e-6)
     np.testing.assert_allclose(probabilities.kl_from_logits(P, P), np.zeros(5), atol=1e-7)

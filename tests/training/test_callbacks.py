@@ -139,6 +139,22 @@ def test_best_weights_are_kept_on_disk_and_put_back(linear, tmp_path):
     np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], 3.0))
 
 
+def test_the_best_weights_of_another_training_are_not_put_back(linear, tmp_path):
+    model = linear[0]
+    earlier = BestWeights(tmp_path, monitor="val_accuracy")
+    earlier.set_model(model)
+    earlier.on_epoch_end(0, {"val_accuracy": 0.5})
+    other = BestWeights(tmp_path, monitor="val_auc")
+    unknown = BestWeights(tmp_path, monitor="val_accuracy")
+    for best, logs in ((other, {}), (unknown, {"val_accuracy": float("nan")})):
+        model.dense.kernel.assign(np.full([4, 2], 7.0))
+        best.set_model(model)
+        best.on_epoch_begin(0)
+        best.on_epoch_end(0, logs)
+        assert best.restore() is None
+        np.testing.assert_array_equal(model.dense.kernel.numpy(), np.full([4, 2], 7.0))
+
+
 def test_best_weights_of_a_training_that_goes_on_and_of_a_new_one(linear, tmp_path):
     model = linear[0]
     for first, epochs, expected in ((0, [0.3, 0.5], 2), (2, [0.4, 0.45], 2), (2, [0.6], 3), (0, [0.2], 1)):

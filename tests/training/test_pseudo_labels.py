@@ -97,3 +97,14 @@ def test_the_step_cancels_by_the_labels_of_its_images(tmp_path):
     one_class = batch._replace(labels=tf.zeros([6], tf.int32))  # all of one class: all negatives are false
     _, observed = method.contrast(views, method.context(batch), one_class, features=views)
     np.testing.assert_allclose(observed["false_negatives_found"], 2 * 2 * 2 / (12 * 10), rtol=1e-6)
+
+
+def test_the_acceptance_counts_updates_and_not_the_batches_that_one_gathers():
+    """Four batches to an update: after one update an eighth of the examples is accepted, not half of them."""
+    images, labels = battery.data(16)
+    rule = IFND(clusters=2, every=1, acceptance=schedules.LinearRamp(1.0, length=8))
+    method = battery.build("simclr", false_negatives=rule, examples=16, compiled=False)
+    method.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=4), jit_compile=False)
+    (callback,) = refreshers(method, ArrayExamples(images, labels), seed=5, batch_size=7)
+    method.fit(images, labels, batch_size=4, epochs=1, verbose=0, callbacks=[callback])
+    assert int(method.step) == 4 and np.sum(method.pseudo_labels.numpy() >= 0) == 2

@@ -4,6 +4,7 @@ The random layers (`Augment`, `AugMix`, `Corrupt`, `UtilityPerturbation`) also w
 and, except the last, on single images: `dataset.map(lambda image, label: (layer(image, training=True), label))`.
 """
 
+import random
 from collections.abc import Callable
 
 import keras
@@ -21,9 +22,11 @@ __all__ = ["AugMix", "Augment", "Corrupt", "UtilityPerturbation"]
 class _DrawingLayer(Configured, keras.layers.Layer):
     """Base of random layers on pixels, which count their training calls so that each call has new random numbers."""
 
-    def __init__(self, *, name: str | None = None, **kwargs):
+    def __init__(self, *, seed: int | None = None, name: str | None = None, **kwargs):
         # Without autocast, pixels keep their precision: an encoder normalizes them before it casts to 16 bits.
         super().__init__(name=name, autocast=False, **kwargs)
+        # As that of Keras's own layers, so that two of them draw different numbers.
+        self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         self.calls = self.add_weight(
             name="calls",
             shape=(),
@@ -84,7 +87,7 @@ class Augment(_DrawingLayer):
 
     Args:
         augmentation: one of `tfrobust.keras.augment`.
-        seed: seed of the random numbers.
+        seed: seed of the random numbers; None draws it from Keras's global seed.
 
     Returns:
         Of `call`: images [b, h, w, c] in the dtype of the input; computed in float32.
@@ -94,12 +97,11 @@ class Augment(_DrawingLayer):
         ValueError: in `call`, pixels that are not floating point, or, in training, outside [0, 1].
     """
 
-    def __init__(self, augmentation: Augmentation, *, seed: int = 0, name: str | None = None, **kwargs):
-        super().__init__(name=name, **kwargs)
+    def __init__(self, augmentation: Augmentation, *, seed: int | None = None, name: str | None = None, **kwargs):
+        super().__init__(seed=seed, name=name, **kwargs)
         if not isinstance(augmentation, Augmentation):
             raise TypeError(f"Augment takes an augmentation such as RandomShift(), not {type(augmentation).__name__}.")
         self.augmentation = augmentation
-        self.seed = seed
 
     def call(self, images, *, training=None):
         """Augment images in training."""
@@ -128,7 +130,7 @@ class AugMixLayer(_DrawingLayer):
         severity: in [0.1, 10].
         alpha: > 0, of the Dirichlet and the Beta distribution.
         all_operations: sample from 13 operations, not 9.
-        seed: seed of the random numbers.
+        seed: seed of the random numbers; None draws it from Keras's global seed.
 
     Returns:
         Of `call`: images [b, h, w, c] in [0, 1] in the dtype of the input; c is 1 or 3.
@@ -146,14 +148,13 @@ class AugMixLayer(_DrawingLayer):
         severity: float = 3.0,
         alpha: float = 1.0,
         all_operations: bool = False,
-        seed: int = 0,
+        seed: int | None = None,
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
+        super().__init__(seed=seed, name=name, **kwargs)
         self.width, self.depth, self.severity, self.alpha = width, depth, severity, alpha
         self.all_operations = all_operations
-        self.seed = seed
         self._augmentation = augmix.AugMix(
             width=width, depth=depth, severity=severity, alpha=alpha, all_operations=all_operations
         )
@@ -191,11 +192,10 @@ class Corrupt(_DrawingLayer):
     """
 
     def __init__(self, corruption: str, severity: int = 3, *, seed: int = 0, name: str | None = None, **kwargs):
-        super().__init__(name=name, **kwargs)
+        super().__init__(seed=seed, name=name, **kwargs)
         corruptions.check(corruption, severity)
         self.corruption = corruption
         self.severity = severity
-        self.seed = seed
         # XLA has neither the JPEG codec nor Poisson sampling.
         self.supports_jit = corruption not in ("jpeg_compression", "shot_noise")
 
@@ -234,7 +234,7 @@ class UtilityPerturbationLayer(_DrawingLayer):
         count: k >= 1, at most half of the features; or the share of all features, in (0, 0.5].
         deviation: sigma > 0, in units of the pixels.
         unit: "values" or "pixels".
-        seed: seed of the random numbers.
+        seed: seed of the random numbers; None draws it from Keras's global seed.
 
     Returns:
         Of `call(images, utility)`: two tensors like the images, with noise on the features of least and of most
@@ -250,12 +250,12 @@ class UtilityPerturbationLayer(_DrawingLayer):
         count: int | float = 256,
         deviation: float = 0.5,
         unit: str = "values",
-        seed: int = 0,
+        seed: int | None = None,
         name: str | None = None,
         **kwargs,
     ):
-        super().__init__(name=name, **kwargs)
-        self.count, self.deviation, self.unit, self.seed = count, deviation, unit, seed
+        super().__init__(seed=seed, name=name, **kwargs)
+        self.count, self.deviation, self.unit = count, deviation, unit
         self._perturbation = utility_perturbation.UtilityPerturbation(count=count, deviation=deviation, unit=unit)
 
     def call(self, images, utility, *, training=None):

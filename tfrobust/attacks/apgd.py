@@ -391,9 +391,12 @@ class APGDTargeted(APGD):
         return min(self.targets, class_count - 1)
 
     def _ranked(self, predict, inputs, labels):
-        """Return the classes to aim at, in their order, for correctly classified inputs: int32 [b, targets]."""
+        """Return the classes to aim at, the likeliest first, never the label: int32 [b, targets]."""
         logits = predict(inputs)
-        return tf.math.top_k(logits, self._target_count(logits.shape[-1]) + 1).indices[:, 1:]
+        # A surrogate or a stochastic model may rank another class than the label first.
+        is_label = tf.one_hot(labels, logits.shape[-1], True, False, dtype=tf.bool)
+        others = tf.where(is_label, logits.dtype.min, logits)
+        return tf.math.top_k(others, self._target_count(logits.shape[-1])).indices
 
     def fallback(self, class_count: int) -> str:
         """Return the loss used for two or three classes, or "" from four on."""

@@ -85,6 +85,7 @@ class FAB(Attack):
         https://arxiv.org/abs/2003.01690, which uses 9 targets.
     """
 
+    needs_answers = True  # its candidate is the nearest misclassified point
     name = "fab_t"
     objective = "boundary_of_target"  # for the report
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.threat import ThreatModel
+from tfrobust.common.settings import require_least
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -35,7 +36,7 @@ class PMA(PGD):
 
     Args:
         threat: the threat model, with its radius.
-        steps: gradient steps per restart, >= 1.
+        steps: gradient steps per restart, >= 3, since the last step of each half has length 0.
         restarts: runs from new random starts, for the remaining examples, >= 1.
 
     Raises:
@@ -50,6 +51,7 @@ class PMA(PGD):
 
     def __init__(self, threat: ThreatModel | None = None, *, steps: int = 100, restarts: int = 2):
         super().__init__(threat, steps=steps, restarts=restarts)
+        require_least(steps, "PMA.steps", 3)
 
     @property
     def resolved_step_size(self) -> float:

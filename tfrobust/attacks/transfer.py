@@ -27,10 +27,11 @@ class Transfer(Attack):
         ('transfer_pgd', [True, False])
 
     Args:
-        search: the attack on the surrogate, single and not of minimal norm.
+        search: the attack on the surrogate, single and not of minimal norm. FAB goes on from misclassified points
+            alone, of which the surrogate says nothing.
 
     Raises:
-        ValueError: an ensemble, a minimal-norm attack, or another transfer attack.
+        ValueError: an ensemble, a minimal-norm attack, FAB, or another transfer attack.
 
     Source:
         Papernot et al. 2016, https://arxiv.org/abs/1605.07277.
@@ -42,7 +43,7 @@ class Transfer(Attack):
     def __init__(self, search: Attack):
         self.search = search
         self.name, self.threat, self.steps = f"transfer_{search.name}", search.threat, search.steps
-        if search.members or search.minimal or search.searches_surrogate:
+        if search.members or search.minimal or search.searches_surrogate or search.needs_answers:
             raise InputError(f"Transfer.search is {type(search).__name__}; it must be a single attack, such as PGD.")
 
     def with_epsilon(self, epsilon: float):

@@ -128,6 +128,8 @@ class Walker:
             self.require_float32(layer, layer.dtype_policy.name, "has the policy")
         if hasattr(layer, "propagate"):  # a training method, whose deployed path this is
             require_call_of(layer, "tfrobust")
+            if type(layer).propagate.__module__.partition(".")[0] != "tfrobust":
+                refuse(layer, "which defines `propagate` itself")
             return self.chain([layer.encoder, layer.head], position)
         if isinstance(layer, Encoder):
             return self.encoder(layer, position)
@@ -179,7 +181,9 @@ class Walker:
             if any(value is not None for value in settings.values()):
                 refuse(call.operation, "called with arguments besides its input")
             sources = [positions[id(tensor)] for tensor in call.input_tensors]
-            merge = MERGERS.get(type(call.operation)) or ARITHMETIC.get(type(call.operation).__name__)
+            merge = MERGERS.get(type(call.operation))
+            if merge is None and type(call.operation).__module__.partition(".")[0] == "keras":
+                merge = ARITHMETIC.get(type(call.operation).__name__)
             if merge is not None:
                 shapes = {tuple(tensor.shape) for tensor in call.input_tensors}
                 end = merge(self, call.operation, sources, shapes)

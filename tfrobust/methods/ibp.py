@@ -135,12 +135,13 @@ class IBP(Method):
         """
         network = walk(self)
         progress = tf.cast(1.0 if self.ramp is None else self.ramp(context.step), tf.float32)
+        low, high = self.pixel_bounds
         # A box of one point has no width, whose ratios the regularizers are made of.
-        radius = tf.maximum(progress * self.epsilon * self.enlargement, 1e-6)
+        radius = tf.maximum(progress * self.epsilon * self.enlargement, 1e-6 * (high - low))
         arithmetic = intervals.batch_arithmetic(network, images)
-        boxes = intervals.propagate(network, intervals.input_box(images, radius), arithmetic)
+        boxes = intervals.propagate(network, intervals.input_box(images, radius, low, high), arithmetic)
         margins = self.margins(network, boxes, labels, arithmetic, progress)
-        tightness, balance = interval_training.regularizers(network, boxes)
+        tightness, balance = interval_training.regularizers(network, boxes, high - low)
         ones = tf.ones_like(labels, tf.float32)
         return {
             "ce_certified": cross_entropy(-margins, labels),

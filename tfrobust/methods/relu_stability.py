@@ -81,7 +81,8 @@ class ReLUStability(AdversarialTraining):
         terms, logits = super().loss_terms(views, batch, context)
         network, images = walk(self), views["images"]
         arithmetic = intervals.batch_arithmetic(network, images)
-        boxes = intervals.propagate(network, intervals.input_box(images, self.epsilon), arithmetic)
+        box = intervals.input_box(images, self.epsilon, *self.pixel_bounds)
+        boxes = intervals.propagate(network, box, arithmetic)
         return terms | {"stability": stability(network, boxes)}, logits
 
 

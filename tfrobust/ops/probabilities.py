@@ -67,8 +67,14 @@ def kind_of_outputs(outputs: np.ndarray) -> str:
 
 
 def log_probabilities(probabilities: Callable, images) -> tf.Tensor:
-    """Return log(p) float32 [b, k] of a softmax: its logits up to a constant per image."""
-    return tf.math.log(tf.maximum(tf.cast(probabilities(images), tf.float32), _SMALLEST_PROBABILITY))
+    """Return log(p) float32 [b, k] of a softmax: its logits up to a constant per image.
+
+    An output outside [0, 1] shows that the model returns scores that only look like probabilities elsewhere, such as
+    those of a linear regression, which sum to 1 too: then they are the logits of that image.
+    """
+    p = tf.cast(probabilities(images), tf.float32)
+    is_score = tf.reduce_any((p < -_ROUNDING) | (p > 1.0 + _ROUNDING), axis=-1, keepdims=True)
+    return tf.where(is_score, p, tf.math.log(tf.maximum(p, _SMALLEST_PROBABILITY)))
 
 
 def log_odds(probabilities: Callable, images) -> tf.Tensor:

@@ -44,7 +44,7 @@ class PseudoLabels(keras.callbacks.Callback):
         features = of_all(self._features, len(self.examples), self.batch_size)
         key = randomness.make_key(self.seed, "pseudo_labels", epoch)
         seed = abs(int(key[0]))
-        labels = rule.pseudo_labels(features, step=int(self.model.step), seed=seed)
+        labels = rule.pseudo_labels(features, step=int(self.model.update_number()), seed=seed)
         self.model.pseudo_labels.assign(labels)
 
 

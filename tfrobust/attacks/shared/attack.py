@@ -40,6 +40,7 @@ class Attack(Configured):
             Its candidates are verified in the pixel box alone; a caller that counts successes compares the distances
             with epsilon.
         searches_surrogate: True for a transfer attack, whose search sees another model.
+        needs_answers: True if the search itself needs to know which points are misclassified.
         norms: supported norms; constructors call `checks.check_norm`.
         clip_settings: arguments that concern clips only, which reports on other examples leave out.
         bounds_frames: True if the attack supports a threat model's `per_frame` and `max_frames`.
@@ -51,6 +52,7 @@ class Attack(Configured):
     needs_gradient: bool = True
     minimal: ClassVar[bool] = False
     searches_surrogate: ClassVar[bool] = False
+    needs_answers: ClassVar[bool] = False
     norms: ClassVar[tuple[str, ...]] = KINDS
     bounds_frames: ClassVar[bool] = False
     clip_settings: ClassVar[tuple[str, ...]] = ()

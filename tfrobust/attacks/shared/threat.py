@@ -313,7 +313,11 @@ class ThreatModel(Configured):
 
     def contains(self, inputs: tf.Tensor, points: tf.Tensor) -> tf.Tensor:
         """Return which points lie in the set, up to rounding of the radius; bool [b], False for NaN."""
-        inside = self.in_box(points) & (self.distance(inputs, points) <= self.epsilon * (1 + 1e-4) + 1e-6)
+        largest = max(map(abs, self.bounds))
+        # In a box beyond [-1, 1] the float32 numbers are farther apart than 1e-6 allows for.
+        rounding = 2.0**-23 * largest * norm_table.NORMS[self.norm].farthest(math.prod(points.shape[1:]))
+        allowance = max(1e-6, rounding) if largest > 1 and self.norm != "l0" else 1e-6
+        inside = self.in_box(points) & (self.distance(inputs, points) <= self.epsilon * (1 + 1e-4) + allowance)
         if self.max_frames is None:
             return inside
         count = tf.reduce_sum(tf.cast(frames.changed(points, inputs), tf.int32), axis=1)

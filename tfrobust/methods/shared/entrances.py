@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.methods.shared import compiling, even_batches, freezing, updates
+from tfrobust.methods.shared import compiling, even_batches, freezing, updates, weight_perturbation
 from tfrobust.methods.shared.mixin import Mixin
 from tfrobust.models.shared import normalization
 from tfrobust.ops import batch_checks, keras_private
@@ -26,6 +26,8 @@ def _checked(name: str) -> Callable:
 
     @functools.wraps(getattr(keras.Model, name))
     def entrance(self, *arguments, **keywords):
+        if name == "train_on_batch":
+            self._start_if_new()
         with self._checked_data(arguments, keywords):
             return getattr(super(Entrances, self), name)(*arguments, **keywords)
 
@@ -43,6 +45,8 @@ class Entrances(Mixin):
         super().compile(*arguments, **keywords)
         updates.check_accumulation(type(self).__name__, self.optimizer, self.no_accumulation)
         freezing.check_rate(type(self).__name__, self.optimizer, self.encoder_rate)
+        if getattr(self, "weight_perturbation", None) is not None:
+            weight_perturbation.check_optimizer(type(self).__name__, self.optimizer)
 
     def compile_from_config(self, config: dict):
         """Compile a loaded method with its own optimizer, which Keras leaves out for a class with its own `compile`."""
@@ -58,6 +62,7 @@ class Entrances(Mixin):
         """
         with self.distribute_strategy.scope():  # callbacks look for the weights before the first step
             self._build_if_known(whole=True)
+            self._start_if_new()
         replicas = self.distribute_strategy.num_replicas_in_sync
         if replicas > 1:
             keywords = inspect.signature(keras.Model.fit).bind(self, *arguments, **keywords).arguments
@@ -96,6 +101,11 @@ class Entrances(Mixin):
         """Print a summary as `keras.Model.summary`, with all weights if the encoder knows its input."""
         self._build_if_known()
         return super().summary(*arguments, **keywords)
+
+    def _start_if_new(self) -> None:
+        """Call `start` before the first step: the encoder may have been given weights after `build`."""
+        if self.built and not int(self.step.numpy()):
+            self.start()
 
     def _build_if_known(self, whole: bool = False) -> bool:
         """Build the method if the encoder knows the shape of its input, or, if `whole`, each of its sides.

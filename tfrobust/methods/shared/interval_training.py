@@ -43,10 +43,11 @@ def _is_behind_sum(network: Network, position: int) -> bool:
     return isinstance(operation, Sum) or isinstance(before, Sum)
 
 
-def regularizers(network: Network, boxes: list[Box]) -> tuple[tf.Tensor, tf.Tensor]:
+def regularizers(network: Network, boxes: list[Box], scale: float = 1.0) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the two regularizers, scalars over the global batch, each a mean over the activations.
 
-    tightness = relu(1/2 - t0 / t) / (1/2), with t the mean half-width before the activation and t0 that of the image.
+    tightness = relu(1/2 - t0 / t) / (1/2), with t the mean half-width before the activation and t0 that of the image,
+    in pixels of [0, 1]: divided by `scale`, the width of the pixel box.
     balance = the same of r = min(q, 1 / q) for two ratios q of surely active to surely inactive units: of their mean
     centers, and of their summed squared deviations from the mean center. An activation without surely inactive units
     counts as balanced.
@@ -55,7 +56,7 @@ def regularizers(network: Network, boxes: list[Box]) -> tuple[tf.Tensor, tf.Tens
         Shi et al. 2021, https://arxiv.org/abs/2103.17268, eqs 9 to 11, and the authors' code.
     """
     tightness, balance = [], []
-    first = _mean((boxes[0].upper - boxes[0].lower) / 2)
+    first = _mean((boxes[0].upper - boxes[0].lower) / 2) / scale
     for operation, places in network.nodes:
         if not isinstance(operation, (ReLU, Monotone)):
             continue

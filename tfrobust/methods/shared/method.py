@@ -17,7 +17,7 @@ from tfrobust.methods.shared.step import Steps
 from tfrobust.methods.shared.term_metrics import TermMetrics
 from tfrobust.methods.shared.terms import Terms
 from tfrobust.methods.shared.whole_models import WholeModels, check_parts, splitting
-from tfrobust.ops import randomness
+from tfrobust.ops import distribution, randomness
 from tfrobust.structs import Batch, Context
 
 
@@ -313,6 +313,10 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
 
     def apply_gradients(self, gradients: list) -> None:
         """Update `trainable_variables` by their gradients (hook)."""
+        replicas, _ = distribution.replica()
+        if replicas > 1 and hasattr(self.optimizer, "inner_optimizer") and self.clip_norm is None:
+            # A loss scale asks one replica whether the gradients are finite: each must have those of all.
+            gradients = [g if g is None else distribution.global_sum(g) / replicas for g in gradients]
         with freezing.scaled_updates(self.encoder.trainable_variables, self.encoder_rate):
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
 

@@ -81,10 +81,10 @@ class MomentumMethod(SelfSupervised):
         """Build further layers, such as a prediction, once `projected_dim` is known (hook)."""
 
     def start(self):
-        """Copy the weights to the momentum network, if both start equal."""
+        """Copy the weights to the momentum network: all if both start equal, else those that no update will follow."""
         super().start()
-        if self.starts_equal:
-            for online, target in self._weights():
+        for online, target in self._weights():
+            if self.starts_equal or not online.trainable:
                 target.assign(online.value)
 
     def after_update(self):

@@ -4,6 +4,7 @@ import keras
 
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.mixin import Mixin
+from tfrobust.ops import keras_private
 
 RADIUS = "epsilon"
 
@@ -20,7 +21,9 @@ class TermMetrics(Mixin):
         if self.penalty is not None:
             self.penalty.check(self.terms)
         names = [*self.all_terms, *self.observations]
-        if self.losses:
+        # Keras has the losses of activities in calls alone.
+        layers = keras_private.all_layers(self)
+        if self.losses or any(getattr(layer, "activity_regularizer", None) is not None for layer in layers):
             names.append("regularization")
         if self.radius_ramp is not None:
             names.append(RADIUS)

@@ -20,9 +20,10 @@ class WeightPerturbation(Configured):
 
     Each step computes the gradient g of its loss with respect to the weights w, moves each kernel by v = gamma |w| g /
     |g|, with the norm of this one variable, differentiates again at w + v, lets the optimizer update w + v, and
-    subtracts the same v. So the optimizer's weight decay is that of w + v. Kernels are the variables whose name ends
-    with `kernel`; biases and the scales of normalization layers stay. Batch norm uses the batch in both passes; only
-    the second one updates moving statistics.
+    subtracts the same v. So the optimizer's weight decay is that of w + v. Averages that an optimizer keeps and
+    constraints of kernels would be those of w + v, too, and are refused. Kernels are the variables whose name ends with
+    `kernel`; biases and the scales of normalization layers stay. Batch norm uses the batch in both passes; only the
+    second one updates moving statistics.
 
     Example:
         >>> import numpy as np
@@ -76,11 +77,27 @@ class WeightPerturbation(Configured):
         ]
         if not moves:
             raise InputError("WeightPerturbation moves kernels, and no trained variable is named so.")
+        if any(variable.constraint is not None for variable, _ in moves):
+            raise InputError(
+                "WeightPerturbation moves kernels, and a kernel has a constraint, which Keras would apply to the moved "
+                "one: leave one of them out."
+            )
         for variable, move in moves:
             variable.assign_add(move)
         yield
         for variable, move in moves:
             variable.assign_sub(move)
+
+
+def check_optimizer(owner: str, optimizer: keras.optimizers.Optimizer) -> None:
+    """Raise InputError if an optimizer keeps averages of the weights, which would be those of the moved ones."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner is not None and (inner.use_ema or isinstance(inner, keras.optimizers.ScheduleFreeAdamW)):
+        name = f"{type(inner).__name__}{'.use_ema' * bool(inner.use_ema)}"
+        raise InputError(
+            f"{owner}.weight_perturbation moves the weights in each step, and {name} would average the moved ones: "
+            "leave one of them out, or average by the callback AveragedWeights."
+        )
 
 
 def perturbation(weights: tf.Tensor, gradient: tf.Tensor, gamma) -> tf.Tensor:

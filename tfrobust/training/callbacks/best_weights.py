@@ -46,6 +46,7 @@ class BestWeights(keras.callbacks.Callback):
         self.monitor = monitor
         self.best: float | None = None
         self.best_epoch = 0
+        self.has_watched = False  # an epoch of this process
 
     def set_model(self, model):
         """Attach the model; the best value of another model is discarded."""
@@ -62,6 +63,7 @@ class BestWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Save the weights if the monitored value exceeds the best so far."""
+        self.has_watched = True
         value = (logs or {}).get(self.monitor)
         if value is None or math.isnan(value) or (self.best is not None and value <= self.best):
             return
@@ -74,6 +76,10 @@ class BestWeights(keras.callbacks.Callback):
         Returns:
             {"step": the epoch, counted from 1, "monitor", "value"}, or None if no epoch was saved.
         """
+        state = self._store().newest_state() or {}
+        # The folder may hold the best epoch of another training, and this one have had no value at all.
+        if state.get("monitor") != self.monitor or (self.has_watched and self.best is None):
+            return None
         return self._store().restore()
 
     def _store(self) -> CheckpointStore:
