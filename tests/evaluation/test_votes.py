@@ -11,7 +11,7 @@ from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
 from tfrobust.keras import evaluate
 from tfrobust.keras.attacks import FGSM, ThreatModel
-from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy
+from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy, CorruptionAccuracy
 
 EVALUATORS = (CleanAccuracy(), AttackAccuracy(attack=FGSM(ThreatModel(epsilon=0.1))))
 
@@ -52,3 +52,13 @@ def test_a_deterministic_model_is_predicted_once():
     assert default.measurements[:-1] == once.measurements[:-1] and 0 < once["fgsm"].value < once["clean"].value
     votes = evaluate(wrong_by_chance, IMAGES, LABELS, epsilon=0.1, evaluators=EVALUATORS, votes=(3, 2))["clean"]
     assert votes.settings["votes"] == [3, 2]
+
+
+def test_the_drop_under_a_corruption_compares_one_prediction_with_one(monkeypatch):
+    """A corruption without effect takes nothing from a model that errs by chance, though votes are kinder."""
+    monkeypatch.setattr("tfrobust.corruptions.corrupt", lambda images, *arguments, **keywords: images)
+    tf.random.set_seed(1)
+    judged = setting(wrong_by_chance, votes=(10, 5))
+    run = CorruptionAccuracy(names=("brightness",), severities=(1,)).run(judged)
+    (drop,) = [m for m in run.measurements if m.id == "corruption.brightness.1.drop"]
+    assert judged.clean_correct.mean() > 0.8 and abs(drop.value) < 0.12  # beside votes it would be 0.18

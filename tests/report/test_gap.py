@@ -59,6 +59,16 @@ def test_what_was_not_measured_alike_closes_no_gap(reports, changed, settings):
     assert "64.0 % (58%)" not in cells and "64.0 %" in cells
 
 
+def test_groups_close_a_gap_only_if_their_members_are_alike(reports):
+    """Their means count seeds, not the examples of each."""
+    names, parts = "abc", [report for _, report in reports[:3]]
+    fewer = [dataclasses.replace(m, n=100) for m in parts[2].measurements]
+    for third, closed in ((parts[2], True), (dataclasses.replace(parts[2], measurements=tuple(fewer)), False)):
+        groups = {name: {0: part} for name, part in zip(names, [*parts[:2], third], strict=True)}
+        table = gap_table(list(zip(names, parts, strict=True)), "a", "b", groups)
+        assert ("64.0 % (58%)" in {cell for row in table.rows for cell in row}) == closed
+
+
 def test_page_and_command(reports, tmp_path, capsys):
     for number, (_, report) in enumerate(reports):
         (tmp_path / f"{number}.json").write_text(report.to_json())

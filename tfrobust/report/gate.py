@@ -47,7 +47,8 @@ class Gate(Configured):
         attack.autoattack_linf_0.2.accuracy >= 0.5      also <=, >, <; fractions as such, or '50 %'
         low of accuracy.clean >= 0.97                   the lower (or 'high of': upper) end of the 95 % interval
         attack.pgd_linf_0.2.class.shirt >= 0.1          a class by its name or number, or `.group.` and a group
-        min over classes of accuracy.clean >= 0.5       also 'max over', 'over groups of', 'low of min over ...'
+        min over classes of accuracy.clean >= 0.5       also 'max over', 'over groups of', 'low of min over ...'; it
+                                                        fails if a class of the data was not measured
         no doctor fail                                  'no doctor warn' allows neither fail nor warn
         no worse than exported/x/3 by more than 0.01    every main number there whose better direction is known
         accuracy.clean no worse than exported/x by more than 0.01

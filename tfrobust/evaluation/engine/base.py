@@ -202,6 +202,11 @@ class Setting:
         return wrong < self.judged_by.needed
 
     @functools.cached_property
+    def correct_once(self) -> np.ndarray:
+        """Clean images that one prediction classifies correctly, bool [n], to compare with one of changed images."""
+        return are_correct(self.clean_logits, self.labels)
+
+    @functools.cached_property
     def repeated_logits(self) -> tuple[np.ndarray, np.ndarray]:
         """Logits of the first batch of clean images, float32 [b, k], predicted twice."""
         batch = tf.constant(self.images[: self.batch_size])

@@ -68,7 +68,7 @@ class Corrupted:
         self.paired = np.array_equal(labels, setting.labels)
         if not self.paired and len(labels) == len(setting.labels):
             _refuse_other_labels(labels, setting.labels, self._opened.notes["source"])
-        self.clean = setting.clean_correct[self._positions] if self.paired else setting.clean_correct
+        self.clean = setting.correct_once[self._positions] if self.paired else setting.correct_once
         compared = "image by image" if self.paired else "as a whole: they are others, or in another order"
         self.settings = {**self._opened.notes, "compared_with_clean_images": compared}
         kind = statistics.paired_drop_kind(setting.example) if self.paired else statistics.INDEPENDENT_DROP

@@ -222,7 +222,7 @@ class Generated:
         self._setting, self._positions, self._folder = setting, positions, frost_pictures
         self.drop_interval = setting.interval(statistics.paired_drop_kind(setting.example))
         self._key = randomness.make_key(setting.seed, "evaluation", "corruption")
-        self.clean = setting.clean_correct[positions]
+        self.clean = setting.correct_once[positions]
         side = registry.reference_side(min(_size(setting)))
         frost_settings = {"frost": "pictures" if frost_pictures else "textures of tfrobust"} if frost else {}
         constants = {"constants_of": f"{side} x {side} pixels", "seed": setting.seed}

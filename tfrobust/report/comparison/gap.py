@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfrobust.errors import InputError
 from tfrobust.report import attack_table, formats, protocol, reading
 from tfrobust.report.blocks import Table
@@ -32,7 +34,7 @@ def gap_closed(start: float | None, end: float | None, method: float | None) -> 
     return (start - method) / (start - end)
 
 
-def gap_table(reports: Named, start: str, end: str) -> Table:
+def gap_table(reports: Named, start: str, end: str, groups: Mapping[str, Mapping] | None = None) -> Table:
     """Return the relative drops by attack and, except for the two ends, the share of the gap that is closed.
 
     The shares are computed from the measured drops and have no intervals of their own; the intervals of the drops are
@@ -43,6 +45,7 @@ def gap_table(reports: Named, start: str, end: str) -> Table:
         reports: (name, report).
         start: name of the report that starts the gap. A name without its version is enough where it is unique.
         end: name of the report that ends the gap, likewise.
+        groups: name -> seed -> report where the reports are means of groups, whose members must be alike; else None.
 
     Returns:
         A table with a row per report and a column for each attack that both ends were evaluated with.
@@ -51,7 +54,8 @@ def gap_table(reports: Named, start: str, end: str) -> Table:
         ValueError: no such report, several of that name, or no common attack.
     """
     first, last = (find_name([name for name, _ in reports], text) for text in (start, end))
-    drops, named = {name: _drops(report) for name, report in reports}, dict(reports)
+    drops = {name: _drops(report) for name, report in reports}
+    members = {name: list(groups[name].values()) if groups else [report] for name, report in reports}
     columns = [identity for identity in drops[first] if identity in drops[last]]
     if not columns:
         raise InputError(f"{first} and {last} share no attack, so no gap can be computed.")
@@ -65,7 +69,7 @@ def gap_table(reports: Named, start: str, end: str) -> Table:
             if (
                 identity in report_drops
                 and name not in (first, last)
-                and _alike(identity, [named[model] for model in three])
+                and _alike(identity, [report for model in three for report in members[model]])
             ):
                 share = gap_closed(*(drops[model][identity].value for model in three))
             cells.append(formats.number(report_drops.get(identity)) + ("" if share is None else f" ({share:.0%})"))
@@ -75,7 +79,9 @@ def gap_table(reports: Named, start: str, end: str) -> Table:
 
 def _alike(identity: str, reports: list[Report]) -> bool:
     """Return True if the drops were measured with one protocol, to completion and on the same data."""
-    drops = [report[identity] for report in reports]
+    drops = [drop for report in reports if (drop := report.get(identity))]
+    if len(drops) < len(reports):
+        return False
     unlike = any(protocol.differences(drops[0], other) for other in drops[1:])
     return not unlike and protocol.same_data(reports) and not any("bound" in drop.settings for drop in drops)
 

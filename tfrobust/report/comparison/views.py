@@ -63,7 +63,7 @@ def table(comparison: Comparison, ends: Ends = None, width: int | None = None) -
     if warnings:
         lines.append(warnings if width is None else textwrap.shorten(warnings, max(width, 40), placeholder=_CUT))
     if ends is not None:
-        gap = gap_table(comparison.named, *ends)
+        gap = gap_table(comparison.named, *ends, comparison.groups)
         lines += ["", *folded([gap.header, *gap.rows], tuple(range(1, len(gap.header))), width)]
     return "\n".join(map(terminal, lines))
 
@@ -82,7 +82,7 @@ def markdown(comparison: Comparison, ends: Ends = None) -> str:
         parts += [markup.listing(remarks)] if remarks else []
     parts += [markup.listing(_numbered(comparison.notes))] if comparison.notes else []
     if ends is not None:
-        parts += ["## Gap closed", *markup.write(gap_table(comparison.named, *ends))]
+        parts += ["## Gap closed", *markup.write(gap_table(comparison.named, *ends, comparison.groups))]
     return "\n\n".join(parts)
 
 
@@ -126,7 +126,9 @@ def html(comparison: Comparison, ends: Ends = None) -> str:
         body.append(page.section(anchor, heading, lead, _markup(rows) + remarks))
     if ends is not None:
         lead = f"The share of the difference in relative drop between {ends[0]} and {ends[1]} that the others close."
-        body.append(page.section("gap", "Gap closed", lead, page.write([gap_table(comparison.named, *ends)])))
+        body.append(
+            page.section("gap", "Gap closed", lead, page.write([gap_table(comparison.named, *ends, comparison.groups)]))
+        )
     rows = [
         [page.text(name), page.text(file)] for (name, _), file in zip(comparison.runs, comparison.files, strict=True)
     ]
