@@ -110,6 +110,7 @@ def test_a_mode_that_would_gather_inside_the_attack_is_refused_by_one_sentence(o
         assert "synchronized=False" in str(sentence) and len(str(sentence)) <= 300
 
 
+@pytest.mark.rest
 def test_a_loss_scale_skips_the_step_in_which_another_replica_overflows(outcomes):
     for after in outcomes("overflow", 2):
         assert (after["scale"], after["updates"]) == (2.0**124, 0) and np.all(after["kernel"] == 0.0)
