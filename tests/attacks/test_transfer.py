@@ -52,14 +52,10 @@ def test_targets_are_never_the_label_where_the_surrogate_ranks_another_class_fir
     images, labels = IMAGES[LABELS == 0], LABELS[LABELS == 0]
     offset = lambda inputs: _linear(inputs) + tf.constant([[0.0, 30.0]])  # noqa: E731
     search = apgd.APGDTargeted(THREAT, steps=10)
-    state = search.start(
-        offset,
-        tf.constant(images),
-        Goal(tf.constant(labels)),
-        tf.zeros([len(images), 2], tf.int32),
-        tf.zeros(len(images), tf.int32),
-    )
-    assert set(state["target"].numpy().tolist()) == {1}
+    for predict in (offset, _linear):
+        start = tf.constant(images), Goal(tf.constant(labels)), tf.zeros([len(images), 2], tf.int32)
+        state = search.start(predict, *start, tf.zeros(len(images), tf.int32))
+        assert set(state["target"].numpy().tolist()) == {1}
     result = run_attack(Transfer(search), _linear, images, labels, surrogate=offset)
     np.testing.assert_array_equal(result.success, WITHIN_REACH[LABELS == 0])
 

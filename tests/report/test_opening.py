@@ -77,15 +77,15 @@ def test_a_certificate_and_an_attack_on_other_images_are_not_mixed():
         bound = fraction("certified.linf_0.2.accuracy", 0.6, 100, norm="linf", epsilon=0.2, method="ibp", **sample)
         details = opening(make_report(measurements=[fraction("accuracy.clean", 0.9), *attacked, bound])).details
         assert text in details
-    same = attack("pgd", 0.7, 0.9, n=100)
+    on_hundred = attack("pgd", 0.7, 0.9, n=100)
     drawn = fraction("certified.linf_0.2.accuracy", 0.6, 100, norm="linf", epsilon=0.2, method="ibp")
-    details = opening(make_report(measurements=[fraction("accuracy.clean", 0.9), *same, drawn])).details
+    details = opening(make_report(measurements=[fraction("accuracy.clean", 0.9), *on_hundred, drawn])).details
     assert "For 60 of 100 images it is proven that no such attacker can succeed." in details
     # The first 100 images are not 100 drawn ones.
     first = dataclasses.replace(drawn, settings={**drawn.settings, "sample": "first 100"})
-    (bracket,) = attack_table.brackets([*same, first])
+    (bracket,) = attack_table.brackets([*on_hundred, first])
     assert bracket.attacked is None
-    rows = attack_table.attack_rows([*same, *attack("fgsm", 0.8, 0.9, n=100, sample="first 100")])
+    rows = attack_table.attack_rows([*on_hundred, *attack("fgsm", 0.8, 0.9, n=100, sample="first 100")])
     assert len(attack_table.compared_with(rows[0], rows)) == 1
 
 

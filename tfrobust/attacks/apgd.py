@@ -395,8 +395,8 @@ class APGDTargeted(APGD):
         logits = predict(inputs)
         # A surrogate or a stochastic model may rank another class than the label first.
         is_label = tf.one_hot(labels, logits.shape[-1], True, False, dtype=tf.bool)
-        others = tf.where(is_label, logits.dtype.min, logits)
-        return tf.math.top_k(others, self._target_count(logits.shape[-1])).indices
+        rivals = tf.where(is_label, logits.dtype.min, logits)
+        return tf.math.top_k(rivals, self._target_count(logits.shape[-1])).indices
 
     def fallback(self, class_count: int) -> str:
         """Return the loss used for two or three classes, or "" from four on."""

@@ -214,8 +214,8 @@ def _proven(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     proven, sample = "it is proven that no such attacker can succeed", certified.settings.get("sample")
     if attack_table.is_on_images_of(certified, row.accuracy):
         return [f"For {of_hundred(certified.value, examples)} {proven}."]
-    others = f"the {sample} {examples}" if sample else f"{certified.n} {examples}"
-    return [f"Of {others}, for {of_hundred(certified.value, '')} {proven}."]
+    certified_images = f"the {sample} {examples}" if sample else f"{certified.n} {examples}"
+    return [f"Of {certified_images}, for {of_hundred(certified.value, '')} {proven}."]
 
 
 def _other_budgets(report: Report, row: AttackRow | None, examples: str) -> list[str]:

@@ -45,9 +45,9 @@ def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:
             lines.append(_line(row.title, str(len(runs)), *cells, f"{seconds:.0f}"))
             lines += _published(row, headings)
     reference_runs = seeds.get(table.reference, {})
-    others = [row for row in table.rows if row.name != table.reference and row.name in seeds]
+    measured = [row for row in table.rows if row.name != table.reference and row.name in seeds]
     compared_rows = [
-        row for row in others if _shared(*_compared(row, seeds[row.name], table.reference, reference_runs))
+        row for row in measured if _shared(*_compared(row, seeds[row.name], table.reference, reference_runs))
     ]
     if compared_rows:
         (reference,) = (row.title for row in table.rows if row.name == table.reference)

@@ -194,13 +194,13 @@ def negative_log_likelihoods(logits: np.ndarray, labels: np.ndarray, one_per_cla
 
     With one probability per class it is -log p_y - sum of log(1 - p_k) over the other classes.
     """
-    own = np.arange(len(labels)), labels
-    losses = -log_probabilities(logits, one_per_class)[own]
+    of_label = np.arange(len(labels)), labels
+    losses = -log_probabilities(logits, one_per_class)[of_label]
     if not one_per_class:
         return losses
-    others = log_probabilities(-logits, True)
-    others[own] = 0.0
-    return losses - np.sum(others, axis=-1)
+    complements = log_probabilities(-logits, True)
+    complements[of_label] = 0.0
+    return losses - np.sum(complements, axis=-1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -115,8 +115,8 @@ def difference(identity: str, first: Runs, second: Runs) -> Difference | None:
         for runs in (first, second)
     ]
     counts = [m.n for runs in measured for m in runs.values() if m.n and m.unit.startswith("fraction")]
-    one, other = ({seed: m.value for seed, m in runs.items()} for runs in measured)
-    estimate = paired_spread(one, other, 1.0 / min(counts) if counts else 0.0)
+    minuends, subtrahends = ({seed: m.value for seed, m in runs.items()} for runs in measured)
+    estimate = paired_spread(minuends, subtrahends, 1.0 / min(counts) if counts else 0.0)
     return estimate and Difference(estimate.mean, estimate.low, estimate.high, SEEDS if estimate.count > 1 else "")
 
 
