@@ -1,6 +1,7 @@
 """Two stages in one command: what the first hands to the second, what is refused, what a dry run and a report say."""
 
 import functools
+import itertools
 import json
 import pathlib
 from unittest import mock
@@ -21,6 +22,7 @@ from tfrobust.keras import methods
 from tfrobust.keras.attacks import PGD, ThreatModel
 from tfrobust.keras.callbacks import AveragedWeights, BestWeights, CollapseWarning, RobustAccuracy
 from tfrobust.keras.models import CNN, Backbone, LinearHead, ProjectionHead, Prototypes
+from tfrobust.ops import keras_private
 from tfrobust.ops.schedules import LinearRamp, OverTraining
 from tfrobust.runs import estimate, initial_encoder, workdir
 from tfrobust.runs.first_stage import Pretraining
@@ -255,6 +257,45 @@ def test_a_ramp_of_the_radius_is_described_and_one_without_end_is_said(caplog):
     assert not spoken(caplog, attacked(LinearRamp(1.0, length=20)), "sgd")
     with pytest.raises(InputError, match="Two trainings of different lengths share one OverTraining"):
         spoken(caplog, stage.method, "sgd", epochs=3)
+
+
+def test_the_learning_rate_counts_batches_and_other_schedules_count_updates(caplog):
+    """Of 20 batches, four each are an update: half of the training is ten batches, or two and a half updates."""
+    ramp, rate = (OverTraining(keras.optimizers.schedules.CosineDecay(1.0, 100)) for _ in range(2))
+    adversary = methods.Adversary(attack=PGD(ThreatModel(epsilon=0.2), steps=2), ramp=ramp)
+    method = methods.AdversarialTraining(encoder(), LinearHead(10), adversary=adversary)
+    stage = Stage(method=method, dataset=DIGITS.load(), source=DIGITS, epochs=2, batch_size=128, seed=0)
+    stage.build(keras.optimizers.SGD(rate, gradient_accumulation_steps=4))
+    rates, radii = [], []
+    for batch in range(20):
+        keras_private.batches_seen(method.optimizer).assign(batch)
+        rates.append(float(method.optimizer.learning_rate))
+        radii.append(float(ramp(batch // 4)))
+    np.testing.assert_allclose(rates, (1 + np.cos(np.pi * np.arange(20) / 20)) / 2, atol=1e-6)
+    np.testing.assert_allclose(radii, (1 + np.cos(np.pi * (np.arange(20) // 4) / 5)) / 2, atol=1e-6)
+    for steps, said in ((20, []), (5, ["Supervised: the learning rate is 0 from step 5 of 20: set decay_steps to 20"])):
+        accumulated = keras.optimizers.SGD(cosine(steps), gradient_accumulation_steps=4)
+        messages = spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), accumulated)
+        assert [message.split(",")[0] for message in messages] == said
+
+
+def test_settings_of_a_callback_belong_to_the_training_also_in_containers():
+    class Plan(keras.callbacks.Callback):
+        def __init__(self, setting):
+            super().__init__()
+            self.setting, self.seen = setting, np.zeros(2)
+
+    def described(setting):
+        method = methods.Supervised(encoder(), LinearHead(10))
+        arguments = {"dataset": DIGITS.load(), "source": DIGITS, "epochs": 2, "batch_size": 128, "seed": 0}
+        stage = Stage(method=method, callbacks=(Plan(setting),), **arguments)
+        stage.build("sgd")
+        return json.loads(json.dumps(stage.configuration()))["callbacks"][0]["Plan"]
+
+    settings = [(2, 4), (20, 40), {"rates": [0.1]}, {"rates": [0.2]}, cosine(2), cosine(3)]
+    facts = [described(setting) for setting in settings]
+    assert all(set(fact) == {"params", "setting"} for fact in facts)
+    assert all(first != second for first, second in itertools.combinations(facts, 2))
 
 
 def free(**parts):

@@ -282,6 +282,15 @@ def test_callbacks_remember_across_a_stop(tmp_path):
     assert again.run() == history and int(again.method.step) == 12
 
 
+def test_a_scheduler_changes_the_rate_once_per_epoch_across_a_stop(tmp_path):
+    halving = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.5 * rate)
+    for step in (4, 6):
+        with pytest.raises(StopRequested):
+            make_loop(tmp_path, "supervised", [halving, Stop(step)]).run()
+    history = make_loop(tmp_path, "supervised", [halving, Stop()]).run()
+    np.testing.assert_allclose(history["learning_rate"], [0.025, 0.0125, 0.00625], rtol=1e-6)
+
+
 class Breaking(Supervised):
     """Its term is NaN from the sixth step on."""
 
@@ -311,6 +320,16 @@ def test_what_is_not_finite_is_named_and_the_checkpoint_before_it_kept(tmp_path,
         return
     healed = make_loop(tmp_path, "supervised")
     assert np.isfinite(healed.run()["loss"]).all() and int(healed.method.step) == LAST
+
+
+def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_not_passed_to_callbacks(tmp_path):
+    method = Cliff(battery.encoder(), LinearHead(battery.CLASSES))
+    method.build((None, *battery.IMAGE_SHAPE))
+    method.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=False)
+    recorder = Recorder()
+    with pytest.raises(TrainingDiverged, match="the gradients of step 6 made weights"):
+        make_loop(tmp_path, method=method, callbacks=[recorder], steps_per_epoch=6, checkpoint_seconds=1e9).run()
+    assert not recorder.epochs
 
 
 @pytest.mark.parametrize("steps", [2, 50])

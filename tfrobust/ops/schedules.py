@@ -106,7 +106,8 @@ class SmoothedRamp(Configured, keras.optimizers.schedules.LearningRateSchedule):
 class OverTraining(Configured, keras.optimizers.schedules.LearningRateSchedule):
     """Schedule over a whole training, whatever its length: its inner schedule counts shares of the training.
 
-    schedule(step x units / updates), with the number of updates of the training.
+    schedule(step x units / updates), with the number of updates of the training. A learning rate counts batches, as
+    Keras does, although an optimizer with `gradient_accumulation_steps` takes several for one update.
 
     Example:
         >>> from tfrobust import keras as robust
@@ -118,7 +119,8 @@ class OverTraining(Configured, keras.optimizers.schedules.LearningRateSchedule):
     Args:
         schedule: function of a number from 0 to `units`.
         units: shares of the training; 100 counts percent.
-        updates: updates of the weights in the training; None: `tfrobust.train` sets them. Plain `fit` needs them.
+        updates: updates of the weights in the training, of a learning rate batches; None: `tfrobust.train` sets them.
+            Plain `fit` needs them.
 
     Raises:
         ValueError: `units` or `updates` below 1; when called, no updates are known.
@@ -145,7 +147,7 @@ class OverTraining(Configured, keras.optimizers.schedules.LearningRateSchedule):
         return self.schedule(tf.cast(step, tf.float32) * (self.units / updates))
 
     def begin(self, updates: int) -> None:
-        """Set the number of updates of the run, unless `updates` is an argument.
+        """Set the number of updates (of a learning rate: batches) of the run, unless `updates` is an argument.
 
         Raises:
             InputError: another training with another number has the same object.

@@ -118,8 +118,10 @@ class Stage:
                 f"{type(inner).__name__}.gradient_accumulation_steps is {updates.batches_per_update(inner)}, but the "
                 f"training has {self.epochs * self.steps_per_epoch} steps, and so no update: lower it."
             )
-        for schedule in schedules.over_training([model, keras_private.learning_rate(inner), vars(inner).get("decay")]):
+        for schedule in schedules.over_training([model, vars(inner).get("decay")]):
             schedule.begin(self._updates)
+        for schedule in schedules.over_training(keras_private.learning_rate(inner)):
+            schedule.begin(self._batches)
         _refuse_silent(model.optimizer, self.callbacks, self.last)
         for sentence in () if fitted_at_once(model.head) else self.idle_parts():
             _log.warning(sentence)
@@ -133,24 +135,26 @@ class Stage:
             for term in self.silent_terms()
         ]
         optimizer = getattr(self.method.optimizer, "inner_optimizer", self.method.optimizer)
+        learning_rate = keras_private.learning_rate(optimizer)
         rates = {
-            "learning": keras_private.learning_rate(optimizer),
-            "target": getattr(self.method, "target_rate", None),
+            "learning": (learning_rate, self._batches),
+            "target": (getattr(self.method, "target_rate", None), steps),
         }
-        for rate, schedule in rates.items():
+        for rate, (schedule, count) in rates.items():
             scheduled = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
-            first = _first_of_zeros(schedule, steps) if scheduled else steps
-            if steps - first >= _IDLE_SHARE * steps:
+            first = _first_of_zeros(schedule, count) if scheduled else count
+            if count - first >= _IDLE_SHARE * count:
                 sentences.append(
-                    f"{name}: the {rate} rate is 0 from step {first} of {steps}: set decay_steps to {steps}, less "
+                    f"{name}: the {rate} rate is 0 from step {first} of {count}: set decay_steps to {count}, less "
                     "the steps of a warm-up."
                 )
-        boundaries = getattr(keras_private.learning_rate(optimizer), "boundaries", None) or ()
-        late = [boundary for boundary in boundaries if boundary >= steps - 1]
+        boundaries = getattr(learning_rate, "boundaries", None) or ()
+        late = [boundary for boundary in boundaries if boundary >= self._batches - 1]
         if late:
             sentences.append(
                 f"{name}: the learning rate changes at steps {', '.join(map(str, boundaries))}, and {len(late)} of "
-                f"these come after the last of {steps}: boundaries count steps of this BATCH_SIZE, so scale them."
+                f"these come after the last of {self._batches}: boundaries count steps of this BATCH_SIZE, so scale "
+                "them."
             )
         rule = getattr(self.method, "false_negatives", None)
         if getattr(rule, "needs_pseudo_labels", False) and self.epochs <= rule.every:
@@ -200,9 +204,13 @@ class Stage:
 
     @property
     def _updates(self) -> int:
-        """Number of updates of the weights, which schedules count."""
-        accumulated = updates.batches_per_update(getattr(self.method, "optimizer", None))
-        return self.epochs * self.steps_per_epoch * self.method.updates_per_step // accumulated
+        """Number of updates of the weights, which schedules count, but for that of the learning rate."""
+        return self._batches // updates.batches_per_update(getattr(self.method, "optimizer", None))
+
+    @property
+    def _batches(self) -> int:
+        """Number of batches whose gradients the optimizer is given; Keras evaluates the learning rate at each."""
+        return self.epochs * self.steps_per_epoch * self.method.updates_per_step
 
     @property
     def steps_per_epoch(self) -> int:
@@ -379,5 +387,12 @@ def _first_of_zeros(schedule: Callable, steps: int) -> int:
 
 
 def _callback_facts(callback) -> dict:
-    plain = (bool, int, float, str, type(None), Attack)
-    return {type(callback).__name__: {k: v for k, v in vars(callback).items() if isinstance(v, plain) and k[0] != "_"}}
+    return {type(callback).__name__: {k: v for k, v in vars(callback).items() if _is_setting(v) and k[0] != "_"}}
+
+
+def _is_setting(value) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and _is_setting(list(value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_setting, value))
+    return isinstance(value, (bool, int, float, str, type(None), Attack, keras.optimizers.schedules.LearningRateSchedule))

@@ -22,6 +22,8 @@ import tensorflow as tf
 
 from tfrobust.common import files
 from tfrobust.errors import Failure, InputError, StopRequested
+from tfrobust.methods.shared import updates
+from tfrobust.ops import keras_private
 from tfrobust.training import cluster, observability
 from tfrobust.training.checkpoint import CheckpointStore
 from tfrobust.training.progress import EpochLines
@@ -159,8 +161,9 @@ class Loop:
             epoch, position = divmod(step, self.steps_per_epoch)
             if position == 0:
                 self.method.reset_metrics()
-            if position == 0 or step == first:
                 callbacks.on_epoch_begin(epoch)
+            elif step == first:
+                self._reenter(callbacks, epoch)
             callbacks.on_train_batch_begin(position)
             with cluster.watched(consensus.worker, step):
                 batch = _next(iterator, step)
@@ -169,6 +172,7 @@ class Loop:
             self._check_finite(logs, step)
             callbacks.on_train_batch_end(position, logs)
             if position + 1 == self.steps_per_epoch:
+                self._check_weights(step)  # before a callback predicts with them
                 logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.method.optimizer.learning_rate))
                 callbacks.on_epoch_end(epoch, logs)
                 history.append({"epoch": epoch + 1, **recorder.logs})
@@ -184,6 +188,14 @@ class Loop:
                 consensus.agreement.final_barrier()
                 raise StopRequested(f"stopped by {stopped} after step {step} of {last}; run again to resume.")
         return {**remember(), "step": step}
+
+    def _reenter(self, callbacks: keras.callbacks.CallbackList, epoch: int) -> None:
+        """Call `on_epoch_begin` in the middle of an epoch, whose learning rate a scheduler has already changed."""
+        rate = keras_private.learning_rate(updates.inner(self.method.optimizer))
+        before = rate.numpy() if isinstance(rate, keras.Variable) else None
+        callbacks.on_epoch_begin(epoch)
+        if before is not None:
+            rate.assign(before)
 
     def _report_phases(self, step_seconds: list[float]) -> None:
         """Print and write the time that the traced steps spent in each phase."""
