@@ -395,4 +395,6 @@ def _is_setting(value) -> bool:
         return all(isinstance(key, str) for key in value) and _is_setting(list(value.values()))
     if isinstance(value, (list, tuple)):
         return all(map(_is_setting, value))
-    return isinstance(value, (bool, int, float, str, type(None), Attack, keras.optimizers.schedules.LearningRateSchedule))
+    return isinstance(
+        value, (bool, int, float, str, type(None), Attack, keras.optimizers.schedules.LearningRateSchedule)
+    )
