@@ -272,10 +272,13 @@ def test_the_learning_rate_counts_batches_and_other_schedules_count_updates(capl
         radii.append(float(ramp(batch // 4)))
     np.testing.assert_allclose(rates, (1 + np.cos(np.pi * np.arange(20) / 20)) / 2, atol=1e-6)
     np.testing.assert_allclose(radii, (1 + np.cos(np.pi * (np.arange(20) // 4) / 5)) / 2, atol=1e-6)
-    for steps, said in ((20, []), (5, ["Supervised: the learning rate is 0 from step 5 of 20: set decay_steps to 20"])):
+    for steps, warnings in (
+        (20, []),
+        (5, ["Supervised: the learning rate is 0 from step 5 of 20: set decay_steps to 20"]),
+    ):
         accumulated = keras.optimizers.SGD(cosine(steps), gradient_accumulation_steps=4)
         messages = spoken(caplog, methods.Supervised(encoder(), LinearHead(10)), accumulated)
-        assert [message.split(",")[0] for message in messages] == said
+        assert [message.split(",")[0] for message in messages] == warnings
 
 
 def test_settings_of_a_callback_belong_to_the_training_also_in_containers():
