@@ -111,6 +111,13 @@ def test_another_signature_and_channels_first_are_named_by_flags(base, tmp_path,
     assert other["training"]["signature"] == "predict"
 
 
+def test_a_signature_of_a_file_without_signatures_is_refused(base, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = [f"--model={base / 'softmax.keras'}", f"--data={base / 'ids.npz'}", f"--gin_file={QUICK}"]
+    assert evaluate.main([*flags, "--gin_param=EPSILON=0.05", "--signature=predict"]) == 2
+    assert "softmax.keras is no SavedModel and has no signatures: leave --signature out." in capsys.readouterr().err
+
+
 def test_a_dry_run_costs_the_attacks_and_writes_nothing(base, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = [f"--model={base / 'gray_levels.keras'}", f"--data={base / 'ids.npz'}", f"--gin_file={QUICK}"]

@@ -7,7 +7,7 @@ from tfrobust.commands import train
 from tfrobust.runs import budget
 
 # An hour of training, then 1,000 examples: clean, PGD, APGD, AutoAttack.
-COSTS = budget.Costs(3600.0, 60, (0.0, 100.0, 900.0, 2000.0), ("", "PGD", "APGD", "AutoAttack"), 1000)
+COSTS = budget.Costs(3600.0, 60, (0.0, 100.0, 900.0, 2000.0), ("", "PGD", "APGD", "AutoAttack"), (0, 1000, 1000, 1000))
 
 
 def lines(seconds, costs=COSTS):
@@ -21,8 +21,23 @@ def test_what_fits(seconds, changes, part):
     assert command == ([f"            {changes}"] if changes else [])
 
 
+def test_an_attack_with_a_limit_keeps_its_cost_until_fewer_examples_are_left():
+    """FGSM on 10,000 images for 100 s, and a curve on 1,000 for 380: 4,700 images cost 47 + 380 s."""
+    costs = budget.Costs(0.0, 0, (100.0, 380.0), ("FGSM", "PGD"), (10_000, 1000))
+    assert lines(400.0, costs)[1].strip() == "(None, 2000, None)"  # 20 + 380 s
+    assert lines(100.0, costs)[1].strip() == "(None, 250, None)"  # 2.5 + 95 s; 256 would be 2.6 + 97.3
+    assert "at most about 1 min 18 s" in lines(None, costs)[0]
+
+
+def test_epochs_shorten_the_last_stage_alone():
+    costs = budget.Costs(100.0, 20, (50.0,), ("PGD",), (360,), first_stage=300.0)
+    assert lines(460.0, costs) == ["budget      7 min 40 s suffice for training and the attacks"]
+    assert lines(420.0, costs)[1].strip() == "(None, None, 3)"  # 300 + 15 + 50 s
+    assert "do not suffice: the first stage of the training takes 5 min 0 s" in lines(390.0, costs)[0]
+
+
 def test_few_examples_and_no_attacks_need_no_advice():
-    for costs in ((0.0,), ("",), 1000), ((100.0,), ("PGD",), 200):
+    for costs in ((0.0,), ("",), (0,)), ((100.0,), ("PGD",), (200,)):
         assert lines(None, budget.Costs(0.0, 0, *costs)) == []
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -34,18 +36,30 @@ class Costs:
     """The largest cost of a run.
 
     Attributes:
-        training: seconds of the training; 0 for an evaluation.
-        epochs: number of epochs; 0 for an evaluation.
+        training: seconds of the last stage of the training; 0 for an evaluation.
+        epochs: its number of epochs; 0 for an evaluation.
         attacks: seconds of the attacks of each evaluator, 0.0 for one without attacks.
         names: display name of each evaluator's attacks.
-        examples: number of examples that are attacked.
+        attacked: number of examples that each evaluator attacks; one with a limit has fewer than the others.
+        first_stage: seconds of a stage before, whose epochs are another setting.
     """
 
     training: float
     epochs: int
     attacks: tuple[float, ...]
     names: tuple[str, ...]
-    examples: int
+    attacked: tuple[int, ...]
+    first_stage: float = 0.0
+
+    @property
+    def examples(self) -> int:
+        """The largest number of examples that an evaluator attacks."""
+        return max(self.attacked)
+
+    def evaluation(self, members: Sequence[int], examples: int) -> float:
+        """Return the seconds of the attacks of some evaluators, by position, on at most so many examples."""
+        parts = [(self.attacks[position], self.attacked[position]) for position in members if self.attacks[position]]
+        return sum(seconds * min(1.0, examples / attacked) for seconds, attacked in parts)
 
 
 def lines(costs: Costs, budget: Budget) -> list[str]:
@@ -59,19 +73,23 @@ def lines(costs: Costs, budget: Budget) -> list[str]:
     if budget.seconds is None:
         if costs.examples <= _LEAST_EXAMPLES or not total:
             return []
-        seconds = total * _LEAST_EXAMPLES / costs.examples
+        seconds = costs.evaluation(range(len(costs.attacks)), _LEAST_EXAMPLES)
         return _written(costs, budget, None, _LEAST_EXAMPLES, None, f"cheaper     at most about {duration(seconds)}")
-    if costs.training + total <= budget.seconds:
+    training = costs.first_stage + costs.training
+    if training + total <= budget.seconds:
+        return [f"budget      {duration(budget.seconds)} suffice for {'training and ' * bool(training)}the attacks"]
+    if costs.first_stage >= (1 - _SHARE) * budget.seconds:
         return [
-            f"budget      {duration(budget.seconds)} suffice for {'training and ' * bool(costs.training)}the attacks"
+            f"budget      {duration(budget.seconds)} do not suffice: the first stage of the training takes "
+            f"{duration(costs.first_stage)}, and has its own epochs"
         ]
-    rest, epochs = budget.seconds - costs.training, None
-    if rest < _SHARE * budget.seconds and costs.training:
+    rest, epochs = budget.seconds - training, None
+    if rest < _SHARE * budget.seconds and training:
         rest = max(rest, _SHARE * budget.seconds)
-        epochs = max(1, math.floor(costs.epochs * (budget.seconds - rest) / costs.training))
+        epochs = max(1, math.floor(costs.epochs * (budget.seconds - costs.first_stage - rest) / costs.training))
         epochs = None if epochs >= costs.epochs else epochs
     members, examples = chosen(costs, rest)
-    heading = f"budget      {duration(budget.seconds)} for {'training and ' * bool(costs.training)}the attacks"
+    heading = f"budget      {duration(budget.seconds)} for {'training and ' * bool(training)}the attacks"
     return _written(costs, budget, members, examples, epochs, heading)
 
 
@@ -83,8 +101,8 @@ def chosen(costs: Costs, seconds: float) -> tuple[list[int] | None, int | None]:
     """
     members, least = list(range(len(costs.attacks))), min(_LEAST_EXAMPLES, costs.examples)
     while True:
-        total = sum(costs.attacks[position] for position in members)
-        examples = costs.examples if total <= seconds else math.floor(costs.examples * seconds / total)
+        exceeds = functools.partial(_exceeds, costs, members, seconds)
+        examples = bisect.bisect_left(range(1, costs.examples + 1), True, key=exceeds)
         attacking = [position for position in members if costs.attacks[position]]
         if examples >= least or len(attacking) <= 1:
             break
@@ -93,6 +111,10 @@ def chosen(costs: Costs, seconds: float) -> tuple[list[int] | None, int | None]:
     rounded = max(1, examples // digits * digits)
     everything = len(members) == len(costs.attacks)
     return None if everything else members, None if examples >= costs.examples else rounded
+
+
+def _exceeds(costs: Costs, members: Sequence[int], seconds: float, examples: int) -> bool:
+    return costs.evaluation(members, examples) > seconds
 
 
 def _written(costs: Costs, budget: Budget, members, examples, epochs, heading: str) -> list[str]:

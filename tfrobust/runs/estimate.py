@@ -47,7 +47,8 @@ class Passes:
         attacks: number of attacks.
         uncounted: names of the evaluators that are not included.
         shares: share of the cost by display name of the attack or member, largest first; {} if there is none.
-        by_evaluator: cost of each evaluator's attacks, in units of forward passes; and the display names of these.
+        by_evaluator: cost of each evaluator's attacks, in units of forward passes; the display names of these; and the
+            number of examples that they see.
         examples: the largest number of examples that an attack sees.
     """
 
@@ -57,7 +58,7 @@ class Passes:
     attacks: int
     uncounted: tuple[str, ...]
     shares: dict[str, float]
-    by_evaluator: tuple[tuple[int, str], ...]
+    by_evaluator: tuple[tuple[int, str, int], ...]
     examples: int
 
     @property
@@ -87,7 +88,7 @@ def show(
         budget: time that the last lines fit the run into; None for no such lines.
     """
     print(configuration)
-    per_pass, training = None, 0.0  # seconds: forward, of one image; of all stages
+    per_pass, training = None, [0.0]  # seconds: forward, of one image; of each stage that is not fitted at once
     for stage in stages:
         stage.print_estimate()
         if fitted_at_once(stage.method.head):
@@ -103,8 +104,10 @@ def show(
         total = duration(seconds * stage.epochs * stage.steps_per_epoch)
         print(f"time        about {total} ({duration(seconds)} per step: {rests_on})")
         per_pass = seconds / (stage.passes_per_step * (1 + BACKWARD) * stage.batch_size)
-        training += seconds * stage.epochs * stage.steps_per_epoch
-    pace: dict[str, Any] = {"pace": "training's pace", "training": training, "epochs": stages[-1].epochs}
+        training.append(seconds * stage.epochs * stage.steps_per_epoch)
+    last = training.pop() if not fitted_at_once(stages[-1].method.head) else 0.0
+    pace: dict[str, Any] = {"pace": "training's pace", "training": last, "first_stage": sum(training)}
+    pace["epochs"] = stages[-1].epochs
     show_evaluation(evaluation, stages[-1].dataset, per_pass, budget, **pace)
 
 
@@ -153,7 +156,8 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
                 passes = np.array(member.most_passes(dataset.class_count))
                 total, per_image = total + len(positions) * passes, per_image + passes
                 costs[attack_name(member.name)] += len(positions) * int(passes @ (1, BACKWARD))
-        by_evaluator.append((costs.total() - before, " and ".join(dict.fromkeys(names))))
+        attacked = max((len(positions) for _, positions in searches), default=0)
+        by_evaluator.append((costs.total() - before, " and ".join(dict.fromkeys(names)), attacked))
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
     return Passes(
         forward=int(total[0]),
@@ -226,6 +230,7 @@ def show_evaluation(
     budget: Budget | None = None,
     pace: str = "the pace of one batch",
     training: float = 0.0,
+    first_stage: float = 0.0,
     epochs: int = 0,
 ) -> None:
     """Print the cost of an evaluation's attacks, and what fits a budget.
@@ -236,8 +241,9 @@ def show_evaluation(
         per_pass: seconds of a forward pass of one image; None if unknown.
         budget: as for `show`.
         pace: where `per_pass` comes from.
-        training: seconds of the training before it.
-        epochs: of that training.
+        training: seconds of the last stage of the training before it.
+        first_stage: seconds of a stage before that.
+        epochs: of the last stage.
     """
     passes = attack_passes(evaluation, dataset)
     if not evaluation.evaluators:
@@ -258,8 +264,9 @@ def show_evaluation(
     total = duration(per_pass * passes.forward_equivalents)
     print(f"time        at most about {total} for these attacks, at {pace}")
     if budget:
-        seconds, names = zip(*((per_pass * cost, name) for cost, name in passes.by_evaluator), strict=True)
-        for line in budgets.lines(budgets.Costs(training, epochs, seconds, names, passes.examples), budget):
+        costs, names, attacked = zip(*passes.by_evaluator, strict=True)
+        seconds = tuple(per_pass * cost for cost in costs)
+        for line in budgets.lines(budgets.Costs(training, epochs, seconds, names, attacked, first_stage), budget):
             print(line)
 
 

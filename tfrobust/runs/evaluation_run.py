@@ -80,13 +80,15 @@ class ModelFile:
         return used | ({"signature": self.signature} if self.signature else {})
 
     def check_foreign(self, earlier: Report | None) -> None:
-        """Raise InputError for such a setting of a model that has a report of tfrobust."""
+        """Raise InputError for such a setting of a model that has a report of tfrobust, or that has no signatures."""
         flags = {"model_bounds": "--bounds", "channels_first": "--channels_first", "signature": "--signature"}
         if earlier and self.facts:
             names = " and ".join(flags[name] for name in self.facts)
             raise InputError(
                 f"{self.path[-100:]} has a report of tfrobust and takes pixels in [0, 1]: leave {names} out."
             )
+        if self.signature and not (self.is_model and loading.locate(self.path).is_dir()):
+            raise InputError(f"{self.path[-100:]} is no SavedModel and has no signatures: leave --signature out.")
 
     def predictor(self, use: Use) -> predictors.Predictor:
         """Load the model, with its surrogate if any."""
