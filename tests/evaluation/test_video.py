@@ -8,10 +8,12 @@ import stored
 import tensorflow as tf
 from scipy.special import softmax
 
+from tfrobust.evaluation.engine import searching
 from tfrobust.evaluation.engine.base import Setting
+from tfrobust.evaluation.engine.chunks import Shard
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.video import VideoAccuracy, VideoAttackAccuracy, as_videos
-from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy
 
@@ -92,6 +94,20 @@ def test_an_attack_changes_all_clips_of_a_video_jointly():
     assert VideoAttackAccuracy(attack=FGSM(threat=THREAT)).ids() == tuple(
         measurement.id for measurement in measurements[:2]
     )
+
+
+def test_shards_search_the_videos(tmp_path, monkeypatch):
+    predictor = dataclasses.replace(setting().predictor, weights_sha256="0" * 64)
+    identified = dataclasses.replace(setting(), predictor=predictor, chunk_size=10)
+    evaluators = (VideoAttackAccuracy(attack=FGSM(threat=THREAT)),)
+    alone = run_evaluation(evaluators, setting()).measurements[0]
+    for number, videos in ((1, 20), (2, 10)):
+        assert run_shard(evaluators, identified, Shard(number, 2), cache_directory=tmp_path) == videos
+    stored_chunks = sorted((tmp_path / "chunks").iterdir())
+    monkeypatch.setattr(searching, "_engine", None)  # nothing remains to be searched
+    joined = run_evaluation(evaluators, identified, cache_directory=tmp_path).measurements[0]
+    assert joined.value == alone.value and joined.n == VIDEOS
+    assert sorted((tmp_path / "chunks").iterdir()) == stored_chunks
 
 
 @pytest.mark.rest

@@ -114,8 +114,9 @@ def run_shard(
     _check(evaluators, setting)
     setting = setting.within(_store(cache_directory, _common_key(setting)), _attacks(evaluators, setting))
     searches = [search for evaluator in evaluators for search in evaluator.searches(setting)]
-    searched = sum(len(searching.search(setting, *search, shard=shard).success) for search in searches)
-    return searched + sum(evaluator.share(setting, shard) for evaluator in evaluators)
+    return searching.search_shard(setting, searches, shard) + sum(
+        evaluator.share(setting, shard) for evaluator in evaluators
+    )
 
 
 def runnable(evaluators: Sequence[Evaluator], setting: Setting) -> tuple[list[Evaluator], list[Finding]]:

@@ -349,7 +349,7 @@ class Evaluator(Configured):
         return self.attacks(setting)
 
     def share(self, setting: Setting, shard: Shard) -> int:
-        """Compute and store a shard's chunks of long work other than attacks, and return the number of its images."""
+        """Compute and store a shard's chunks of long work other than `searches`; return the number of its images."""
         return 0
 
     def without_gradients(self) -> tuple[Evaluator, ...]:

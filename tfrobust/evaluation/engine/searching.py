@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,6 +186,11 @@ class _Watched:
         """Report the end."""
         if self.report is not None and self._total:
             self.report(dataclasses.replace(self._task, member=""), self._total, self._total)
+
+
+def search_shard(setting: Setting, searches: Iterable[tuple[Attack, np.ndarray]], shard: chunks.Shard) -> int:
+    """Search and store a shard's chunks of some (attack, positions of the images); return the number of its images."""
+    return sum(len(search(setting, *arguments, shard=shard).success) for arguments in searches)
 
 
 def _chunk_result(

@@ -11,7 +11,7 @@ from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.modes import video_predict
 from tfrobust.common.kinds import CLIPS
 from tfrobust.errors import InputError
-from tfrobust.evaluation.engine import searching, statistics
+from tfrobust.evaluation.engine import chunks, searching, statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.evaluators.accuracy import accuracy
@@ -84,6 +84,11 @@ class VideoAttackAccuracy(Evaluator):
         outcome = self._of_videos.run(as_videos(setting))
         renamed = ([_renamed(part) for part in parts] for parts in (outcome.measurements, outcome.series))
         return Outcome(*renamed, outcome.findings)
+
+    def share(self, setting: Setting, shard: chunks.Shard) -> int:
+        """Search a shard's chunks of the videos and store them; return the number of its videos."""
+        videos = as_videos(setting)
+        return searching.search_shard(videos, self._of_videos.searches(videos), shard)
 
     def check(self, setting: Setting) -> None:
         """Raise ValueError if the clips are not those of videos, or the attack suits neither them nor the model."""
