@@ -160,6 +160,18 @@ def test_a_report_as_baseline(setting, tmp_path):
     assert groups["corruption.mean.accuracy"] == pytest.approx(weighted)
 
 
+def test_a_report_on_some_images_divides_by_their_clean_error(setting, tmp_path):
+    """The clean error of all images is another one: the relative mCE of a model against itself was not 1."""
+    path, setting = tmp_path / "robustness_report.json", dataclasses.replace(setting, batch_size=30)
+    values = [dataclasses.asdict(m) for m in CorruptionAccuracy(limit=12).run(setting).measurements]
+    values.append({"id": "accuracy.clean", "value": float(setting.clean_correct.mean())})
+    path.write_text(json.dumps({"model": {"name": "itself"}, "measurements": values}))
+    assert setting.clean_correct[setting.subset(12)].mean() != setting.clean_correct.mean()
+    measurements = CorruptionAccuracy(limit=12, baseline=str(path)).run(setting).measurements
+    (relative,) = (measured.value for measured in measurements if measured.id == "corruption.relative_mce")
+    assert relative == pytest.approx(1)
+
+
 def test_a_baseline_of_other_images_is_warned_of(setting, tmp_path):
     """The numbers alone do not show another split, fewer images or another origin."""
 

@@ -280,14 +280,19 @@ def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[
 
 
 def _of_report(values: dict) -> dict:
-    """Return the mean errors by corruption, and the clean error, that a report has."""
-    errors = {}
+    """Return the mean errors by corruption, and the clean error, that a report has.
+
+    The clean accuracy follows from an accuracy and its relative drop, 1 - accuracy / clean: it is that of the corrupted
+    images, whereas `accuracy.clean` is that of all images.
+    """
+    errors, clean = {}, values.get("accuracy.clean")
     for corruption in corruptions.NAMES:
         cells = [{"corruption": corruption, "severity": severity} for severity in corruptions.SEVERITIES]
-        accuracies = [values.get(CORRUPTION.id("accuracy", cell)) for cell in cells]
+        accuracies, drops = ([values.get(CORRUPTION.id(name, cell)) for cell in cells] for name in _QUANTITIES)
+        pairs = zip(accuracies, drops, strict=True)
+        clean = next((share / (1 - drop) for share, drop in pairs if share and drop is not None), clean)
         if None not in accuracies:
             errors[corruption] = 1 - float(np.mean(accuracies))
-    clean = values.get("accuracy.clean")
     return {"errors": errors} | ({} if clean is None else {"clean": 1 - clean})
 
 
