@@ -234,7 +234,15 @@ def _size(count, share):
     setting = _few(images=FEW_IMAGES[np.arange(count) % 40], labels=FEW_LABELS[np.arange(count) % 40])
     alone = claims.check_test_size(setting, None)
     assert "doctor" not in alone.evidence and f"clean accuracy of {setting.clean_correct.mean():.1%}" in alone.evidence
-    return claims.check_test_size(setting, np.arange(10) < 10 * share)
+    return claims.check_test_size(setting, np.arange(count) < count * share)
+
+
+def test_the_precision_under_attack_is_that_of_the_attacked_images():
+    setting = _few(images=FEW_IMAGES[np.arange(4000) % 40], labels=FEW_LABELS[np.arange(4000) % 40])
+    finding = claims.check_test_size(setting, np.arange(40) < 20)
+    half = 1.96 * np.sqrt(0.25 / (40 + 1.96**2))
+    assert finding.verdict == "fail" and finding.evidence.startswith("4000 test images determine a clean accuracy of")
+    assert f" and 40 of them an accuracy under the doctor's attack of 50.0% to within {half:.1%}" in finding.evidence
 
 
 @pytest.mark.parametrize(

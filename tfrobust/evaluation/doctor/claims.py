@@ -35,24 +35,25 @@ def check_test_size(setting: Setting, robust: np.ndarray | None) -> Finding:
 
     Args:
         setting: the setting, for the number of images.
-        robust: bool [m], images that remain correctly classified under the doctor's attack; None: the clean accuracy is
-            the only claim.
+        robust: bool [m], which of the attacked images remain correctly classified under the doctor's attack; None: the
+            clean accuracy is the only claim.
     """
-    count = len(setting.labels)
-    claims = {"a clean accuracy": float(setting.clean_correct.mean())}
+    count, claims = len(setting.labels), {"a clean accuracy": setting.clean_correct}
     if robust is not None:
-        claims["an accuracy under the doctor's attack"] = float(robust.mean())
-    halves = {}
-    for name, share in claims.items():
-        low, high = statistics.wilson_interval(round(share * count), count)
-        halves[name] = (high - low) / 2
-    precision = " and ".join(f"{name} of {claims[name]:.1%} to within {half:.1%}" for name, half in halves.items())
+        claims["an accuracy under the doctor's attack"] = robust
+    halves, sentence = [], f"{count} test {setting.examples} determine "
+    for name, correct in claims.items():
+        low, high = statistics.wilson_interval(int(correct.sum()), len(correct))
+        halves.append((high - low) / 2)
+        joined = " and " if len(halves) > 1 else ""
+        fewer = f"{len(correct)} of them " if len(correct) < count else ""
+        sentence += f"{joined}{fewer}{name} of {correct.mean():.1%} to within {halves[-1]:.1%}"
     return graded(
         "test_size",
-        f"{count} test {setting.examples} determine {precision} (95 % intervals).",
+        f"{sentence} (95 % intervals).",
         f"Evaluate on {_IMAGES_FOR_FIVE_POINTS} {setting.examples}, which determine any share to within 5 %, or claim "
         "no more than this.",
-        verdict("test_size", max(halves.values())),
+        verdict("test_size", max(halves)),
     )
 
 
