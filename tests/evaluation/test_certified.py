@@ -1,6 +1,7 @@
 """The certified accuracy: from models to the report, its reasons where there is none, and contradictions by attacks."""
 
 import dataclasses
+import types
 from unittest import mock
 
 import keras
@@ -20,7 +21,7 @@ from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy, accuracy, out
 from tfrobust.keras.attacks import FGSM, PGD, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy
 from tfrobust.models.cnn import CNN
-from tfrobust.report import attack_table, gate, sections, threat
+from tfrobust.report import attack_table, gate, protocol, sections, threat
 from tfrobust.report.renderers import html
 
 THREAT = ThreatModel(epsilon=0.05)
@@ -172,7 +173,7 @@ def ordinary(seed=0):
     return model, images, model(images).numpy().argmax(-1)
 
 
-def test_the_tightest_method_within_the_budget_covers_the_first_images_that_it_affords():
+def test_the_tightest_method_within_the_budget_covers_the_drawn_images_that_it_affords():
     model, images, labels = ordinary()
     labels[::10] = (labels[::10] + 1) % 3  # misclassified, so that no method need look at them
     setting, shape = Setting(predictor=from_keras(model), images=images, labels=labels), images.shape[1:]
@@ -186,19 +187,56 @@ def test_the_tightest_method_within_the_budget_covers_the_first_images_that_it_a
         method: certify.certified(certify.certified_margins(model, images, labels, epsilon=0.04, method=method))
         for method in budgets
     }
-    undecided = np.flatnonzero(~by_method["ibp"] & (labels == model(images).numpy().argmax(-1)))
-    assert len(undecided) > 101
-    for products, method, count in (
-        (0.0, "ibp", 150),
-        (100 * budgets["crown_ibp"], "crown_ibp", undecided[100]),
-        (150 * budgets["crown"], "crown", 150),
-        (101 * budgets["alpha_crown"], "alpha_crown", undecided[101]),
-    ):
-        outcome = CertifiedAccuracy(threat=threat, method="tightest", products=products).run(setting)
-        (measurement,) = outcome.measurements
-        assert (measurement.settings["method"], measurement.n) == (method, count)
-        assert measurement.settings.get("sample") == (None if count == 150 else f"first {count}")
-        assert measurement.value == pytest.approx(by_method[method][:count].mean())
+    is_open = ~by_method["ibp"] & (labels == model(images).numpy().argmax(-1))
+    assert is_open.sum() > 101
+    for first, order in ((None, setting.order("subset")), (150, np.arange(150))):
+        undecided = np.flatnonzero(is_open[order])
+        for products, method, count in (
+            (0.0, "ibp", 150),
+            (100 * budgets["crown_ibp"], "crown_ibp", undecided[100]),
+            (150 * budgets["crown"], "crown", 150),
+            (101 * budgets["alpha_crown"], "alpha_crown", undecided[101]),
+        ):
+            outcome = CertifiedAccuracy(threat=threat, method="tightest", products=products, first=first).run(setting)
+            (measurement,), (series,) = outcome.measurements, outcome.series
+            assert (measurement.settings["method"], measurement.n) == (method, count)
+            sample = f"first {count}" if first else f"{count} drawn"
+            assert measurement.settings.get("sample") == (None if count == 150 else sample)
+            assert measurement.value == pytest.approx(by_method[method][order[:count]].mean())
+            covered = np.sort(order[:count])
+            assert [digit == "1" for digit in series.columns["right"][0]] == by_method[method][covered].tolist()
+            if count < 150 and not first:
+                assert [digit == "1" for digit in series.columns["images"][0]] == np.isin(range(150), covered).tolist()
+                np.testing.assert_array_equal(covered, setting.subset(count))
+
+
+def test_a_budget_does_not_choose_the_classes_of_a_sorted_split():
+    model, images, labels = ordinary()
+    order = np.argsort(labels, kind="stable")
+    setting = Setting(predictor=from_keras(model), images=images[order], labels=labels[order])
+    budget = 100 * costs.products(setting.predictor.network, images.shape[1:], "alpha_crown")
+    evaluator = CertifiedAccuracy(threat=ThreatModel(epsilon=0.04), method="tightest", products=budget)
+    (series,) = evaluator.run(setting).series
+    covered = np.array([*series.columns["images"][0]]) == "1"
+    shares = [np.bincount(part, minlength=3) / len(part) for part in (setting.labels[covered], labels)]
+    assert not covered[:100].all() and np.abs(shares[0] - shares[1]).max() < 0.1
+
+
+def test_a_bound_of_drawn_images_meets_the_attack_on_them():
+    robust, drawn = np.arange(6) != 1, np.array([False, True, True, False, True, True])
+    certified, ball = np.array([False, False, True, True]), {"norm": "linf", "epsilon": 0.05}
+    bound = accuracy("certified.linf_0.05.accuracy", certified, ball | {"method": "crown", "sample": "4 drawn"})
+    attack = accuracy("attack.x_linf_0.05.accuracy", robust, ball)
+    series = [outcomes(attack.id, robust), outcomes(bound.id, certified, drawn)]
+    (bracket,) = attack_table.brackets([attack, bound], series)
+    assert (bracket.upper, bracket.unknown, bracket.attacked.accuracy.n) == (0.75, 0.25, 4)
+    assert "50.0 % of the 4 drawn images are certified" in threat.bracket_sentence(bracket)
+    assert check_certificates(Outcome([attack, bound], series)).verdict == "pass"
+    series[1] = outcomes(bound.id, ~certified, drawn)  # image 1, which the attack breaks
+    assert check_certificates(Outcome([attack, bound], series)).verdict == "fail"
+    for sample, seed in (("4 drawn", 3), ("first 4", None)):  # two models are paired if one seed drew for both
+        bound.settings.update(sample=sample, seed=3)
+        assert protocol.drawn_by(bound.id, types.SimpleNamespace(get=lambda _: bound, data={"test_size": 6})) == seed
 
 
 def test_a_bound_of_the_first_images_meets_the_attack_on_them():

@@ -150,9 +150,11 @@ def brackets(measurements, series=()) -> list[Bracket]:
 
     Args:
         measurements: sequence of Measurement.
-        series: sequence of Series; from the outcomes of all images follows the accuracy under an attack on the first.
+        series: sequence of Series; from the outcomes of all images follows the accuracy under an attack on a sample.
     """
-    outcomes = {item.id: item.columns["right"][0] for item in series if "right" in item.columns}
+    outcomes, images = (
+        {item.id: item.columns[name][0] for item in series if item.columns.get(name)} for name in ("right", "images")
+    )
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     entries = [(m, catalog.read(m)) for m in measurements if m.value is not None]
     bounds = [(m, entry) for m, entry in entries if entry.record is CERTIFIED]
@@ -160,7 +162,7 @@ def brackets(measurements, series=()) -> list[Bracket]:
     return [
         Bracket(
             m,
-            strongest(_on_images_of(m, [row for row in rows if row.ball == ball_of(entry.settings)], outcomes)),
+            strongest(_on_images_of(m, [row for row in rows if row.ball == ball_of(entry.settings)], outcomes, images)),
             undecided.get(entry.prefix),
         )
         for m, entry in bounds
@@ -168,15 +170,20 @@ def brackets(measurements, series=()) -> list[Bracket]:
     ]
 
 
-def _on_images_of(bound: Measurement, rows: list[AttackRow], outcomes: dict[str, str]) -> list[AttackRow]:
-    """Return the attacks on the images of a bound, with their accuracies on these images."""
+def _on_images_of(
+    bound: Measurement, rows: list[AttackRow], outcomes: dict[str, str], images: dict[str, str]
+) -> list[AttackRow]:
+    """Return the attacks on the images of a bound (the first, or "1" in `images`), with their accuracies on these."""
     on_images, count = [row for row in rows if is_on_images_of(row.accuracy, bound)], bound.n or 0
     if "sample" not in bound.settings or not count:
         return on_images
+    drawn = images.get(f"outcomes.{bound.id}", "")
     for row in rows:
         correct = outcomes.get(f"outcomes.{row.accuracy.id}", "")
-        if row not in on_images and len(correct) > count:
-            share = correct[:count].count("1") / count
+        if row not in on_images and len(correct) > count and len(correct) >= len(drawn):
+            chosen = [digit for digit, is_drawn in zip(correct, drawn, strict=False) if is_drawn == "1"]
+            bounded = chosen if drawn else correct[:count]
+            share = bounded.count("1") / count
             accuracy = dataclasses.replace(row.accuracy, value=share, n=count, low=None, high=None)
             on_images.append(dataclasses.replace(row, accuracy=accuracy))
     return on_images

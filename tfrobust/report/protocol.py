@@ -29,7 +29,7 @@ def drawn_by(identity: str, report: Report) -> int | None:
     measurement, size = report.get(identity), report.data.get("test_size")
     if measurement is None or measurement.n is None or size is None:
         return None
-    if measurement.n >= size or "sample" in measurement.settings:
+    if measurement.n >= size or str(measurement.settings.get("sample", "")).startswith("first"):
         return None
     return measurement.settings.get("seed")
 

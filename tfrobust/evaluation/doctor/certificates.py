@@ -25,7 +25,7 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
         The finding `certificates`; None if no example is certified.
     """
     rows = {
-        series.id.removeprefix(_PREFIX): np.array([digit == "1" for digit in series.columns["right"][0]])
+        series.id.removeprefix(_PREFIX): _by_position(series.columns)
         for series in outcome.series
         if series.id.startswith(_PREFIX)
     }
@@ -65,6 +65,15 @@ def check_certificates(outcome: Outcome, examples: str = "images") -> Finding | 
     left_out = f"; an attack left {spared} of them out" if spared else ""
     evidence = f"None of {count} certified {examples} is misclassified, in {comparisons}{left_out}."
     return Finding("certificates", "pass", evidence)
+
+
+def _by_position(columns: dict[str, list]) -> np.ndarray:
+    """Return which examples are correct or certified, bool [n], in the order of the test split; others are False."""
+    correct, *images = (np.array(list(columns[name][0])) == "1" for name in ("right", "images") if name in columns)
+    if not images:
+        return correct
+    images[0][images[0]] = correct
+    return images[0]
 
 
 def _threats(family: str, settings: dict) -> list[dict]:

@@ -92,18 +92,21 @@ def class_measurements(classes: Series, settings: dict) -> list[Measurement]:
     return measurements
 
 
-def outcomes(identifier: str, correct: np.ndarray) -> Series:
+def outcomes(identifier: str, correct: np.ndarray, images: np.ndarray | None = None) -> Series:
     """Return which examples are correctly classified as the series `outcomes.<id>`, for paired comparison of reports.
 
     Args:
         identifier: the measurement's id.
         correct: bool [n], in the order of the test split.
+        images: bool [m], which examples of the test split these are; None: the first n.
 
     Returns:
-        One row, whose column `right` holds a "1" or a "0" for each example.
+        One row, whose column `right` holds a "1" or a "0" for each example, and `images` one for each of the test
+        split.
     """
-    row = "".join("01"[int(is_correct)] for is_correct in correct)
-    return Series(f"outcomes.{identifier}", "Correct (1) or wrong (0), per example", {"right": [row]})
+    rows = {"right": correct} | ({} if images is None else {"images": images})
+    columns = {name: ["".join("01"[int(digit)] for digit in row)] for name, row in rows.items()}
+    return Series(f"outcomes.{identifier}", "Correct (1) or wrong (0), per example", columns)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -57,8 +57,9 @@ class CertifiedAccuracy(Evaluator):
 
     The method "tightest" takes the tightest other one that needs at most `products` multiply-adds, counted from the
     shapes of the network, so that the choice is the same on every machine. Intervals come first; the tighter method
-    bounds the correctly classified images that they leave open. If these are too many, the measurement covers the
-    first images alone, as many as the budget allows but at least 100. The settings name the method and the sample.
+    bounds the correctly classified images that they leave open. If these are too many, the measurement covers a sample
+    alone, with as many of them as the budget allows but at least 100: images drawn by the seed, in the same order for
+    every model, or with `first` the first ones. The settings name the method and the sample.
 
     The value is None, with the setting `reason`, in L0, for a model with layers that bounds cannot pass, and for one
     whose outputs are not those of its layers. The bound of the whole ball covers threat models that restrict the frames
@@ -121,21 +122,29 @@ class CertifiedAccuracy(Evaluator):
             verdicts = self._verdicts(setting, self._parts(setting))
             certified, unknown[of_unknown[0]] = (np.concatenate(parts) for parts in zip(*verdicts, strict=True))
         elif self.method == TIGHTEST:
-            method, certified = self._tightest(setting, rows)
+            order = rows if self.first is not None else setting.order("subset")
+            taken = order[np.isin(order, rows)]  # a class-sorted split begins with images of one class
+            method, certified = self._tightest(setting, taken)
+            ascending = np.argsort(taken[: len(certified)])
+            rows, certified = taken[ascending], certified[ascending]
         else:
             certified = self._certified(setting, rows, self.threat.epsilon, method)
-        settings["method"], rows = method, rows[: len(certified)]
+        settings["method"] = method
         if not of_unknown and not certified.any():
             settings["certified_up_to"] = self._worth(setting, method)
-        from_beginning = rows[-1] < len(rows)
+        from_beginning, images = rows[-1] < len(rows), None
         if from_beginning and len(rows) < len(setting.images):
             settings["sample"] = f"first {len(rows)}"
+        elif len(rows) < len(self._rows(setting)):
+            settings |= {"sample": f"{len(rows)} drawn", "seed": setting.seed}
+            images = np.isin(np.arange(len(setting.images)), rows)
         measurements = [
             accuracy.accuracy(name, values, settings, setting.examples)
             for name, values in ({identity: certified} | unknown).items()
         ]
-        # Another seed draws other images, so that outcomes of drawn ones cannot be compared.
-        series = [accuracy.outcomes(identity, certified)] if from_beginning else []
+        # Another seed draws other images, so that outcomes of drawn ones cannot be compared without their positions.
+        has_positions = from_beginning or images is not None
+        series = [accuracy.outcomes(identity, certified, images)] if has_positions else []
         return Outcome(measurements, series), rows[certified]
 
     def ids(self) -> tuple[str, ...]:
@@ -204,7 +213,7 @@ class CertifiedAccuracy(Evaluator):
         return ""
 
     def _tightest(self, setting: Setting, rows: np.ndarray) -> tuple[str, np.ndarray]:
-        """Return the method that the budget allows, and which of the images that it covers are certified."""
+        """Return the method that the budget allows, and which of the first rows that it covers are certified."""
         certified = self._certified(setting, rows, self.threat.epsilon, "ibp")
         undecided = np.flatnonzero(~certified & setting.clean_correct[rows])
         network = cast(Network, setting.predictor.network)  # without one there is a reason
