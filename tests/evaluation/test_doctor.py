@@ -55,7 +55,8 @@ def test_a_healthy_model_passes_and_each_attack_runs_once(monkeypatch):
 def test_the_gradient_is_the_one_that_attacks_climb_and_asked_for_once():
     calls = []
     setting = _setting(lambda x: calls.append(1) or PREDICT(x))
-    positions = np.flatnonzero(setting.clean_correct)[:16]
+    order = setting.order("probes")
+    positions = np.sort(order[setting.clean_correct[order]][:16])
     calls.clear()
     gradients = doctor_model.gradients(setting)
     assert gradients is doctor_model.gradients(setting) and len(calls) == 2
@@ -78,6 +79,19 @@ def test_ascent_of_a_linear_model_and_of_its_opposite(norm, epsilon):
 
     finding = doctor_model.check_ascent(_setting(lambda x: PREDICT(turned(x))), threat)
     assert finding.verdict == "fail" and "0.0% of 16" in finding.evidence
+
+
+def test_gradients_are_examined_in_all_classes_of_a_sorted_split():
+    by_class = np.argsort(LABELS, kind="stable")
+
+    def masked(x):  # only the class of the first images has a gradient
+        logits = PREDICT(x)
+        return tf.where((tf.argmax(logits, 1) == LABELS[by_class[0]])[:, None], logits, tf.stop_gradient(logits))
+
+    predictor = from_function(masked, image_shape=linear_model.SHAPE)
+    setting = Setting(predictor=predictor, images=IMAGES[by_class], labels=LABELS[by_class], batch_size=64)
+    assert np.mean(LABELS == LABELS[by_class[0]]) < 0.7
+    assert doctor_model.check_gradients(setting).verdict == "fail"
 
 
 def test_no_ascent_without_a_gradient():

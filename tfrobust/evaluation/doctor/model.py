@@ -183,9 +183,10 @@ def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def _probe_positions(setting: Setting) -> np.ndarray:
     """Return the positions of the images at which gradients are examined; int64 [m]."""
-    correct = np.flatnonzero(setting.clean_correct)
-    chosen = correct if len(correct) else np.arange(len(setting.images))
-    return chosen[: min(_PROBES, setting.batch_size)]
+    order = setting.order("probes")  # a class-sorted split begins with images of one class
+    correct = order[setting.clean_correct[order]]
+    chosen = correct if len(correct) else order
+    return np.sort(chosen[: min(_PROBES, setting.batch_size)])
 
 
 def _gradients(setting: Setting) -> Gradients | str:
