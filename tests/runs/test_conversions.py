@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import signal
+import types
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from faults.whole_run import EXPORT, copy, report_of
 
 from tfrobust.commands import export as command
 from tfrobust.data.sources.digits import Digits
+from tfrobust.data.spec import ArrayExamples
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import loading
 from tfrobust.report.schema import Report
@@ -121,6 +123,22 @@ def test_the_parity_is_what_the_two_models_say(original, tmp_path):
     assert parity["largest_gap"] == pytest.approx(np.abs(ours - theirs).max(), rel=1e-3)
     assert parity["mean_gap"] == pytest.approx(np.abs(ours - theirs).mean(), rel=1e-3)
     assert report.get("parity.accuracy_change").value == pytest.approx(accuracies[1] - accuracies[0])
+
+
+def test_files_are_compared_on_all_classes_of_a_sorted_split_without_loading_it(original, monkeypatch):
+    test, train = original.dataset.test, original.dataset.train
+    by_class, drawn = test.take(np.argsort(test.labels, kind="stable")), original.representative
+    monkeypatch.setattr(conversions, "_COMPARED", 40)
+    sizes, real = [], ArrayExamples.arrays
+    monkeypatch.setattr(
+        ArrayExamples, "arrays", lambda *arguments: sizes.append(len(real(*arguments)[0])) or real(*arguments)
+    )
+    again = dataclasses.replace(original)
+    vars(again)["dataset"] = types.SimpleNamespace(test=by_class, train=train)
+    _, labels, logits = again.compared
+    assert len(logits) == 40 and set(labels) == set(range(10))
+    np.testing.assert_array_equal(again.representative, drawn)
+    assert sizes == [40, 500] and len(train) > 500 and len(test) > 40
 
 
 @pytest.mark.rest

@@ -90,14 +90,15 @@ class Original:
     @functools.cached_property
     def representative(self) -> np.ndarray:
         """Training images drawn without replacement, always the same ones."""
-        images, _ = self.dataset.train.arrays()
-        rows = np.random.default_rng(0).permutation(len(images))[:_REPRESENTATIVE]
-        return images[np.sort(rows)]
+        train = self.dataset.train
+        rows = np.random.default_rng(0).permutation(len(train))[:_REPRESENTATIVE]
+        images, _ = train.take(np.sort(rows)).arrays()
+        return images
 
     @functools.cached_property
     def compared(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Test examples, their labels, and the SavedModel's logits."""
-        examples, labels = (array[:_COMPARED] for array in self.dataset.test.arrays())
+        """Test examples spread evenly over the split, their labels, and the SavedModel's logits."""
+        examples, labels = self.dataset.test.arrays(_COMPARED)
         return examples, labels, predictors.in_batches(self.predictor.compiled_logits, examples, 128)
 
 
