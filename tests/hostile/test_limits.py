@@ -126,6 +126,24 @@ def test_a_model_gets_no_more_than_is_free(monkeypatch, free, most):
     assert memory.bounded(2**30) == most
 
 
+@pytest.mark.parametrize(
+    "most, statistics, left",
+    [
+        ("1000", "anon 80\ninactive_file 500\nactive_file 300\nslab_reclaimable 20\nslab 70\n", 920),
+        ("1000", "anon 80\n", 100),
+        ("1000", None, 100),
+        ("max", "inactive_file 500\n", None),
+    ],
+)
+def test_the_page_cache_of_a_container_is_free(monkeypatch, tmp_path, most, statistics, left):
+    files = {"memory.max": most, "memory.current": "900\n", "memory.stat": statistics}
+    for name, text in files.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_CONTROL_GROUP", tmp_path)
+    assert memory._of_container() == left
+
+
 def test_a_lack_of_memory_is_one_line():
     with pytest.raises(InputError, match="^a model fails when it is called: it takes more memory than it may$"):
         with saved_models.answering("a model"):

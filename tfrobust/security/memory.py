@@ -13,6 +13,9 @@ except ImportError:  # Windows
 
 # Of the memory that is free, what a model may take.
 _SHARE = 0.9
+_CONTROL_GROUP = pathlib.Path("/sys/fs/cgroup")
+# The kernel counts these entries of memory.stat as used, and frees them when a process needs memory.
+_RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
 
 
 def used_bytes() -> int:
@@ -59,18 +62,24 @@ def limited(growth: int) -> Iterator[None]:
 
 
 def _number(path: str, name: str) -> int:
+    return int(_entries(pathlib.Path(path)).get(f"{name}:", 0)) * 1024
+
+
+def _entries(path: pathlib.Path) -> dict[str, str]:
+    """Return the first two words of each line of a file; {} if it cannot be read."""
     try:
-        lines = pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
+        return {}
+    return {words[0]: words[1] for line in lines if len(words := line.split()) > 1}
 
 
 def _of_container() -> int | None:
     """Return the bytes left in the control group of this process; None if it has no limit."""
-    folder = pathlib.Path("/sys/fs/cgroup")
     try:
-        most, now = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return max(0, int(most) - int(now))
+        most, now = ((_CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        entries = _entries(_CONTROL_GROUP / "memory.stat")
+        used = int(now) - sum(int(entries.get(name, 0)) for name in _RECLAIMABLE)
+        return max(0, int(most) - max(0, used))
     except (OSError, ValueError):  # another version, or "max"
         return None
