@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import pathlib
 import signal
 import types
 
@@ -14,6 +15,7 @@ from faults.processes import Trap
 from faults.whole_run import EXPORT, copy, report_of
 
 from tfrobust.commands import export as command
+from tfrobust.commands import run as settings
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.spec import ArrayExamples
 from tfrobust.errors import InputError
@@ -194,17 +196,39 @@ def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch, capsy
         assert f"pip install 'tfrobust[{extra}]'." in capsys.readouterr().err
 
 
-def test_the_command_evaluates_with_the_knobs_of_the_model(published, tmp_path, monkeypatch):
-    copy(published, tmp_path, "exported")
+@pytest.mark.parametrize(
+    "configuration, file, params, expected",
+    [
+        (CONFIGURATION, "", [], (0.1, "l2", None)),
+        (CONFIGURATION, "EPSILON = 0.05", [], (0.05, "l2", None)),
+        (CONFIGURATION, "SEED = 5", ["EPSILON=0.15"], (0.15, "l2", 5)),
+        ("EPSILON = 0.1\nEVAL_EPSILON = 0.2\n", "", ["SEED=0"], (0.2, "linf", 0)),
+        ("EPSILON = 0.1\nEVAL_EPSILON = 0.2\n", "", ["EPSILON=0.15"], (0.15, "linf", None)),
+    ],
+)
+def test_files_and_flags_replace_the_knobs_of_the_model(
+    original, tmp_path, monkeypatch, configuration, file, params, expected
+):
     monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine.gin").write_text(f"include 'gin/eval/litert.gin'\n{file}\n")
+    report = dataclasses.replace(original.report, configuration=f"# Macros:\n{configuration}")
+    (original.directory / "assets.extra" / "robustness_report.json").write_text(report.to_json())
     evaluations = []
-    monkeypatch.setattr(conversions, "litert_files", lambda original, kinds, evaluate: evaluate("f", "s", "o"))
-    monkeypatch.setattr(command.evaluate, "run", evaluations.append)
-    assert command.main(["--model=exported/net", "--litert=int8,int8", "--gin_param=EPSILON=0.2"]) == 0
-    (flags,) = evaluations
-    assert (flags.model, flags.surrogate, flags.output) == ("f", "s", "o")
-    assert flags.gin_param == ["EPSILON=0.1", "NORM='l2'", "SEED=3", "EPSILON=0.2"]
-    assert flags.gin_file == ["gin/eval/litert.gin"]
+
+    def litert_files(converted, kinds, evaluate):
+        evaluate(str(converted.directory), str(converted.directory), "output")
+
+    def call(name, **arguments):
+        macros = settings._configuration.macros
+        seed = settings._configuration.arguments["", "tfrobust.runs.experiment.evaluate", "seed"].value
+        radius, norm = (settings._configuration.substitute(macros[name]) for name in ("EVAL_EPSILON", "EVAL_NORM"))
+        evaluations.append((radius, norm, seed and settings._configuration.substitute(macros["SEED"])))
+
+    monkeypatch.setattr(conversions, "litert_files", litert_files)
+    monkeypatch.setattr(command.evaluate, "call", call)
+    flags = ["--gin_file=mine.gin", *(f"--gin_param={param}" for param in params)]
+    assert command.main([f"--model={original.directory}", "--litert=int8,int8", *flags]) == 0
+    assert evaluations == [expected]
 
 
 @pytest.mark.parametrize("flags, part", stored.rows(globals(), "flags_that_make_no_sense_are_refused"))

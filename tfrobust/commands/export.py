@@ -4,7 +4,6 @@ import argparse
 import importlib.util
 import os
 import pathlib
-import re
 import sys
 
 from tfrobust.commands import evaluate, failures
@@ -16,8 +15,6 @@ from tfrobust.errors import InputError
 
 _LITERT_KINDS = ("float32", "float16", "int8")
 _EVALUATION = "gin/eval/litert.gin"
-# The knobs of an evaluation, in the configuration of the model's own.
-_KNOBS = re.compile(r"^((?:EVAL_)?(?:EPSILON|NORM)|SEED) = (.*)$", re.MULTILINE)
 
 
 def parser() -> Parser:
@@ -34,7 +31,7 @@ def parser() -> Parser:
     )
     flags.add_argument("--smoothing", metavar="SIGMA", type=float, help=help_text)
     flags.add_argument("--onnx", action="store_true", help="also publish an ONNX file, with the SavedModel's report")
-    help_text = f"evaluation of the LiteRT files; default: {_EVALUATION}, with the model's own EPSILON, NORM and SEED"
+    help_text = f"evaluation of the LiteRT files; default: {_EVALUATION}. EPSILON, NORM and SEED default to the model's"
     flags.add_argument("--gin_file", action="append", default=[], metavar="FILE", help=help_text)
     help_text = "one value of that evaluation, overrides the files"
     flags.add_argument("--gin_param", action="append", default=[], metavar="'NAME=VALUE'", help=help_text)
@@ -109,27 +106,17 @@ def _convert(flags: argparse.Namespace, model: str, folder: str | None) -> None:
     if flags.onnx:
         with Heartbeat("conversion to ONNX"):
             conversions.onnx_file(original)
-    knobs = _evaluation_knobs(original.report.configuration)
 
     def evaluated(file: str, surrogate: str, output: str):
         arguments = [f"--model={file}", f"--surrogate={surrogate}", f"--output={output}"]
         arguments += [f"--gin_file={file}" for file in flags.gin_file or [_EVALUATION]]
-        arguments += [f"--gin_param={value}" for value in (*knobs, *flags.gin_param)]
+        arguments += [f"--gin_param={value}" for value in flags.gin_param]
         arguments += [f"--gin_import={module}" for module in flags.gin_import]
         arguments += ["--allow_downloads"] * flags.allow_downloads
         return evaluate.run(evaluate.parser().parse_args(arguments))
 
     if flags.litert:
         conversions.litert_files(original, flags.litert, evaluated)
-
-
-def _evaluation_knobs(configuration: str) -> list[str]:
-    """Return the values of --gin_param for radius, norm and seed of a model's own evaluation."""
-    knobs = dict(_KNOBS.findall(configuration))
-    for knob in ("EPSILON", "NORM"):
-        if not knobs.get(f"EVAL_{knob}", "%").startswith("%"):  # then no evaluation reads that of the training
-            knobs.pop(knob, None)
-    return [f"{knob}={value}" for knob, value in knobs.items()]
 
 
 def _kinds(text: str) -> tuple[str, ...]:
