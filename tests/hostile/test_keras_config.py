@@ -1,6 +1,7 @@
 """A `.keras` file may name what is in the lists, with arguments of their kinds; Keras never sees any other."""
 
 import copy
+import importlib
 import json
 import random
 import sys
@@ -200,10 +201,21 @@ def test_every_layer_of_keras_is_listed_or_left_out_on_purpose():
 
 
 def test_every_listed_name_exists_in_keras():
-    import importlib
-
     for module, (_, listed) in keras_names.CLASSES.items():
         assert not [name for name in listed if not hasattr(importlib.import_module(module), name)], module
+
+
+@pytest.mark.parametrize("area, role", [("losses", keras_names.LOSS), ("metrics", keras_names.METRIC)])
+def test_every_word_of_keras_for_a_listed_class_is_listed(area, role):
+    """A new version of Keras shows its new words here."""
+    words = importlib.import_module(f"keras.src.{area}").ALL_OBJECTS_DICT
+    classes = {getattr(getattr(keras, area), name) for name in keras_names.CLASSES[f"keras.{area}"][1]}
+    known = {word for word, item in words.items() if item in classes or not isinstance(item, type)}
+    assert {"kl_divergence", "top_k_categorical_accuracy", "MAPE"} & {*words} <= known <= keras_names.NAMED[role]
+    for item in {words[word] for word in known if not isinstance(words[word], type)}:
+        model = keras.Sequential([keras.Input((3,))])
+        model.compile("sgd", item, metrics=[item], weighted_metrics=["acc"])
+        keras_config.check(json.loads(model.to_json()))
 
 
 def test_no_listed_operation_takes_a_function():

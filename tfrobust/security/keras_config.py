@@ -272,7 +272,8 @@ class _Reader:
         if module == "builtins":
             listed["builtins"] = frozenset.union(*listed.values())
         fits = argument.endswith("activation") or argument in ("loss", "metrics", "weighted_metrics")
-        if not fits or name not in listed.get(str(module), ()) or value.get("registered_name") not in (None, name):
+        fits = fits and value.get("registered_name") in (None, name, "function")  # Keras 3.15 writes the last
+        if not fits or name not in listed.get(str(module), ()):
             raise values.Refused(
                 f"{where} names the function {values.shown(values.full_name(module, name))}, which a file may not name"
             )

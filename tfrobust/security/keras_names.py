@@ -101,7 +101,7 @@ CLASSES = {
         ),
         (
             "keras.optimizers", OPTIMIZER,
-            "Adadelta Adafactor Adagrad Adam AdamW Adamax Ftrl Lamb Lion LossScaleOptimizer Nadam RMSprop SGD "
+            "Adadelta Adafactor Adagrad Adam AdamW Adamax Ftrl Lamb Lion LossScaleOptimizer Muon Nadam RMSprop SGD "
             "ScheduleFreeAdamW",
         ),
         (
@@ -128,7 +128,7 @@ BACKBONES = frozenset(
     """.split()
 )
 
-_SHORT_NAMES = "mse mae mape msle bce kld acc accuracy crossentropy ce MSE MAE"
+_SHORT_NAMES = "mse mae mape msle bce kld acc accuracy crossentropy ce MSE MAE MAPE MSLE BCE KLD"
 DTYPES = frozenset(
     "bool uint8 uint16 uint32 uint64 int4 int8 int16 int32 int64 float8_e4m3fn float8_e5m2 bfloat16 float16 float32 "
     "float64".split()
@@ -136,10 +136,14 @@ DTYPES = frozenset(
 _POLICY = re.compile(r"(int8|int4(/-?\d{1,5})?|float8)_from_\w{1,24}|mixed_b?float16")
 _QUANTIZATION = re.compile(r"int8|int4(/-?\d{1,5})?|float8")
 _LETTERS = re.compile(r"[A-Za-z.]{0,52}(,[A-Za-z.]{0,52}){0,8}(->[A-Za-z.]{0,52})?")
+# Of names of variables, in optimizers: without groups, and with few repetitions, so that a search is fast.
+_EXCLUDED = re.compile(r"[\w /$^-]{0,60}(\.?[*+?]?[\w /$^-]{0,60}){0,3}", re.ASCII)
 
 
 def _snake(names: str) -> set[str]:
-    parted = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in names.split())
+    """Return the words by which Keras finds classes of these names, as its `to_snake_case` parts them."""
+    capital = (re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name) for name in names.split())
+    parted = (re.sub("([a-z])([A-Z])", r"\1_\2", name).lower() for name in capital)
     return {*parted, *names.split(), *_SHORT_NAMES.split()}
 
 
@@ -197,8 +201,8 @@ PATTERNS = {
     "bias_axes": _LETTERS,
     # Kept as a record; no class opens it.
     "origin": re.compile(r"[\w .+:/-]{0,200}", re.ASCII),
-    # Of names of variables, in optimizers: without groups, and with few repetitions, so that a search is fast.
-    "exclude": re.compile(r"[\w /$^-]{0,60}(\.?[*+?]?[\w /$^-]{0,60}){0,3}", re.ASCII),
+    "exclude": _EXCLUDED,
+    "exclude_layers": _EXCLUDED,
 }
 # Arguments with a name of a dtype or a policy; `mode` of a policy is its quantization.
 _DTYPE_ARGUMENTS = re.compile(r"(\w+_)?dtype|source_name")
@@ -211,7 +215,7 @@ OUTSIDE = re.compile(
 )
 # How often something is repeated when a model is built.
 REPETITIONS = re.compile(
-    r"(\w+_)?(depths?|layers|blocks|repeats|branches|ops|chains|stacks|thresholds)|power_iterations"
+    r"(\w+_)?(depths?|layers|blocks|repeats|branches|ops|chains|stacks|thresholds)|power_iterations|ns_steps"
 )
 MOST_REPETITIONS = 1000
 # An array of weights has at least this many entries.
