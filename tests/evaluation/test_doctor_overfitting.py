@@ -54,6 +54,8 @@ def test_both_attacks_have_the_epsilon_of_the_training(several, verdict, monkeyp
     assert finding_of(PREDICT, norm="l2", epsilon=0.5, steps=1).verdict == verdict
     assert [(attack.name, attack.steps) for attack in attacks] == [("fgsm", 1), ("pgd", 10)]
     assert {(attack.threat.norm, attack.threat.epsilon) for attack in attacks} == {("l2", 0.5)}
+    assert finding_of(PREDICT, norm="l2", epsilon=0.5, steps=1, per_frame=True).verdict == verdict
+    assert [attack.threat.frame_settings for attack in attacks] == [{}, {}, *[{"per_frame": True}] * 2]
 
 
 def test_it_is_asked_of_models_that_were_trained_by_single_steps():

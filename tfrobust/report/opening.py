@@ -252,7 +252,8 @@ def _checks(report: Report) -> tuple[str, str]:
         return "warn" if text else "", f"The evaluation itself was not checked: the doctor did not run{text}."
     if counts["warn"]:
         return "warn", f"The evaluation is in order except for {counts['warn']} of {total} checks ({named['warn']})."
-    return "pass", f"The evaluation is in order: all {total} checks passed. They test the measurement, not the model."
+    passed = f"all {total} checks passed. They test" if total > 1 else "the only check passed. It tests"
+    return "pass", f"The evaluation is in order: {passed} the measurement, not the model."
 
 
 def _pair(report: Report, row: AttackRow) -> Figure | None:

@@ -7,6 +7,7 @@ from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.doctor.limits import graded
+from tfrobust.evaluation.doctor.strength import trained_threat
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.searching import search
 from tfrobust.ops import gradients, overfitting, randomness
@@ -20,7 +21,7 @@ def check_overfitting(setting: Setting) -> Finding | None:
     trained = setting.training_attack
     if trained is None or trained["steps"] != 1:
         return None
-    threat = ThreatModel(norm=trained["norm"], epsilon=trained["epsilon"])
+    threat = trained_threat(trained)
     positions = setting.subset(_IMAGES)
     single, several = (
         float(np.mean(~search(setting, attack, positions).success)) for attack in (FGSM(threat), PGD(threat, steps=10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tfrobust.attacks.shared.attack import Attack
+from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.evaluation.doctor.limits import FEW_STEPS, AtLeast, graded, verdict
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.structs import Finding
@@ -34,6 +35,12 @@ def check_equal_threat(setting: Setting, attack: Attack) -> Finding | None:
     return Finding("attack_strength", "fail", evidence, remedy)
 
 
+def trained_threat(trained: dict) -> ThreatModel:
+    """Return the threat model of `Setting.training_attack`, in unit pixels."""
+    frames = {name: trained[name] for name in ("per_frame", "max_frames") if name in trained}
+    return ThreatModel(norm=trained["norm"], epsilon=trained["epsilon"], **frames)
+
+
 def _alike(first, second) -> bool:
     if isinstance(first, float) and isinstance(second, (int, float)):
         return bool(np.isclose(first, second, rtol=1e-5, atol=0.0))
@@ -55,8 +62,8 @@ def check_strength(setting: Setting, doctor_attack: Attack) -> Finding:
         steps = max((attack.steps for attack in climbers), default=0)
         evidence = f"The longest gradient attack takes {steps} steps; no attack in training is known."
         return _check_steps(steps, FEW_STEPS, evidence)
-    norm, epsilon, needed = (trained[name] for name in ("norm", "epsilon", "steps"))
-    frames = {name: trained[name] for name in ("per_frame", "max_frames") if name in trained}
+    threat, needed = trained_threat(trained), trained["steps"]
+    norm, epsilon, frames = threat.norm, threat.epsilon, threat.frame_settings
     comparable = [attack for attack in climbers if (attack.threat.norm, attack.threat.frame_settings) == (norm, frames)]
     reach = max((np.inf if attack.minimal else attack.threat.epsilon for attack in comparable), default=0.0)
     full = [attack for attack in comparable if attack.minimal or _reaches(attack.threat.epsilon, epsilon)]
