@@ -19,6 +19,7 @@ from tfrobust.errors import Failure, InputError, StopRequested
 from tfrobust.keras.methods import AdversarialTraining, FreeAdversarialTraining, Supervised
 from tfrobust.keras.schedules import LinearRamp
 from tfrobust.models.heads.linear import LinearHead
+from tfrobust.training import cluster
 from tfrobust.training.loop import Loop, TrainingDiverged, _table, deferred_signals, history_columns
 
 
@@ -289,6 +290,17 @@ def test_a_scheduler_changes_the_rate_once_per_epoch_across_a_stop(tmp_path):
             make_loop(tmp_path, "supervised", [halving, Stop(step)]).run()
     history = make_loop(tmp_path, "supervised", [halving, Stop()]).run()
     np.testing.assert_allclose(history["learning_rate"], [0.025, 0.0125, 0.00625], rtol=1e-6)
+
+
+def test_a_training_ends_where_a_callback_of_another_worker_ends_it(tmp_path, monkeypatch):
+    steps = iter(range(1, 100))
+    monkeypatch.setattr(
+        cluster.Agreement, "any", lambda self, overdue, ended, stopped: (overdue, next(steps) == 8, stopped)
+    )
+    loop = make_loop(tmp_path, "supervised")
+    assert loop.run()["epoch"] == [1, 2] and int(loop.method.step) == 8
+    monkeypatch.undo()
+    assert make_loop(tmp_path, "supervised", finished_only=True).run()["epoch"] == [1, 2]
 
 
 class Breaking(Supervised):

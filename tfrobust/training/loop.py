@@ -178,8 +178,10 @@ class Loop:
                 history.append({"epoch": epoch + 1, **recorder.logs})
                 if self.history_file and consensus.worker.chief:
                     files.write_atomically(self.history_file, _table(history_columns(history)))
-            overdue, stopped = consensus.reach(time.monotonic() - saved_at >= self.checkpoint_seconds, step)
-            if overdue or stopped or step == last or self.method.stop_training:
+            overdue = time.monotonic() - saved_at >= self.checkpoint_seconds
+            overdue, ended, stopped = consensus.reach(overdue, self.method.stop_training, step)
+            self.method.stop_training = ended
+            if overdue or stopped or step == last or ended:
                 self._check_weights(step)
                 with cluster.watched(consensus.worker, step):
                     store.save(step, remember())
@@ -320,18 +322,21 @@ def _next(iterator: Iterator, step: int):
 
 
 class _Consensus:
-    """Actions that all workers take after the same step: write a checkpoint or stop."""
+    """Actions that all workers take after the same step: write a checkpoint, end the training, or stop."""
 
     def __init__(self, strategy: tf.distribute.Strategy, worker: cluster.Worker, stop):
         self.agreement = cluster.Agreement(strategy, worker)
         self.worker, self._stop = worker, stop
 
-    def reach(self, overdue: bool, step: int) -> tuple[bool, str]:
-        """Return (True if a checkpoint is due on any worker, the name of the signal that stops all, or "")."""
+    def reach(self, overdue: bool, ended: bool, step: int) -> tuple[bool, bool, str]:
+        """Return whether any worker's checkpoint is due, and its training ended; and the signal that stops all, or "".
+
+        A callback may end the training on one worker alone: validation is computed by each, and may differ in rounding.
+        """
         heard = self._stop.requested
         with cluster.watched(self.worker, step):
-            overdue, stopped = self.agreement.any(overdue, bool(heard))
-        return overdue, (heard or "a signal to another worker") if stopped else ""
+            overdue, ended, stopped = self.agreement.any(overdue, ended, bool(heard))
+        return overdue, ended, (heard or "a signal to another worker") if stopped else ""
 
 
 class _Recorder(keras.callbacks.Callback):
