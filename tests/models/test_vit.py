@@ -197,6 +197,21 @@ def test_drop_path_drops_more_often_in_later_blocks():
     np.testing.assert_array_equal(encoder(images(20)), plain)
 
 
+def test_blocks_that_fit_builds_drop_different_examples():
+    """The clocks start apart also while Keras traces, at numbers that follow from the global seed."""
+
+    def clocks(seed) -> list[int]:
+        keras.utils.set_random_seed(seed)
+        model = keras.Sequential([ViT(2, width=8, depth=4, heads=2, drop_path=0.5), keras.layers.Dense(2)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.fit(images(4), np.array([0, 1, 0, 1]), verbose=0)
+        return [int(variable) for variable in model.variables if variable.path.endswith("clock")]
+
+    first = clocks(3)
+    assert len(set(first)) == len(first) > 2
+    assert clocks(3) == first and not set(clocks(4)) & set(first)
+
+
 def test_a_dropped_block_is_the_identity():
     encoder = make(depth=1, drop_path=0.999)
     encoder(images(), training=True)  # builds

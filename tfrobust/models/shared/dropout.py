@@ -1,5 +1,6 @@
 """Dropout that is reproducible across numbers of replicas and resumed runs."""
 
+import random
 from collections.abc import Sequence
 
 import keras
@@ -16,9 +17,10 @@ class CountedDropout(Configured, keras.layers.Layer):
     """Dropout whose random mask is a function of a saved counter.
 
     In training, entries are set to 0 with probability `rate` and the others are divided by 1 - rate. The counter is the
-    layer's clock, a variable that counts the passes in training mode. It starts at a random number from Keras's global
-    seed, and is saved and restored with the weights. One mask is sampled for the global batch, of which each replica
-    takes its rows. (If a pass stacks several views, several replicas take other rows than a single one would.)
+    layer's clock, a variable that counts the passes in training mode. It starts at a random number that follows from
+    `keras.utils.set_random_seed`, and is saved and restored with the weights. One mask is sampled for the global batch,
+    of which each replica takes its rows. (If a pass stacks several views, several replicas take other rows than a
+    single one would.)
 
     Args:
         rate: in [0, 1).
@@ -78,7 +80,7 @@ class DropPath(CountedDropout):
 
 
 def _anywhere(shape, dtype):
-    # Seeds have no value while Keras traces shapes; the initial value is not needed then.
+    # While Keras traces, as when `fit` builds the model, its generator has no value, but the variable is created.
     if tf.inside_function():
-        return tf.zeros(shape, dtype)
+        return tf.constant(random.randrange(2**31 - 1), dtype, shape)
     return keras.random.randint(shape, 0, 2**31 - 1, dtype=dtype)
