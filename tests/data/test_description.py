@@ -11,6 +11,7 @@ import stored
 from tfrobust.common import configured
 from tfrobust.data import description
 from tfrobust.data.description import described_source
+from tfrobust.data.wordpiece import WordPiece
 from tfrobust.errors import InputError
 from tfrobust.keras import data
 from tfrobust.keras.models import Backbone
@@ -103,3 +104,31 @@ def test_relative_paths_are_also_taken_from_the_folder_that_a_report_names(tmp_p
     assert description.placed(source, f"{tmp_path}/there") == data.Npz(path=f"{tmp_path}/there/a.npz")
     for folder in (None, 3, "gs://there", f"{tmp_path}/none", "a\x1b"):
         assert description.placed(source, folder) == source
+
+
+def test_relative_paths_of_the_parts_of_a_source_are_moved_too(tmp_path, monkeypatch):
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("a.npz", "b.npz", "vocab.txt"):
+        (there / name).touch()
+    npz, other = data.Npz(path="a.npz"), data.Npz(path="b.npz")
+    moved, moved_other = data.Npz(path=f"{there}/a.npz"), data.Npz(path=f"{there}/b.npz")
+    words, moved_words = WordPiece(vocabulary="vocab.txt"), WordPiece(vocabulary=f"{there}/vocab.txt")
+    cases = [
+        (data.ClassSubset(source=npz, classes=(0, 1)), data.ClassSubset(source=moved, classes=(0, 1))),
+        (
+            data.LabelledFraction(source=data.WithGenerated(source=npz, generated=other), fraction=0.5),
+            data.LabelledFraction(source=data.WithGenerated(source=moved, generated=moved_other), fraction=0.5),
+        ),
+        (data.Sst2(tokenizer=words), data.Sst2(tokenizer=moved_words)),
+    ]
+    monkeypatch.chdir(there)
+    assert [list(description.relative_paths(source)) for source, _ in cases] == [
+        ["source.path"],
+        ["source.source.path", "source.generated.path"],
+        ["tokenizer.vocabulary"],
+    ]
+    monkeypatch.chdir(tmp_path)
+    for source, expected in cases:
+        assert not description.relative_paths(source)
+        assert description.placed(source, str(there)) == expected

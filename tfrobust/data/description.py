@@ -53,33 +53,49 @@ def trust(modules: Sequence[str]) -> None:
 
 
 def relative_paths(source: Source) -> dict[str, str]:
-    """Return the arguments of a source that are relative paths of existing files or folders."""
-    hints = typing.get_type_hints(type(source), include_extras=True)
-    values = {name: getattr(source, name) for name, hint in hints.items() if outside.is_marked(hint)}
-    return {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, str) and value and not os.path.isabs(value) and os.path.exists(value)
-    }
+    """Return the arguments of a source and of its parts that are relative paths of existing files or folders.
+
+    Returns:
+        argument -> path; an argument of a part has the name of the part in front, as in "source.path".
+    """
+    paths = {name: path for name, path in _paths(source).items() if not os.path.isabs(path) and os.path.exists(path)}
+    for name, part in _parts(source).items():
+        paths |= {f"{name}.{argument}": path for argument, path in relative_paths(part).items()}
+    return paths
 
 
 def placed(source: Source, folder) -> Source:
     """Return a source whose relative paths that do not exist here are taken from another folder, if they exist there.
 
     Args:
-        source: as described.
+        source: as described; the paths of its parts are taken from there, too.
         folder: where its relative paths began, of untrusted origin; or None.
     """
     if not _fits(folder, str) or _REMOTE.match(folder):
         return source
-    hints = typing.get_type_hints(type(source), include_extras=True)
-    elsewhere = {}
-    for name in (name for name, hint in hints.items() if outside.is_marked(hint)):
-        value = getattr(source, name)
-        if isinstance(value, str) and value and not os.path.exists(value):
-            path = os.path.join(folder, value)
-            elsewhere |= {name: path} if os.path.exists(path) else {}
+    elsewhere: dict[str, typing.Any] = {name: placed(part, folder) for name, part in _parts(source).items()}
+    for name, value in _paths(source).items():
+        path = os.path.join(folder, value)
+        if not os.path.exists(value) and os.path.exists(path):
+            elsewhere[name] = path
     return dataclasses.replace(source, **elsewhere)
+
+
+def _paths(source) -> dict[str, str]:
+    """Return the arguments of a source, without those of its parts, that may name a file or a folder."""
+    hints = typing.get_type_hints(type(source), include_extras=True)
+    values = {name: getattr(source, name) for name, hint in hints.items() if outside.is_marked(hint)}
+    return {name: value for name, value in values.items() if isinstance(value, str) and value}
+
+
+def _parts(source) -> dict[str, typing.Any]:
+    """Return the arguments of a source that are configured dataclasses: its own source, or a tokenizer."""
+    values = {field.name: getattr(source, field.name) for field in dataclasses.fields(source) if field.init}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, Configured) and dataclasses.is_dataclass(value)
+    }
 
 
 def _is_known(cls: type) -> bool:
