@@ -42,9 +42,12 @@ def shape(encoded: tf.Tensor) -> tf.Tensor:
     is_jpeg = tf.reduce_all(head[:3] == tf.constant(list(b"\xff\xd8\xff"), tf.uint8))
     check = tf.debugging.Assert(is_png | is_jpeg, ["this is no PNG or JPEG image"])
     with tf.control_dependencies([check]):
-        return tf.cond(
-            is_png, lambda: _png_shape(head), lambda: tf.cast(tf.image.extract_jpeg_shape(encoded), tf.int64)
-        )
+        return tf.cond(is_png, lambda: _png_shape(head), lambda: _jpeg_shape(encoded))
+
+
+def _jpeg_shape(encoded: tf.Tensor) -> tf.Tensor:
+    height, width, channels = tf.unstack(tf.cast(tf.image.extract_jpeg_shape(encoded), tf.int64))
+    return tf.stack([height, width, tf.minimum(channels, 3)])  # CMYK has four channels, and is decoded to color
 
 
 def _png_shape(head: tf.Tensor) -> tf.Tensor:

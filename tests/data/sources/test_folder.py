@@ -241,6 +241,15 @@ def test_gray_images_have_one_channel(tmp_path):
     assert data.image_shape == (5, 5, 1) and data.note.endswith("read as 5x5 in gray")
 
 
+def test_cmyk_images_have_the_three_channels_that_are_decoded(tmp_path):
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+        for number, mode in enumerate(("CMYK", "RGB", "RGB", "RGB")):
+            PIL.Image.new(mode, (4, 4)).save(tmp_path / name / f"{number}.jpg")
+    data = ImageFolder(path=str(tmp_path), test_size=0.5).load()
+    assert data.image_shape == SHAPE and data.train.arrays()[0].shape == (4, *SHAPE)
+
+
 def test_folders_inside_a_class_are_groups(tmp_path):
     _fill(tmp_path / "train", count=2)
     for group, count in (("night", 3), ("day", 1)):
