@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import time
 import unittest.mock
 
 import numpy as np
@@ -15,7 +16,7 @@ from tfrobust import errors, structs
 from tfrobust.commands import evaluate, train
 from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.certificates import check_certificates
-from tfrobust.evaluation.engine.chunks import Shard
+from tfrobust.evaluation.engine.chunks import SearchResult, Shard
 from tfrobust.evaluation.runner import run_evaluation, run_shard
 from tfrobust.keras.attacks import MALT, PGD, PMA, AutoAttack, Ensemble, Square, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CertifiedAccuracy, FastAccuracy
@@ -50,6 +51,33 @@ def test_many_successes_among_the_nearest_are_a_reason_too(monkeypatch):
     setting = flawed_models.setting(flawed_models.decoy)
     (finding,) = FAST.run(setting).findings
     assert finding.verdict == "warn" and "checks do not pass" not in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("climbed", "hits", "reason"),
+    [
+        (False, True, "ended the search before successes of Square could reveal"),
+        (True, False, "ended the search before successes of Square could reveal"),
+        (True, True, "Square succeeds on"),
+    ],
+)
+def test_a_search_that_the_time_budget_ends_says_nothing_about_masked_gradients(monkeypatch, climbed, hits, reason):
+    budgets = []
+
+    def searched(setting, attack, positions, *, seconds):
+        budgets.append(seconds)
+        time.sleep(0.05)
+        success, members = np.full(len(positions), hits and len(budgets) > 1), np.full(len(positions), -1)
+        return SearchResult(success, np.zeros(len(positions), np.float32), climbed and len(budgets) < 2, members)
+
+    monkeypatch.setattr("tfrobust.evaluation.doctor.fast.search", searched)
+    setting = flawed_models.setting()
+    outcome = dataclasses.replace(FAST, seconds=100.0).run(setting)
+    finding, cut = outcome.findings[::-1]
+    assert (finding.check, finding.verdict, cut.check) == ("masked_gradients", "warn", "complete_search")
+    assert reason in finding.evidence and "it ran on all" not in finding.evidence
+    assert 100 >= budgets[0] > budgets[1] + 0.04 and len(budgets) == 2  # they share the time
+    assert outcome.measurements[0].settings["black_box"] == "nearest 0.1 of the remaining"
 
 
 def test_the_nearest_images_are_those_of_the_oracle():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from tfrobust.evaluation.doctor import model as doctor_model
 from tfrobust.evaluation.doctor.limits import verdict
 from tfrobust.evaluation.engine import chunks
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
-from tfrobust.evaluation.engine.searching import search
+from tfrobust.evaluation.engine.searching import search, seconds_until
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.structs import Finding
 
@@ -34,7 +35,8 @@ class FastAccuracy(AttackAccuracy):
     misclassified: of those that remain, the share `nearest` with the smallest distance to another class under a linear
     model at the unmodified image, as `MALT` measures it. It attacks all remaining images if it succeeds on many of
     these, or if the doctor's checks `gradients`, `ascent`, `deterministic` or `batch_independent` do not pass. The
-    finding `masked_gradients` says which, and why.
+    finding `masked_gradients` says which, and why. `seconds` limits the attacks together; if they end the attacks with
+    gradients, the last member's successes say nothing about masked gradients, and the finding says so.
 
     It is an upper bound of the accuracy under AutoAttack, which has more attacks; published numbers are AutoAttack's.
 
@@ -103,20 +105,22 @@ class FastAccuracy(AttackAccuracy):
         return setting.cached(name, lambda: self._run_attacks(setting, positions))
 
     def _run_attacks(self, setting: Setting, positions: np.ndarray) -> _Attacked:
-        result = self._climbed(setting, positions)
+        deadline = None if self.seconds is None else time.monotonic() + self.seconds
+        result = self._climbed(setting, positions, deadline)
         remaining = positions[~result.success]
         nearest = self._nearest(setting, remaining)
-        before = result.success.sum()
-        result = self._joined(setting, positions, result, nearest)
-        finding = self._finding(setting, int(result.success.sum() - before), len(nearest), len(remaining))
-        if finding.verdict == "pass":
+        climbed, result = result, self._joined(setting, positions, result, nearest, deadline)
+        hit = int(result.success.sum() - climbed.success.sum())
+        finding = self._finding(setting, hit, len(nearest), len(remaining), (climbed.complete, result.complete))
+        if finding.verdict == "pass" or not result.complete:
             return _Attacked(result, finding, f"nearest {self.nearest:.3g} of the remaining")
         farther = np.setdiff1d(remaining, nearest)
-        return _Attacked(self._joined(setting, positions, result, farther), finding, "all remaining")
+        return _Attacked(self._joined(setting, positions, result, farther, deadline), finding, "all remaining")
 
-    def _climbed(self, setting: Setting, positions: np.ndarray) -> chunks.SearchResult:
+    def _climbed(self, setting: Setting, positions: np.ndarray, deadline: float | None) -> chunks.SearchResult:
         """Return the result of the members with gradients, with a column of passes for the last member."""
-        result, members = search(setting, self._climbing, positions, seconds=self.seconds), len(self.attack.members)
+        result = search(setting, self._climbing, positions, seconds=seconds_until(deadline))
+        members = len(self.attack.members)
         passes = np.zeros([len(positions), members, 2])
         if len(positions):
             passes[:, :-1] = np.nan if result.passes is None else result.passes.reshape(len(positions), -1, 2)
@@ -125,11 +129,18 @@ class FastAccuracy(AttackAccuracy):
         member = np.where(result.success & (result.distance > 0), 0, -1) if result.member is None else result.member
         return result._replace(member=member, passes=passes)
 
-    def _joined(self, setting: Setting, positions: np.ndarray, result: chunks.SearchResult, part: np.ndarray):
+    def _joined(
+        self,
+        setting: Setting,
+        positions: np.ndarray,
+        result: chunks.SearchResult,
+        part: np.ndarray,
+        deadline: float | None,
+    ) -> chunks.SearchResult:
         """Return a result with that of the last member on some of the remaining images, at the positions `part`."""
         if not len(part):
             return result
-        blind = search(setting, self.attack.members[-1], part, seconds=self.seconds)
+        blind = search(setting, self.attack.members[-1], part, seconds=seconds_until(deadline))
         rows = np.searchsorted(positions, part)
         columns = {name: getattr(result, name).copy() for name in ("success", "distance", "member", "passes")}
         columns["success"][rows], columns["distance"][rows] = blind.success, blind.distance
@@ -154,8 +165,18 @@ class FastAccuracy(AttackAccuracy):
         count = int(np.ceil(self.nearest * len(remaining)))
         return np.sort(remaining[np.argsort(distances, kind="stable")[:count]])
 
-    def _finding(self, setting: Setting, hit: int, nearest: int, remaining: int) -> Finding:
-        """Return the finding on what the last member attacks; it passes if that is the nearest images alone."""
+    def _finding(
+        self, setting: Setting, hit: int, nearest: int, remaining: int, complete: tuple[bool, bool]
+    ) -> Finding:
+        """Return the finding on what the last member attacks; it passes if that is the nearest images alone.
+
+        Args:
+            setting: the setting.
+            hit: number of the nearest images on which the last member succeeds.
+            nearest: number of the nearest images.
+            remaining: number of images that the attacks with gradients leave.
+            complete: True where the time was sufficient, for these attacks and for all attacks so far.
+        """
         checks = (
             doctor_model.check_gradients(setting),
             doctor_model.check_ascent(setting, self.attack.threat),
@@ -168,12 +189,20 @@ class FastAccuracy(AttackAccuracy):
             f"{name} succeeds on {hit} of the {nearest} {setting.examples} nearest to another class, of {remaining} "
             "that attacks with gradients leave"
         )
+        few = verdict("masked_gradients", hit / max(1, nearest), hit) == "pass"
+        is_unknown = not complete[0] or (few and not complete[1])
+        if is_unknown:
+            evidence = f"{self.seconds:g} s ended the search before successes of {name} could reveal masked gradients"
         if failed:
             evidence += f", and checks do not pass: {', '.join(failed)}"
-        if not failed and verdict("masked_gradients", hit / max(1, nearest), hit) == "pass":
+        if few and not failed and not is_unknown:
             return Finding("masked_gradients", "pass", f"{evidence}: it left out the others.")
+        if is_unknown:
+            remedy = "Give it more time, or run again to resume; the accuracy is an upper bound."
+            return Finding("masked_gradients", "warn", f"{evidence}.", remedy)
         remedy = "Read the accuracy as an upper bound, and run gin/eval/autoattack.gin."
-        return Finding("masked_gradients", "warn", f"{evidence}: it ran on all.", remedy)
+        extent = ": it ran on all" if complete[1] else ""
+        return Finding("masked_gradients", "warn", f"{evidence}{extent}.", remedy)
 
 
 class _Attacked(NamedTuple):

@@ -157,6 +157,11 @@ def search(
     return _joined_results(results)
 
 
+def seconds_until(deadline: float | None) -> float | None:
+    """Return the seconds until a time of `time.monotonic`, 0 if it has passed; None without a deadline."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
 class _Watched:
     """The progress of a search over chunks and members of an ensemble, as one task."""
 
@@ -216,7 +221,7 @@ def _chunk_result(
         batch_size=setting.batch_size,
         index=chunk,
         progress=progress,
-        seconds=None if deadline is None else max(0.0, deadline - time.monotonic()),
+        seconds=seconds_until(deadline),
         **resumed,
     )
     stored = chunks.SearchResult(result.success, result.distance, bool(result.complete), passes=result.passes)
