@@ -2,6 +2,12 @@
 
 import copy
 import dataclasses
+import hashlib
+import importlib
+import linecache
+import shutil
+import sys
+import types
 
 import keras
 import numpy as np
@@ -59,6 +65,50 @@ def test_an_identity_has_packages_in_place_of_modules(monkeypatch):
     monkeypatch.setattr(Part, "__module__", "another.package")
     assert identity(value) != before
     assert identity({"module": None, "size": 1}) == {"module": None, "size": 1}
+
+
+def test_an_identity_has_the_source_of_other_classes_and_their_bases(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import dataclasses, keras\nfrom tfrobust.common.configured import Configured\n"
+    base = f"{text}class Base(Configured):\n    pass\n"
+    head = '@keras.saving.register_keras_serializable(package="edited")\n@dataclasses.dataclass(frozen=True)\n'
+    edited = f"{text}from tfrobust_test_base import Base\n{head}class Edited(Base):\n    size: int = 2\n"
+
+    def identified(base, edited):
+        for name, code in (("tfrobust_test_base", base), ("tfrobust_test_edited", edited)):
+            (tmp_path / f"{name}.py").write_text(code)
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        value = importlib.import_module("tfrobust_test_edited").Edited()
+        return identity([value, FGSM(ThreatModel(epsilon=0.1))])
+
+    before = identified(base, edited)
+    assert before == identified(base, edited) and "source" not in str(before[1])
+    changes = (base, f"{edited}    factor = 3\n"), (f"{base}    factor = 3\n", edited)
+    after = [identified(*change) for change in changes]
+    assert len({before[0]["source"], *(of_class["source"] for of_class, _ in after)}) == 3
+
+
+def test_a_class_without_a_file_has_the_source_of_its_functions(monkeypatch):
+    """Those of a notebook are in memory."""
+
+    def defined(text):
+        name = f"<cell {text}>"
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        module = types.ModuleType("tfrobust_test_notebook")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(compile(text, name, "exec"), vars(module))
+        return identity({"module": module.__name__, "class_name": "Cell", "config": {}})["source"]
+
+    @dataclasses.dataclass(frozen=True)
+    class Local(Configured):  # neither registered nor in the namespace of its module
+        size: int = 2
+
+    with open(__file__, "rb") as file:
+        assert identity(Local())["source"] == hashlib.sha256(file.read()).hexdigest()
+    once, again, edited = (defined(f"class Cell:\n    def f(self):\n        return {n}\n") for n in (1, 1, 2))
+    assert once == again != edited
 
 
 @keras.saving.register_keras_serializable(package="test_configured")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import inspect
+import pathlib
+import sys
 import types
 import typing
 
@@ -16,6 +19,8 @@ _NONE = type(None)
 _UNIONS: tuple[object, ...] = (typing.Union, types.UnionType)
 _PLAIN = (bool, int, float, str, type(None))
 _NUMBERS: dict[object, str] = {float: "number", int: "integer"}
+# Packages whose classes an identity names by package and class alone.
+_LIBRARIES = {"tfrobust", "keras", *sys.stdlib_module_names}
 _NO_NUMBERS = (bool, str, list, tuple, dict)  # others, such as tensors, may be compared like numbers
 
 
@@ -56,15 +61,48 @@ def serialize(value):
 
 
 def identity(value):
-    """Return the serialized form of a value with packages in place of modules, so that keys survive moved files."""
+    """Return the serialized form of a value with packages in place of modules, so that keys survive moved files.
+
+    A class outside this library and Keras has a hash of its source file, and of those of its bases, as `source`, so
+    that stored results of code that was edited since are not used. Files that these import do not count.
+    """
     return _without_files(serialize(value))
 
 
 def _without_files(value):
     if isinstance(value, dict):
-        at_package = {"module": value["module"].partition(".")[0]} if isinstance(value.get("module"), str) else {}
+        at_package = _at_package(value) if isinstance(value.get("module"), str) else {}
         return {key: _without_files(item) for key, item in value.items()} | at_package
     return [_without_files(item) for item in value] if isinstance(value, list) else value
+
+
+def _at_package(value: dict) -> dict:
+    """Return the package of a serialized object, and the hash of its source if it is of another library."""
+    package, module = value["module"].partition(".")[0], sys.modules.get(value["module"])
+    if package in _LIBRARIES:
+        return {"module": package}
+    registered = keras.saving.get_registered_object(value.get("registered_name"))
+    item = registered or getattr(module, str(value.get("class_name")), module)
+    return {"module": package} | ({} if item is None else {"source": _source_sha256(item)})
+
+
+@functools.cache
+def _source_sha256(item) -> str:
+    """Hash the source files of a class and its bases, or of a module, as they are at the first call."""
+    bases = getattr(item, "__mro__", [item])
+    bases = [base for base in bases if getattr(base, "__module__", "").partition(".")[0] not in _LIBRARIES]
+    return hashlib.sha256(b"".join(map(_source, bases))).hexdigest()
+
+
+def _source(item) -> bytes:
+    try:
+        return pathlib.Path(inspect.getsourcefile(item) or "").read_bytes()
+    except (TypeError, OSError):  # of a notebook, which has no file: the functions of the class
+        text = ""
+        for member in filter(inspect.isfunction, vars(item).values()):
+            with contextlib.suppress(OSError):
+                text += inspect.getsource(member)
+        return text.encode()
 
 
 def deserialize(value):

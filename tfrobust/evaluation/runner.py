@@ -184,6 +184,8 @@ def cache_key(evaluator: Evaluator, setting: Setting, common: dict) -> str:
         parts["embedding"] = setting.cached("embedding fingerprint", lambda: _embedding_sha256(setting))
     if setting.strengths is not None:
         parts["strengths"] = fingerprint.weights_sha256([setting.strengths])
+    if setting.vocabulary:
+        parts["vocabulary"] = list(setting.vocabulary)
     if setting.groups is not None:
         parts["groups"] = fingerprint.weights_sha256([setting.groups])
     if evaluator.files_read():
