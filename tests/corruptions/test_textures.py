@@ -68,6 +68,31 @@ def test_frost_from_a_folder(tmp_path):
     assert textures.read_frost(tmp_path, 224, 224).shape == (5, 300, 400, 3)
 
 
+def _bilinear(picture, factor):
+    """Resize a picture as OpenCV does by default: bilinear between the centers of pixels, without antialiasing."""
+    for axis in (0, 1):
+        count = picture.shape[axis]
+        target = round(count * factor)
+        centers = np.clip((np.arange(target) + 0.5) * count / target - 0.5, 0, count - 1)
+        low = np.floor(centers).astype(int)
+        weight = np.expand_dims(centers - low, [other for other in range(3) if other != axis])
+        high = np.minimum(low + 1, count - 1)
+        picture = np.take(picture, low, axis) * (1 - weight) + np.take(picture, high, axis) * weight
+    return picture
+
+
+# An image of 64 pixels takes pictures of 0.4 of their size.
+@pytest.mark.parametrize(("side", "factor"), [(32, 0.2), (64, 0.4)])
+def test_fine_texture_of_a_picture_is_resized_as_by_opencv(tmp_path, side, factor):
+    picture = np.random.default_rng(0).integers(0, 256, (200, 240, 3), np.uint8)
+    PIL.Image.fromarray(picture).save(tmp_path / "frost1.png")
+    resized = textures.read_frost(tmp_path, side, side)[0]
+    expected = _bilinear(picture.astype(float), factor)
+    assert np.abs(resized - expected).max() < 1
+    if factor == 0.2:  # the centers of the new pixels are those of every fifth
+        np.testing.assert_array_equal(resized, picture[2::5, 2::5])
+
+
 def test_bad_folders_are_named(tmp_path):
     with pytest.raises(ValueError, match="no pictures of frost"):
         textures.read_frost(tmp_path, 32, 32)

@@ -126,7 +126,7 @@ def read_frost(folder: str | os.PathLike, height: int, width: int) -> np.ndarray
         except tf.errors.OpError as error:
             raise InputError(f"{path} is not a readable PNG or JPEG image.") from error
         size = [max(1, round(length * factor)) for length in picture.shape[:2]]
-        picture = tf.image.resize(picture, size, antialias=True)
+        picture = tf.image.resize(picture, size, antialias=False)  # as OpenCV's default, which keeps fine texture
         if size[0] <= height or size[1] <= width:
             raise InputError(f"{path} has {size[0]} x {size[1]} pixels once scaled; images have {height} x {width}.")
         pictures.append(tf.cast(tf.round(picture), tf.uint8).numpy())
