@@ -39,6 +39,12 @@ def test_frost_panes(size, expected):
     assert np.abs(correlations).max() < 0.3
 
 
+def test_frost_leaves_room_for_random_windows(monkeypatch):
+    monkeypatch.setattr(textures, "_pane", lambda size, generator: np.zeros([size, size, 3], np.uint8))
+    for side, expected in ((8, 32), (128, 512), (200, 512), (256, 512), (257, 1024), (512, 1024), (600, 2048)):
+        assert textures.frost.__wrapped__(side, side).shape[1:3] == (expected, expected)
+
+
 def test_frost_has_needles():
     """Brightness goes on along some direction for longer than across it; of white noise the ratio is 1.2."""
     pane = textures.frost(32, 32)[0, :, :, 1].astype(float)

@@ -18,7 +18,7 @@ from tfrobust.security import picture_files
 
 # The benchmark has five pictures.
 PICTURES = 5
-_LARGEST = 512
+_SIDE = 512  # side of the generated pictures, for images of 65 to 256 pixels
 _SHRINK = 0.2  # the benchmark's scaling of the pictures for 32-pixel images
 _SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -65,8 +65,9 @@ def _interleaved(first: tf.Tensor, second: tf.Tensor, axis: int) -> tf.Tensor:
 
 @functools.lru_cache(maxsize=4)
 def frost(height: int, width: int) -> np.ndarray:
-    """Generate five frost textures, two to four times as large as the image, uint8 [5, s, s, 3], always the same."""
-    size = min(max(_LARGEST, plasma_size(height, width)), 4 * plasma_size(height, width))
+    """Generate five frost textures, at least twice as large as the image, uint8 [5, s, s, 3], always the same."""
+    least = plasma_size(height, width)
+    size = min(max(_SIDE, 2 * least), 4 * least)
     return np.stack([_pane(size, np.random.default_rng(number)) for number in range(PICTURES)])
 
 
