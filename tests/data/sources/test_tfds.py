@@ -79,8 +79,10 @@ def test_splits_and_shape(prepared):
     assert held_out.sizes == {"train": 15, "validation": 0, "test": 5}
     sliced = TensorFlowDatasets(dataset=folder, train_split="train[:50%]", image_shape=(4, 4, 1)).load()
     assert sliced.sizes["train"] == 10 and sliced.image_shape == (4, 4, 1)
-    with pytest.raises(ValueError, match="no split 'validation'; it has train, test"):
-        TensorFlowDatasets(dataset=folder, test_split="validation").load()
+    for shape in (None, (4, 4, 3)):
+        for split in ("validation", "test[:5", "validation[:50%]"):
+            with pytest.raises(InputError, match=f"no split {split!r}; it has train, test".replace("[", r"\[")):
+                TensorFlowDatasets(dataset=folder, test_split=split, image_shape=shape).load()
 
 
 def _message(error, **arguments):

@@ -95,10 +95,7 @@ class PreparedSource(Source):
         try:
             stream = builder.as_dataset(split=split, shuffle_files=False, decoders=decoders)
         except (ValueError, KeyError, AssertionError) as error:
-            if split in builder.info.splits:
-                raise damaged from error
-            splits = shorten(", ".join(builder.info.splits), 80)
-            raise InputError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {splits}.") from error
+            raise (damaged if split in builder.info.splits else self._no_split(builder, split)) from error
         try:
             batches = list(stream.map(pick).batch(_CHUNK).as_numpy_iterator())
         except tf.errors.OpError as error:
@@ -106,6 +103,21 @@ class PreparedSource(Source):
         if not batches:
             raise InputError(f"{shorten(self.dataset, 60)!r}: split {split!r} is empty.")
         return batches
+
+    def examples_in(self, builder, split: str) -> int:
+        """Return the number of examples in a split, from the metadata alone.
+
+        Raises:
+            ValueError: no such split.
+        """
+        try:
+            return builder.info.splits[split].num_examples
+        except (ValueError, KeyError, AssertionError) as error:
+            raise self._no_split(builder, split) from error
+
+    def _no_split(self, builder, split: str) -> InputError:
+        splits = shorten(", ".join(builder.info.splits), 80)
+        return InputError(f"{shorten(self.dataset, 60)!r} has no split {split!r}; it has {splits}.")
 
     def _builder(self):
         import tensorflow_datasets as tfds
@@ -241,7 +253,7 @@ class TensorFlowDatasets(PreparedSource):
         convert |= stored.np_dtype == np.uint16
         if self.image_shape is not None:
             check_pixels_of_example(shape[:2])
-            check_memory(builder.info.splits[split].num_examples, shape, 4 if convert else 1, "data")
+            check_memory(self.examples_in(builder, split), shape, 4 if convert else 1, "data")
 
         def pick(example):
             image = example[image_key]
