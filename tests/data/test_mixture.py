@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from tfrobust.data.mixture import MixedExamples
 from tfrobust.data.pipeline import steps_per_epoch, training_batches
-from tfrobust.keras.data import ArrayExamples, Digits, Npz, WithGenerated
+from tfrobust.errors import InputError
+from tfrobust.keras.data import ArrayExamples, CornerDigits, Digits, MovingDigits, Npz, WithGenerated
 
 COUNT, EXTRA, BATCH = 22, 300, 10
 
@@ -116,3 +117,15 @@ def test_a_source_mixes_the_training_split_alone(tmp_path):
         plain.validation.fingerprint,
         plain.test.fingerprint,
     )
+
+
+def test_sources_that_would_lose_the_share_of_generated_images_are_refused():
+    mixed = WithGenerated(source=Digits(validation_size=200), generated=Digits())
+    for refused in (
+        WithGenerated(source=mixed, generated=Digits()),
+        WithGenerated(source=Digits(), generated=mixed),
+        CornerDigits(source=mixed),
+        MovingDigits(source=mixed),
+    ):
+        with pytest.raises(InputError, match=f"{type(refused).__name__} takes no source with generated images"):
+            refused.load()

@@ -18,6 +18,9 @@ class MixedExamples(Examples):
         original: the examples that are shuffled, each once in a pass.
         generated: further examples of the same shape.
         share: fraction of each batch that is generated, in (0, 1).
+
+    Raises:
+        ValueError: examples of different shapes, or a mixture among them.
     """
 
     def __init__(self, original: Examples, generated: Examples, share: float):
@@ -26,6 +29,8 @@ class MixedExamples(Examples):
                 f"generated images have the shape {list(generated.image_shape)}, the others "
                 f"{list(original.image_shape)}."
             )
+        for part in (original, generated):
+            refuse_mixture(part, "WithGenerated")
         self.original, self.generated, self.share = original, generated, share
         self.image_shape, self.dtype, self.fit = original.image_shape, original.dtype, original.fit
         self.labels = np.concatenate([original.labels, generated.labels])
@@ -82,3 +87,17 @@ class MixedExamples(Examples):
         digest.update(f"mixture {self.share!r}\n".encode())
         for part in (self.original, self.generated):
             digest.update(part.fingerprint.encode())
+
+
+def refuse_mixture(examples: Examples, source: str) -> None:
+    """Raise ValueError for a mixture whose share of each batch a source would lose.
+
+    Args:
+        examples: examples of another source, from which `source` makes its own.
+        source: name of the class, for the message.
+    """
+    if isinstance(examples, MixedExamples):
+        raise InputError(
+            f"{source} takes no source with generated images, whose share of each batch it would lose: use "
+            "WithGenerated once, as the outermost source."
+        )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfrobust.common.settings import require_choice
 from tfrobust.data.checks import check_generated
+from tfrobust.data.mixture import refuse_mixture
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
@@ -80,6 +81,7 @@ class CornerDigits(Source):
     def load(self) -> Dataset:
         """Compose the images of the three splits."""
         digits = self.source.load()
+        refuse_mixture(digits.train, "CornerDigits")
         height, width, channels = digits.train.image_shape
         if digits.class_count != _DIGITS or height != width or channels != 1:
             raise InputError(

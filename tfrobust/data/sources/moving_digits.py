@@ -8,6 +8,7 @@ import numpy as np
 
 from tfrobust.common.settings import require_choice, require_least
 from tfrobust.data.checks import check_generated
+from tfrobust.data.mixture import refuse_mixture
 from tfrobust.data.sources.digits import Digits
 from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import ArrayExamples, Dataset, Examples
@@ -79,6 +80,7 @@ class MovingDigits(Source):
     def load(self) -> Dataset:
         """Move the images of the three splits."""
         still = self.source.load()
+        refuse_mixture(still.train, "MovingDigits")
         if len(still.image_shape) != 3 or max(still.image_shape[:2]) > self.side:
             raise InputError(
                 f"MovingDigits.side is {self.side}, but the examples of {still.name} have shape "
