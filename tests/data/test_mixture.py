@@ -8,6 +8,7 @@ from tfrobust.data.mixture import MixedExamples
 from tfrobust.data.pipeline import steps_per_epoch, training_batches
 from tfrobust.errors import InputError
 from tfrobust.keras.data import ArrayExamples, CornerDigits, Digits, MovingDigits, Npz, WithGenerated
+from tfrobust.ops import randomness
 
 COUNT, EXTRA, BATCH = 22, 300, 10
 
@@ -69,6 +70,25 @@ def test_the_rows_of_workers_are_those_of_the_global_batch():
     ]
     for number, batch in enumerate(taken(3)):
         np.testing.assert_array_equal(np.concatenate([part[number] for part in parts]), batch.index)
+
+
+def test_repetitions_of_a_generated_example_are_augmented_independently():
+    def noisy(images, keys):
+        return images + randomness.draw(randomness.uniform(), keys, images.shape)
+
+    mixed = MixedExamples(ORIGINAL, examples(2, COUNT, 1), 0.7)
+    arguments = {"batch_size": BATCH, "seed": 1, "augmentation": noisy, "views": lambda *pair: {"view": noisy(*pair)}}
+    stream = [batch for batch in training_batches(mixed, steps=4, **arguments)]
+    for batch in stream:
+        index = batch.index.numpy()
+        assert len(set(index)) < BATCH
+        noise = (batch.images - mixed.fetch(batch.index)).numpy()
+        for values in (noise, (batch.extra["view"] - batch.images).numpy()):
+            assert len(np.unique(values[:, 0, 0, 0])) == BATCH
+    parts = [training_batches(mixed, steps=2, start_step=2, share=(i, 2), **arguments) for i in range(2)]
+    for batch, *halves in zip(stream[2:], *parts, strict=True):
+        for expected, *found in zip(*map(tf.nest.flatten, (batch, *halves)), strict=True):
+            np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
 def test_fetching_keeps_the_order_and_the_fingerprint_knows_the_parts():

@@ -45,7 +45,8 @@ def training_batches(
 
     A resumed stream equals the uninterrupted one. Each epoch is a permutation of the examples keyed by (seed, epoch).
     The augmentation of an example is keyed by (seed, epoch, position), so that it does not depend on the example's
-    batch.
+    batch. Generated examples may recur in an epoch and in a batch. In a mixture with them, the augmentation of all
+    examples is keyed by (seed, step, row of the global batch).
 
     Args:
         examples: the training split.
@@ -79,14 +80,15 @@ def training_batches(
         epoch, offset = step // epoch_steps, step % epoch_steps
         block_rows = tf.range(block * rows, (block + 1) * rows, dtype=tf.int64)
         if isinstance(examples, MixedExamples):
-            # Generated examples may recur in an epoch, so that their keys take the step instead.
-            index, epoch = _mixed(examples, block_rows, batch_size, seed, step), step
+            index = _mixed(examples, block_rows, batch_size, seed, step)
+            period, number = step, block_rows
         else:
             positions = offset * batch_size + block_rows
             index = shuffled(positions, len(examples), randomness.make_key(seed, "shuffle", epoch))
+            period, number = epoch, index
 
         def keys(purpose):
-            return randomness.example_keys(randomness.make_key(seed, purpose, epoch), index)
+            return randomness.example_keys(randomness.make_key(seed, purpose, period), number)
 
         images = examples.fetch_training(index, keys("crop"))
         if augmentation is not None:
