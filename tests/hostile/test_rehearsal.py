@@ -12,6 +12,7 @@ import pytest
 import stored
 import tensorflow as tf
 from hostile import programs
+from hostile.small import write_litert
 
 import tfrobust
 from tfrobust.errors import InputError
@@ -74,6 +75,24 @@ def test_all_but_what_was_written_here_is_rehearsed(valid, another, tmp_path, mo
     index.write_bytes(index.read_bytes()[:-1] + b"\0")
     with pytest.raises(_Called):
         rehearsal.rehearse(moved)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".tflite"])
+def test_a_link_to_a_file_without_a_suffix_is_rehearsed_by_its_own_name(
+    valid, tmp_path, rehearsed_here, monkeypatch, suffix
+):
+    """The cache of huggingface_hub consists of such links."""
+    if not (valid / "model.tflite").exists():
+        write_litert(valid)
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    shutil.copy(valid / f"model{suffix}", tmp_path / "blobs" / "0abc")
+    link = tmp_path / "snapshot" / f"model{suffix}"
+    link.symlink_to("../blobs/0abc")
+    names, run = [], rehearsal.run
+    monkeypatch.setattr(rehearsal, "run", lambda model, *more: names.append(os.path.basename(model)) or run(model, *more))
+    assert loading.load(str(link)).class_count == 3
+    assert names == [f"model{suffix}"]
 
 
 class _Recording(tf.Module):

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import pathlib
 import threading
 import zipfile
@@ -43,7 +44,7 @@ def load(path, *, compiled: bool = True, use: rehearsal.Use = rehearsal.A_FEW) -
     name = _file_name(path)
     try:
         with weights_within(stored + _UNSAVED):
-            return keras.saving.load_model(pathlib.Path(path).resolve(), compile=compiled, safe_mode=True)
+            return keras.saving.load_model(os.path.abspath(path), compile=compiled, safe_mode=True)
     except Exception as error:  # Keras raises whatever the layer at fault raises
         raise InputError(f"{name} cannot be loaded: {_first_sentence(error)}") from error
 

@@ -75,7 +75,7 @@ def rehearse(model, use: Use = A_FEW) -> None:
         InputError (a ValueError): TensorFlow or LiteRT crashes, takes too much memory or time, or cannot load it; or it
             does what no model needs.
     """
-    model = pathlib.Path(model).resolve()
+    model = pathlib.Path(os.path.abspath(model))  # a link keeps its name, whose suffix says what the file is
     if own_models.is_own(model):
         return
     fault = run(str(model), memory_limit(model, use), SECONDS, use)

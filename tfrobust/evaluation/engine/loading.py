@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -219,7 +220,7 @@ def from_litert(path: str, logits_output: str | None = None, use: Use = A_FEW) -
         ValueError: the scan refuses it; not one image input; no output that must be the logits; or ai-edge-litert is
             not installed.
     """
-    parts = pathlib.Path(path).resolve().parts
+    parts = pathlib.Path(os.path.abspath(path)).parts
     name = "/".join(parts[-3:-1]) if parts[-2].isdecimal() else parts[-1]
     opening: dict[str, Any] = {"opener": _OPENER, "options": {"logits_output": logits_output}}
     content = litert_files.load(path, dataclasses.replace(use, **opening))
