@@ -90,7 +90,9 @@ def test_a_link_to_a_file_without_a_suffix_is_rehearsed_by_its_own_name(
     link = tmp_path / "snapshot" / f"model{suffix}"
     link.symlink_to("../blobs/0abc")
     names, run = [], rehearsal.run
-    monkeypatch.setattr(rehearsal, "run", lambda model, *more: names.append(os.path.basename(model)) or run(model, *more))
+    monkeypatch.setattr(
+        rehearsal, "run", lambda model, *more: names.append(os.path.basename(model)) or run(model, *more)
+    )
     assert loading.load(str(link)).class_count == 3
     assert names == [f"model{suffix}"]
 

@@ -1,10 +1,13 @@
 """Conversions of an export: compared with the SavedModel, evaluated by themselves, published once."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import pathlib
 import signal
+import threading
 import types
+from concurrent import futures
 
 import keras
 import numpy as np
@@ -109,6 +112,30 @@ def test_each_kind_is_published_once_with_a_report_of_its_own(original, tmp_path
     assert "(published by this run before)" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in files} == before
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file() and "exported" in path.parts) == files
+
+
+@pytest.mark.parametrize("kinds", [("int8", "float16"), ("int8", "int8")])
+def test_conversions_at_the_same_time_publish_their_own_files(original, tmp_path, monkeypatch, kinds):
+    publication, both = publish.publish, threading.Barrier(2)
+
+    def simultaneous(*arguments, **keywords):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1.0)
+        return publication(*arguments, **keywords)
+
+    def convert(kind):
+        parity = (Measurement("parity.agreement", 1.0, "fraction", n=10, settings={"reference": "net/1"}),)
+        facts = {"format": "LiteRT", "kind": kind}
+        file = ("model.tflite", kind.encode(), original.report, parity, facts)
+        conversions._publish(original, f"net-{kind}", *file)
+
+    monkeypatch.setattr(publish, "publish", simultaneous)
+    with futures.ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(convert, kinds)] == [None, None]
+    for kind in kinds:
+        (version,) = (path for path in (tmp_path / "exported" / f"net-{kind}").iterdir() if path.is_dir())
+        assert (version / "model.tflite").read_bytes() == kind.encode()
+        assert report_of(version / "assets.extra").model["name"] == f"net-{kind}"
 
 
 @pytest.mark.rest

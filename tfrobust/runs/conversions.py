@@ -218,28 +218,34 @@ def _publish(original: Original, name: str, file: str, content: bytes, report: R
     """Publish a file with a report as the next version of `exported/<name>`, unless it is one already."""
     original.folder.mkdir(parents=True, exist_ok=True)
     sha256 = hashlib.sha256(content).hexdigest()
-    base, staged = original.directory.parent.parent / name, original.folder / "final"
+    base, staged = original.directory.parent.parent / name, original.folder / "final" / name
     # Not the bytes: tf2onnx gives the same model other names each time. A LiteRT file is part of its report's hash.
     origin = {"file": file, "report": report.run_sha256, "original": original.report.model["weights_sha256"]}
-    run, owner = fingerprint.json_sha256(origin), workdirs.make_owner(original.folder)
-    number = publish.claim(base, owner, run=run)
-    is_published = publish.is_published(base, number, owner, run=run)
-    if not is_published:
-        with publish.holding(base, number, owner):
-            model = report.model | {"name": name, "version": number, "weights_sha256": sha256, "bytes": len(content)}
-            model |= facts | {"converted_from": f"{original.name}/{original.directory.name}"}
-            remaining = tuple(
-                measurement for measurement in report.measurements if catalog.read(measurement).record is not PARITY
-            )
-            report = dataclasses.replace(report, model=model, measurements=remaining + parity, run_sha256=run)
-            report.validate()
-            shutil.rmtree(staged, ignore_errors=True)
-            staged.mkdir(parents=True)
-            (staged / file).write_bytes(content)
-            texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
-            assets.write_reports(staged, report_json=report.to_json(), **texts)
-            publish.publish(staged, base, number, owner, run=run)
-        shutil.rmtree(staged)
+    run = fingerprint.json_sha256(origin)
+    base.mkdir(parents=True, exist_ok=True)
+    with publish.one_at_a_time(base):
+        owner = workdirs.make_owner(original.folder)
+        number = publish.claim(base, owner, run=run)
+        is_published = publish.is_published(base, number, owner, run=run)
+        if not is_published:
+            with publish.holding(base, number, owner):
+                model = report.model | {"name": name, "version": number, "weights_sha256": sha256}
+                model |= facts | {
+                    "bytes": len(content),
+                    "converted_from": f"{original.name}/{original.directory.name}",
+                }
+                remaining = tuple(
+                    measurement for measurement in report.measurements if catalog.read(measurement).record is not PARITY
+                )
+                report = dataclasses.replace(report, model=model, measurements=remaining + parity, run_sha256=run)
+                report.validate()
+                shutil.rmtree(staged, ignore_errors=True)
+                staged.mkdir(parents=True)
+                (staged / file).write_bytes(content)
+                texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
+                assets.write_reports(staged, report_json=report.to_json(), **texts)
+                publish.publish(staged, base, number, owner, run=run)
+            shutil.rmtree(staged)
     agreement = parity[0]
     parity_text = f"same class as the SavedModel for {agreement.value:.1%} of {agreement.n} test examples"
     note = "  (published by this run before)" if is_published else ""
