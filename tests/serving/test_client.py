@@ -20,9 +20,10 @@ from serving.helpers import encoded
 from tfrobust.errors import InputError
 from tfrobust.security import rehearsal
 from tfrobust.serving.client import Client
-from tfrobust.serving.client.transport import ServerUnavailable
+from tfrobust.serving.client.rest import Rest
+from tfrobust.serving.client.transport import ServerUnavailable, Signature, TensorSpecification
 from tfrobust.serving.export import golden, probe
-from tfrobust.serving.server import development
+from tfrobust.serving.server import development, recipes
 
 
 @pytest.fixture
@@ -89,6 +90,59 @@ def test_what_the_model_cannot_take_is_one_line(client, images, message):
     with pytest.raises(InputError, match=message) as caught:
         client.predict(images)
     assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Return a function that makes a client of a model with one output, and the list of its requests."""
+    requests = []
+
+    def request(transport, method, path, body):
+        requests.append(body)
+        return {"outputs": [0.0] * len(_examples(body))}
+
+    def asked(name, dtype, shape):
+        client = Client("http://host", "m")
+        signature = Signature(
+            {name: TensorSpecification(dtype, (None, *shape))}, {"y": TensorSpecification("float32", None)}
+        )
+        client._metadata = {"signatures": dict.fromkeys(("serving_default", "serving_bytes"), signature)}
+        return client, requests
+
+    monkeypatch.setattr(Rest, "_request", request)
+    return asked
+
+
+def _examples(body):
+    (values,) = json.loads(body)["inputs"].values()
+    return values
+
+
+@pytest.mark.parametrize("shape, count, sizes", [((8, 8, 1), 40, [32, 8]), ((224, 224, 3), 7, [3, 3, 1])])
+def test_default_requests_stay_below_the_limits_of_both_servers(recorded, shape, count, sizes):
+    client, requests = recorded("images", "float32", shape)
+    images = np.full((count, *shape), np.float32(1.1754944e-38))  # the longest text of a number
+    client.predict(images)
+    assert [len(_examples(body)) for body in requests] == sizes
+    assert "client_max_body_size 16m" in recipes.nginx(["m"]) and max(map(len, requests)) < 16 * 2**20
+    assert max(sizes) * images[0].size <= development.MOST_VALUES
+    client.predict(images[:5], batch_size=5)
+    assert len(_examples(requests[-1])) == 5
+
+
+def test_default_requests_of_files_stay_below_the_limit_of_nginx(recorded):
+    client, requests = recorded("image_bytes", "string", ())
+    client.predict([bytes(3 * 2**20)] * 5 + [b"small"])
+    assert [len(_examples(body)) for body in requests] == [2, 2, 2] and max(map(len, requests)) < 16 * 2**20
+
+
+@pytest.mark.parametrize("tokens", [[[2**32 + 5, 2]], np.array([[2**31, 2]], np.uint32), [[-(2**31) - 1, 0]]])
+def test_integers_outside_of_the_dtype_of_the_model_are_refused(recorded, tokens):
+    client, requests = recorded("tokens", "int32", (2,))
+    with pytest.raises(InputError, match=r"reaches from .* to .*; the model takes tokens int32 \[b, 2\]"):
+        client.predict(np.array(tokens))
+    client.predict(np.array([[2**31 - 1, -(2**31)]]))
+    assert len(requests) == 1
 
 
 def test_the_server_itself_refuses_a_wrong_shape(server):

@@ -266,6 +266,13 @@ def test_pixels_that_are_not_finite_are_refused_over_rest(server, value):
     assert status == 400 and b"images holds NaN or infinity" in answer
 
 
+@pytest.mark.parametrize("token", [2**31, 2**32 + 5, -(2**31) - 1])
+def test_integers_outside_of_the_dtype_of_an_input_are_refused(token):
+    with pytest.raises(development.Failure, match="JSON Value of tokens: .* lie outside of int32"):
+        development._json_array("tokens", [[token, 2]], np.int32)
+    assert development._json_array("tokens", [[2**31 - 1, 2]], np.int32).tolist() == [[2**31 - 1, 2]]
+
+
 def test_pixels_that_are_not_finite_or_not_there_are_refused_over_grpc(stub):
     not_there = tf.make_tensor_proto(np.zeros(1, np.float32))
     not_there.tensor_shape.CopyFrom(tf.TensorShape([2**30, 8, 8, 1]).as_proto())

@@ -14,6 +14,7 @@ from tfrobust.serving.client.transport import (
     ServerUnavailable,
     Signature,
     TensorSpecification,
+    integers_fit,
     plain,
     read_signatures,
     read_version,
@@ -25,6 +26,9 @@ SMOOTHED = "serving_smoothed"
 # Equal to `data.spec.PIXEL_SCALE`, whose import would load TensorFlow.
 _PIXEL_SCALE = np.float32(1 / 255)
 _LONGEST_TIMEOUT = 86_400
+# Of the JSON of one request by default: nginx.conf of `serve` passes 16 MiB, and the development server 2^20 numbers.
+_LARGEST_BODY = 14 * 2**20
+_LONGEST_NUMBER = 28  # bytes of a float32 and its brackets in JSON
 
 
 class Client:
@@ -111,14 +115,14 @@ class Client:
             self._metadata = {"name": self.model, "version": version, "signatures": signatures}
         return self._metadata
 
-    def predict(self, images, *, batch_size: int = 32) -> dict[str, np.ndarray]:
+    def predict(self, images, *, batch_size: int | None = None) -> dict[str, np.ndarray]:
         """Return the model's outputs for images, clips or text.
 
         Args:
             images: float [b, h, w, c] in [0, 1], or [h, w, c] for one image; uint8, which is divided by 255; a sequence
                 of bytes, each an encoded file (PNG, JPEG), which the model decodes, resizes and scales; float or uint8
                 clips [b, t, h, w, c] or [t, h, w, c]; or integers [b, length] or [length], the tokens for a text model.
-            batch_size: examples per request, at least 1.
+            batch_size: examples per request, at least 1; None for 32, or as many as 14 MiB of JSON hold.
 
         Returns:
             Output name -> array; for an export `probabilities` and `logits` [b, k], and `embedding` [b, d].
@@ -128,9 +132,9 @@ class Client:
             ServerUnavailable: there is no valid response.
         """
         encoded = not isinstance(images, np.ndarray) and len(images) > 0 and isinstance(images[0], bytes)
-        return self._answers(PREDICT_BYTES if encoded else PREDICT, images, batch_size)
+        return self._answers(PREDICT_BYTES if encoded else PREDICT, images, batch_size, usual=32)
 
-    def smoothed(self, images, *, batch_size: int = 4) -> dict[str, np.ndarray]:
+    def smoothed(self, images, *, batch_size: int | None = None) -> dict[str, np.ndarray]:
         """Return the outputs of the smoothed classifier, with noise from the server's entropy.
 
         The server certifies an answer for the image sent with a probability that the model's export states. Asking
@@ -138,7 +142,8 @@ class Client:
 
         Args:
             images: images or clips, as in `predict`; no encoded files.
-            batch_size: examples per request, at least 1; each costs thousands of passes.
+            batch_size: examples per request, at least 1, of which each costs thousands of passes; None for 4, or as
+                many as 14 MiB of JSON hold.
 
         Returns:
             `class` [b] (-1 where it abstains), `radius` [b] in pixel units, `abstain` [b], and `seed` [b, 2].
@@ -147,17 +152,19 @@ class Client:
             InputError: the model has no smoothed classifier, or the examples do not fit it.
             ServerUnavailable: there is no valid response.
         """
-        answers = self._answers(SMOOTHED, images, batch_size)
+        answers = self._answers(SMOOTHED, images, batch_size, usual=4)
         if not {"class", "radius", "abstain", "seed"} <= answers.keys():
             raise ServerUnavailable(f"'{SMOOTHED}' of {self.model} returns {plain(sorted(answers), 120)}.")
         return answers
 
-    def _answers(self, name: str, images, batch_size: int) -> dict[str, np.ndarray]:
-        """Return the outputs of an endpoint for examples, in batches."""
+    def _answers(self, name: str, images, batch_size: int | None, usual: int) -> dict[str, np.ndarray]:
+        """Return the outputs of an endpoint for examples, in batches of at most `usual` if `batch_size` is None."""
         encoded = name == PREDICT_BYTES
         signature = self._signature(name)
         ((key, specification),) = self._inputs(name, signature)
         values = list(images) if encoded else _fitted(np.asarray(images), key, specification)
+        if batch_size is None:
+            batch_size = min(usual, _most_examples(values))
         if not len(values) or batch_size < 1:
             raise InputError(f"There is nothing to predict: {len(values)} images in batches of {batch_size}.")
         responses = [
@@ -230,6 +237,15 @@ def _split(url: str) -> urllib.parse.SplitResult:
     return parts._replace(netloc=f"{host}:{port}")
 
 
+def _most_examples(values) -> int:
+    """Return how many of the examples, arrays or encoded files, one request takes by default; at least 1."""
+    if isinstance(values, np.ndarray):
+        largest = _LONGEST_NUMBER * int(np.prod(values.shape[1:]))
+    else:
+        largest = 2 * max(map(len, values), default=0)  # more than base64 takes
+    return max(1, _LARGEST_BODY // max(1, largest))
+
+
 def _fitted(array: np.ndarray, name: str, specification: TensorSpecification) -> np.ndarray:
     """Convert the array to the model's input dtype and shape, or raise InputError that names the mismatch."""
     requirement = f"the model takes {name} {specification}"
@@ -249,4 +265,6 @@ def _fitted(array: np.ndarray, name: str, specification: TensorSpecification) ->
             raise InputError(
                 f"The array reaches from {array.min():.4g} to {array.max():.4g}; {requirement}, in [0, 1]."
             )
+    if not integers_fit(array, specification.dtype):
+        raise InputError(f"The array reaches from {array.min()} to {array.max()}; {requirement}.")
     return array.astype(specification.dtype)

@@ -70,6 +70,9 @@ class Rest:
             response = None
         if status == 200 and isinstance(response, dict):
             return response
+        if status == 413:  # of the server, or of a proxy before it, whose page is no JSON
+            size = f"{len(body or b'') / 2**20:.1f} MiB"
+            raise InputError(f"The request is too large for {self._name()} ({size}): send fewer examples at a time.")
         reason = response.get("error") if isinstance(response, dict) else None
         if status >= 500 or status == 429:
             raise ServerUnavailable(f"{self._name()} fails with status {status}: {plain(reason or cut(text))}")

@@ -125,6 +125,14 @@ def refused(model: str, message: str) -> InputError:
     return InputError(f"The server refuses the request for model '{plain(model, 60)}': {plain(message)}")
 
 
+def integers_fit(array: np.ndarray, dtype) -> bool:
+    """Return False if a cast to an integer dtype would change a number of an array of integers."""
+    if np.dtype(dtype).kind not in "iu" or not array.size:
+        return True
+    bounds = np.iinfo(dtype)
+    return bounds.min <= int(array.min()) and int(array.max()) <= bounds.max
+
+
 def _as_bytes(value) -> bytes:
     if isinstance(value, dict) and set(value) == {"b64"}:
         import base64

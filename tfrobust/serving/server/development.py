@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tfrobust.errors import InputError, cut
+from tfrobust.serving.client.transport import integers_fit
 from tfrobust.serving.export import publish
 
 NAME = "tfrobust development server, NOT TensorFlow Serving"
@@ -515,6 +516,8 @@ def _json_array(name: str, value, dtype) -> np.ndarray:
             raise InputError("not numbers, or lists of different lengths")
         if np.dtype(dtype).kind in "iu" and array.dtype.kind not in "iu":
             raise InputError(f"not of expected type {np.dtype(dtype).name}")
+        if not integers_fit(array, dtype):
+            raise InputError(f"{array.min()} to {array.max()} lie outside of {np.dtype(dtype).name}")
         with np.errstate(over="ignore"):  # infinity, which is refused later
             return array.astype(dtype)
     except (ValueError, TypeError, OverflowError, binascii.Error) as error:
