@@ -145,6 +145,30 @@ def test_large_pictures_are_averaged(shape, shown):
     assert any(abs(first - image[:side, :side, 0].mean()) < 2e-3 for image in images)
 
 
+@pytest.mark.parametrize("count", [12, 30])
+def test_images_whose_maps_are_not_finite_are_left_out_and_counted(setting, count):
+    broken = setting.images[:count]
+
+    def embedded(pixels):
+        is_broken = tf.reduce_any(tf.reduce_all(pixels[:, None] == broken, axis=(2, 3, 4)), axis=1)
+        zero = tf.where(is_broken, 0.0, 1.0)[:, None] * tf.reduce_sum(pixels, axis=(1, 2, 3))[:, None]
+        return embed(pixels) + 1e-30 * tf.sqrt(zero)  # its derivative at 0 is infinite, and 0 times that is NaN
+
+    predictor = from_function(predict, image_shape=linear_model.SHAPE, embedding=embedded)
+    outcome = Sensitivity(pictures=40).run(dataclasses.replace(setting, predictor=predictor))
+    utility, *others = outcome.measurements
+    assert utility.n == 30 and "images_with_maps_not_finite" not in utility.settings
+    for measured in others:
+        assert (measured.n, measured.settings["images_with_maps_not_finite"]) == (30 - count, count)
+        assert count < 30 or measured.settings["reason"] == "the maps of all 30 images are constant or not finite"
+    json.dumps([dataclasses.asdict(part) for part in outcome.measurements + outcome.series], allow_nan=False)
+    if count < 30:
+        finite = dataclasses.replace(setting, images=setting.images[count:], labels=setting.labels[count:])
+        for measured, expected in zip(others, Sensitivity().run(finite).measurements[1:], strict=True):
+            assert measured.value == pytest.approx(expected.value, rel=1e-4)
+        assert set(outcome.series[-1].columns["picture"]) == set(range(30 - count))
+
+
 def test_no_embedding_leaves_the_utility(setting):
     bare = from_function(predict, image_shape=linear_model.SHAPE)
     outcome = Sensitivity().run(dataclasses.replace(setting, predictor=bare))

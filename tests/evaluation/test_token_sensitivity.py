@@ -1,6 +1,7 @@
 """The evaluator against SciPy on sensitivities known beforehand; short sentences; what it does without an embedding."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -124,6 +125,26 @@ def test_without_an_embedding_or_strengths_it_says_so():
     neutral = dataclasses.replace(neutral, strengths=np.minimum(neutral.strengths, 0.05))
     outcome = TokenSensitivity().run(neutral)
     assert [(m.value, m.n) for m in outcome.measurements] == [(None, 0), (None, 0)] and not outcome.series
+
+
+@pytest.mark.parametrize("broken", [5, 0])
+def test_sentences_without_finite_sensitivities_are_left_out_and_counted(broken):
+    def embedded(tokens):
+        is_broken = tf.reduce_any(tokens == broken if broken else tokens >= 0, axis=1)
+        return tf.where(is_broken[:, None], np.nan, embed(tokens))
+
+    setting = setting_of(predictor=from_function(logits, image_shape=(LENGTH,), embedding=embedded))
+    finite = (setting.images != broken).all(axis=1) if broken else np.zeros(30, bool)
+    outcome = TokenSensitivity(sentences=30).run(setting)
+    assert finite.sum() < 30
+    if broken:
+        parts = {name: getattr(setting, name)[finite] for name in ("images", "labels", "strengths")}
+        expected = TokenSensitivity().run(dataclasses.replace(setting_of(), **parts)).measurements
+        assert [m.value for m in outcome.measurements] == pytest.approx([m.value for m in expected])
+    for measured in outcome.measurements:
+        assert measured.settings["sentences_not_finite"] == 30 - finite.sum()
+        assert broken or measured.settings["reason"] == "no sentence has finite sensitivities"
+    json.dumps([dataclasses.asdict(part) for part in outcome.measurements + outcome.series], allow_nan=False)
 
 
 def test_equal_numbers_have_no_correlation():

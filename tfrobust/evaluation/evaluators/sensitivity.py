@@ -34,9 +34,10 @@ class Sensitivity(Evaluator):
     maps: utility |d loss / d x_j| and sensitivity |d embedding / d x_j|_2 of each input value (a pixel of a channel).
     Concentration is a map's Gini coefficient: 0 if all input values have equal weight, near 1 if few hold everything.
     Agreement is Spearman's rank correlation of the two maps: 1 if the features are most sensitive to the values that
-    matter most for the loss. The results are means over images with 95 % intervals. The series `sensitivity.maps` has a
-    few images with both maps, `sensitivity.classes` the mean image and the mean utility of each class. There, channels
-    are combined by their Euclidean norm, and large images averaged over squares of pixels.
+    matter most for the loss. The results are means over images with 95 % intervals, without images whose maps are
+    constant or not finite, which the settings count. The series `sensitivity.maps` has a few images with both maps,
+    `sensitivity.classes` the mean image and the mean utility of each class. There, channels are combined by their
+    Euclidean norm, and large images averaged over squares of pixels.
 
     For a predictor without an embedding only the utility is measured, and a finding says so.
 
@@ -75,22 +76,30 @@ class Sensitivity(Evaluator):
         directions, settings = self._directions(setting)
         size = min(setting.batch_size, len(positions))
         engine = _Engine(setting, directions, size, -(-len(positions) // size))
-        values, shown = {name: [] for name in _NAMES}, []
+        values, lost, shown = {name: [] for name in _NAMES}, dict.fromkeys(_NAMES, 0), []
         means = _ClassMeans(setting, positions, self.classes)
         for start in range(0, len(positions), size):
             batch = positions[start : start + size]
             utility, sensitivity = engine.run(batch)
             means.add(batch, utility)
-            values["utility_concentration"] += list(maps.concentration(utility).numpy())
+            has_utility = _are_finite(utility)
+            parts: dict[str, tuple] = {"utility_concentration": (maps.concentration, has_utility, utility)}
+            is_shown = has_utility
             if sensitivity is not None:
-                values["sensitivity_concentration"] += list(maps.concentration(sensitivity).numpy())
-                values["agreement"] += list(maps.rank_correlation(utility, sensitivity).numpy())
-            for row in range(min(len(batch), self.pictures - len(shown))):
+                has_sensitivity = _are_finite(sensitivity)
+                is_shown = has_utility & has_sensitivity
+                parts["sensitivity_concentration"] = (maps.concentration, has_sensitivity, sensitivity)
+                parts["agreement"] = (maps.rank_correlation, is_shown, utility, sensitivity)
+            for name, (measure, rows, *arrays) in parts.items():
+                values[name] += list(measure(*(array[rows] for array in arrays)).numpy())
+                lost[name] += int((~rows).sum())
+            for row in np.flatnonzero(is_shown)[: self.pictures - len(shown)]:
                 pixel_maps = {"utility": utility[row]} | (
                     {} if sensitivity is None else {"sensitivity": sensitivity[row]}
                 )
                 shown.append(_picture(setting, batch[row], pixel_maps))
-        outcome = Outcome([_mean(name, ratios, settings) for name, ratios in values.items() if ratios], means.series())
+        measured = [name for name in _NAMES if values[name] or lost[name]]
+        outcome = Outcome([_mean(name, values[name], settings, lost[name]) for name in measured], means.series())
         if shown:
             columns = {"picture": [number for number, picture in enumerate(shown) for _ in picture["label"]]}
             columns |= {name: [value for picture in shown for value in picture[name]] for name in shown[0]}
@@ -228,7 +237,13 @@ def _short(values: np.ndarray) -> list[float]:
     return [float(f"{value:.3g}") for value in values.ravel()]
 
 
-def _mean(name: str, values: list[float], settings: dict) -> Measurement:
+def _are_finite(values: np.ndarray) -> np.ndarray:
+    """Return which maps [m, h, w, c] have finite values alone, bool [m]."""
+    return np.isfinite(values).reshape(len(values), -1).all(axis=1)
+
+
+def _mean(name: str, values: list[float], settings: dict, lost: int) -> Measurement:
+    """Return the mean of an image's numbers; `lost` images have none, as their maps are not finite."""
     finite = np.array(values)[np.isfinite(values)]
     measure = "Spearman's rank correlation" if name == "agreement" else "Gini coefficient"
     settings = {**settings, "measure": measure, "interval": "95 % over images, normal"}
@@ -237,8 +252,10 @@ def _mean(name: str, values: list[float], settings: dict) -> Measurement:
     if len(finite) < len(values):
         # A map of zeros, such as a vanished gradient, has no concentration or rank.
         settings["images_with_constant_maps"] = len(values) - len(finite)
+    if lost:
+        settings["images_with_maps_not_finite"] = lost
     if not len(finite):
-        settings["reason"] = f"the maps of all {len(values)} images are constant"
+        settings["reason"] = f"the maps of all {len(values) + lost} images are constant{' or not finite' * bool(lost)}"
         return Measurement(SENSITIVITY.id(name), None, "ratio", 0, settings=settings)
     low, high = statistics.mean_interval(finite)
     least = -1.0 if name == "agreement" else 0.0

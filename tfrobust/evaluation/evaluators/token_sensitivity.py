@@ -39,9 +39,9 @@ class TokenSensitivity(Evaluator):
     A token's sensitivity is |phi(x) - phi(x without it)|, phi the embedding; its strength is |sentiment - 0.5|. Neutral
     tokens, and tokens of unknown strength, are left out. `correlation` is Pearson's within each sentence, averaged. It
     does not exist for a sentence with fewer than three remaining tokens, nor if its strengths or sensitivities are all
-    equal; the settings count such sentences. `pooled_correlation` is Pearson's over the tokens of all sentences
-    together; its interval is a bootstrap over sentences. The series `sensitivity.tokens` holds a few sentences with all
-    their tokens.
+    equal. Sentences with a sensitivity that is not finite are left out. The settings count all these sentences.
+    `pooled_correlation` is Pearson's over the tokens of all sentences together; its interval is a bootstrap over
+    sentences. The series `sensitivity.tokens` holds a few sentences with all their tokens.
 
     Attributes:
         limit: maximum number of sentences, drawn by the seed; None: all.
@@ -76,12 +76,20 @@ class TokenSensitivity(Evaluator):
         positions = setting.subset(self.limit)
         if setting.strengths is None or not np.isfinite(setting.strengths[positions]).any():
             return Outcome(findings=[_NO_STRENGTHS])
-        sensitivities, strengths = _sensitivities(setting, positions), setting.strengths[positions]
+        sensitivities = _sensitivities(setting, positions)
+        finite = np.isfinite(sensitivities).all(axis=1)
+        positions, sensitivities = positions[finite], sensitivities[finite]
+        strengths = setting.strengths[positions]
         scored = strengths > self.neutral + _ROUNDING  # false for NaN
         measurements = [
             self._averaged(sensitivities, strengths, scored),
             self._pooled(setting, sensitivities, strengths, scored),
         ]
+        if not finite.all():
+            for measured in measurements:
+                measured.settings["sentences_not_finite"] = int((~finite).sum())
+                if not finite.any():
+                    measured.settings["reason"] = "no sentence has finite sensitivities"
         return Outcome(measurements, self._series(setting, positions, sensitivities, scored))
 
     def ids(self) -> tuple[str, ...]:
