@@ -334,6 +334,15 @@ def test_clean_accuracy(flipped, verdict):
     assert finding.verdict == verdict, finding.evidence
 
 
+@pytest.mark.parametrize(("names", "name"), [(None, "class 1"), (("ant", "bee"), "bee")])
+def test_a_test_set_of_a_single_class_is_named(names, name):
+    labels = FEW_PREDICT(FEW_IMAGES).numpy().argmax(-1)
+    setting = _few(images=FEW_IMAGES[labels == 1], labels=labels[labels == 1], class_names=names)
+    finding = claims.check_accuracy(setting)
+    assert finding.verdict == "warn" and finding.evidence.endswith(f"All of them are of one class, {name}.")
+    assert claims.check_accuracy(dataclasses.replace(setting, labels=0 * setting.labels)).verdict == "fail"
+
+
 @pytest.mark.parametrize("split, verdict", [("test", "fail"), ("validation", "pass"), ("last", "pass"), ("", "warn")])
 def test_selection(split, verdict):
     assert claims.check_selection(_few(selected_on=split)).verdict == verdict

@@ -27,6 +27,12 @@ def check_accuracy(setting: Setting) -> Finding:
     scaled = "the vocabulary is" if setting.predictor.is_text else "pixels are scaled as"
     remedy = f"Check that labels and classes are in the model's order and that {scaled} in its training."
     beats_constant = "pass" if low > constant else "warn" if correct / count > constant else "fail"
+    if constant == 1:  # no model is better than a constant prediction
+        label = int(setting.labels[0])
+        name = setting.class_names[label] if setting.class_names else f"class {label}"
+        evidence += f" All of them are of one class, {name}."
+        remedy = "Evaluate on examples of several classes: on those of one, a constant prediction is always correct."
+        beats_constant = "warn" if correct / count > 1 / setting.predictor.class_count else "fail"
     return graded("clean_accuracy", evidence, remedy, beats_constant)
 
 
