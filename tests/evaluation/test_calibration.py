@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from oracles import calibration as oracle
 from oracles import linear_model
+from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import searching, statistics
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
@@ -44,6 +45,16 @@ def test_a_model_of_sigmoids_is_calibrated_by_what_it_says():
     ece = next(measurement for measurement in outcome.measurements if measurement.id == "calibration.ece")
     assert ece.settings["probabilities"] == "one per class"
     assert ece.value == pytest.approx(calibration.expected_calibration_error(confidence, correct), abs=1e-4)
+
+
+def test_too_few_images_for_the_bins_of_the_code_are_refused_before_any_work():
+    predict, images, labels, _, _ = linear_model.make(60)
+    setting = Setting(predictor=from_function(predict, image_shape=linear_model.SHAPE), images=images, labels=labels)
+    attack = PGD(ThreatModel(epsilon=0.1), steps=1)
+    for changes, count in (({}, 60), ({"attack": attack, "limit": 40}, 40)):
+        with pytest.raises(InputError, match=f"{count} images make one bin of 31"):
+            calibration.Calibration(rms_bins="code", rms_bin_size=31, **changes).check(setting)
+        calibration.Calibration(rms_bins="code", rms_bin_size=20, **changes).check(setting)
 
 
 def test_ece_closed_form():

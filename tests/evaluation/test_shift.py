@@ -104,4 +104,7 @@ def test_a_class_the_model_lacks(folder, setting, tmp_path):
     with pytest.raises(ValueError, match="2 class folders .* do not name their classes"):
         judge(other).check(setting)
     assert judge(folder).check(setting) is None
+    with pytest.raises(ValueError, match="11 images make one bin of 6"):
+        judge(folder, rms_bins="code", limit=11).check(setting)
+    assert judge(folder, rms_bins="code", limit=12).check(setting) is None
     assert judge(folder).files_read() != judge(other).files_read()

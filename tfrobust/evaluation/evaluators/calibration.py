@@ -116,26 +116,26 @@ def rms_calibration_error(
     Source:
         Hendrycks et al. 2019 (arXiv 1812.04606), and `calib_err` of hendrycks/natural-adv-examples.
     """
-    check_adaptive_bins(bin_size, bins)
+    check_adaptive_bins(bin_size, bins, len(confidence))
     confidence, share = _ranked(confidence, correct)
     count = max(1, len(confidence) // bin_size)
-    if bins == "code" and count == 1:
-        raise InputError(
-            f"RMS calibration by 'code' leaves the last bin out, and {len(confidence)} images make one bin of "
-            f"{bin_size}: use 'paper', or at least {2 * bin_size} images."
-        )
     starts = np.arange(count) * bin_size
     sizes = np.diff(starts, append=len(confidence))
     squares = sizes * (np.add.reduceat(confidence - share, starts) / sizes) ** 2
     return float(np.sqrt(np.sum(squares[:-1] if bins == "code" else squares) / len(confidence)))
 
 
-def check_adaptive_bins(bin_size: int, bins: str) -> None:
-    """Raise ValueError unless both are valid arguments of `rms_calibration_error`."""
+def check_adaptive_bins(bin_size: int, bins: str, count: int | None = None) -> None:
+    """Raise ValueError unless both are valid arguments of `rms_calibration_error`, for `count` images if given."""
     if isinstance(bin_size, bool) or not isinstance(bin_size, int) or bin_size < 1:
         raise InputError(f"the bin size of the RMS calibration error is {bin_size!r}; it is an integer >= 1.")
     if bins not in ADAPTIVE_BINS:
         raise InputError(f"the bins of the RMS calibration error are {bins!r}; they are one of {list(ADAPTIVE_BINS)}.")
+    if bins == "code" and count is not None and count < 2 * bin_size:
+        raise InputError(
+            f"RMS calibration by 'code' leaves the last bin out, and {count} images make one bin of {bin_size}: use "
+            f"'paper', or at least {2 * bin_size} images."
+        )
 
 
 def response_accuracy(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
@@ -243,9 +243,11 @@ class Calibration(Evaluator):
             check_last_points("Calibration", self.attack)
 
     def check(self, setting: Setting) -> None:
-        """Raise ValueError for an attack on text."""
+        """Raise ValueError for an attack on text, or for too few images for the bins."""
         if self.attack is not None and setting.predictor.is_text:
             raise InputError("Calibration.attack moves pixels, and these data are text; leave it None.")
+        count = len(setting.images if self.attack is None else setting.subset(self.limit))
+        check_adaptive_bins(self.rms_bin_size, self.rms_bins, count)
 
     def run(self, setting: Setting) -> Outcome:
         """Measure the calibration."""

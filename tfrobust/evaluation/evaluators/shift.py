@@ -46,7 +46,9 @@ class ShiftAccuracy(Evaluator):
 
     def check(self, setting: Setting) -> None:
         """Open the set, and raise its errors early."""
-        published.open_once(setting, self.source)
+        opened = published.open_once(setting, self.source)
+        count = len(setting.subset(self.limit, len(opened.labels)))
+        calibration.check_adaptive_bins(self.rms_bin_size, self.rms_bins, count)
 
     def files_read(self) -> str:
         """Return a hash of the state of the set's files."""
