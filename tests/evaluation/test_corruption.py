@@ -108,7 +108,7 @@ def test_errors_relative_to_a_baseline_by_hand():
     assert mce == pytest.approx(sum((0.1 + 0.02 * p) / (0.5 + 0.01 * p) for p in range(15)) / 15)
     assert relative == pytest.approx(sum((0.05 + 0.02 * p) / (0.2 + 0.01 * p) for p in range(15)) / 15)
     # A baseline that a corruption does not harm, or helps, measures no increase.
-    for clean in (0.5, 0.505):
+    for clean in (0.5, 0.5 - 1e-16, 0.505):
         assert corruption.mean_corruption_errors(errors, 0.05, {**baseline, "clean": clean})[1] is None
     ratios = corruption.mean_corruption_errors(ALEXNET["errors"], ALEXNET["clean"], ALEXNET)
     assert ratios == pytest.approx((1, 1))

@@ -51,6 +51,8 @@ ALEXNET = {
 }
 # Tracing a corruption costs about as much as so many untraced runs.
 _WORTH_TRACING = 8
+# Errors of the baseline, and their increases, up to this size are 0 but for rounding.
+_ROUNDING = 1e-9
 _MEAN = CORRUPTION_MEAN.id("mean.accuracy")
 _INTERVAL = f"95 % over images, {statistics.share_kind('image')}"
 
@@ -274,7 +276,9 @@ def mean_corruption_errors(errors: dict, clean: float, baseline: dict) -> tuple[
     pairs = [(errors[name], baseline["errors"][name]) for name in corruptions.NAMES]
     growths = [(error - clean, other - baseline["clean"]) for error, other in pairs]
     return tuple(
-        float(np.mean([error / other for error, other in ratios])) if all(other > 0 for _, other in ratios) else None
+        float(np.mean([error / other for error, other in ratios]))
+        if all(other > _ROUNDING for _, other in ratios)
+        else None
         for ratios in (pairs, growths)
     )
 
