@@ -85,6 +85,8 @@ def _handler(hub: StandIn):
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":
                     files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+                elif line["key"] == "deletedFile":
+                    del files[line["value"]["path"]]
             hub.repositories[repo].append(files)
             name = identity(len(hub.repositories[repo]) - 1)
             return self.answer({"success": True, "commitOid": name, "commitUrl": f"{hub.url}/{repo}/commit/{name}"})

@@ -52,6 +52,15 @@ def test_an_export_its_report_and_its_card_are_uploaded_and_come_back(stand_in, 
     assert not any(path.is_symlink() for path in folder.rglob("*"))
 
 
+def test_a_version_that_is_uploaded_again_keeps_no_file_of_the_earlier_upload(stand_in, earlier):
+    kept = {"LICENSE": b"", "10/saved_model.pb": b"ten", "11": b""}
+    stand_in.repositories["me/small"] = [kept | {"1/assets.extra/vocabulary.txt": b"", "1/variables/old": b""}]
+    assert share.main([str(earlier), "--repo=me/small"]) == 0
+    uploaded = stand_in.files("me/small")
+    published = {f"1/{path.relative_to(earlier / '1')}" for path in (earlier / "1").rglob("*") if path.is_file()}
+    assert {*uploaded} == published | {"README.md", *kept}
+
+
 def test_the_newest_version_is_downloaded_unless_another_is_named(stand_in):
     stand_in.repositories["me/small"] = [
         {"9/saved_model.pb": b"nine"},

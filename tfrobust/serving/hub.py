@@ -23,7 +23,8 @@ def upload(files: Mapping[str, pathlib.Path | bytes], repo: str, *, private: boo
     """Upload files as one commit; create the repository if it does not exist.
 
     Args:
-        files: path in the repository -> the file, or its content. Other files of the repository are kept.
+        files: path in the repository -> the file, or its content. Other files in their top folders, such as those of an
+            earlier upload of the same version, are deleted; the rest of the repository is kept.
         repo: "owner/name".
         private: True to create a private repository; an existing one keeps its visibility.
 
@@ -35,11 +36,14 @@ def upload(files: Mapping[str, pathlib.Path | bytes], repo: str, *, private: boo
         Failure: the Hub cannot be reached, or does not permit the upload.
     """
     hub = _library()
-    additions = [hub.CommitOperationAdd(name, content) for name, content in files.items()]
+    operations = [hub.CommitOperationAdd(name, content) for name, content in files.items()]
+    folders = tuple({f"{name.split('/')[0]}/" for name in files if "/" in name})
     with _one_line(hub, repo):
         api = hub.HfApi()
         api.create_repo(repo, private=private or None, exist_ok=True)
-        return str(api.create_commit(repo, additions, commit_message="Upload by tfrobust").commit_url)
+        stale = [name for name in api.list_repo_files(repo) if name.startswith(folders) and name not in files]
+        operations += map(hub.CommitOperationDelete, stale)
+        return str(api.create_commit(repo, operations, commit_message="Upload by tfrobust").commit_url)
 
 
 def local(model: str) -> str:
