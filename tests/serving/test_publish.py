@@ -1,3 +1,4 @@
+import errno
 import os
 import pathlib
 import stat
@@ -51,10 +52,23 @@ def test_a_published_version_is_complete_readable_and_alone(base, model):
     names = {path.relative_to(base / "1").as_posix() for path in (base / "1").rglob("*") if path.is_file()}
     staged = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
     assert names == staged | {"assets.extra/publication.json", "assets.extra/SHA256SUMS"}
-    for path in [base / "1", *(base / "1").rglob("*")]:
+    for path in [base.parent, base, base / "1", *(base / "1").rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644)
     done = subprocess.run(["sha256sum", "-c", "--quiet", "assets.extra/SHA256SUMS"], cwd=base / "1")
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOSYS, errno.EPERM])
+def test_without_hard_links_claims_are_still_exclusive(base, model, monkeypatch, number):
+    def link(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    assert publish.claim(base, "first") == 1 and publish.claim(base, "second") == 2
+    with pytest.raises(publish.VersionExists, match="claimed by another run"):
+        publish.claim(base, "second", 1)
+    assert run(base, model, "first") == 1 and run(base, model, "second") == 2
+    assert sorted(os.listdir(base)) == ["1", "2"]
 
 
 def test_a_version_that_is_given_back_is_the_next_ones(base, model):

@@ -222,7 +222,6 @@ def _publish(original: Original, name: str, file: str, content: bytes, report: R
     # Not the bytes: tf2onnx gives the same model other names each time. A LiteRT file is part of its report's hash.
     origin = {"file": file, "report": report.run_sha256, "original": original.report.model["weights_sha256"]}
     run = fingerprint.json_sha256(origin)
-    base.mkdir(parents=True, exist_ok=True)
     with publish.one_at_a_time(base):
         owner = workdirs.make_owner(original.folder)
         number = publish.claim(base, owner, run=run)

@@ -29,6 +29,8 @@ PUBLISHER_FILE = f"{probe.EXTRAS}/publication.json"
 RECORD_NAME = "publication.json"
 _CLAIM = ".claim-"
 _WITHDRAWN = ".withdrawn-"
+# Of file systems without hard links, such as FAT and several network file systems.
+_NO_LINKS = (errno.ENOTSUP, errno.ENOSYS, errno.EPERM)
 
 
 class VersionExists(InputError):
@@ -39,7 +41,7 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
     """Claim a version number for one owner, or return the one it already has.
 
     Args:
-        base: folder of the model, `exported/<name>`; created if missing.
+        base: folder of the model, `exported/<name>`; created if missing, readable for a server of another user.
         owner: identity of the publisher: equal for the same working folder, different for any other.
         version: the requested number, at least 1; None takes the next one.
         run: identity of what is published (the run's hash). A version that this owner published for another run is
@@ -54,7 +56,7 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
     """
     base = pathlib.Path(base)
     check_available(base, version, owner)
-    base.mkdir(parents=True, exist_ok=True)
+    _make(base)
     _remove_leftovers(base, owner)
     held = _held_claims(base, owner)
     published = [number for number in versions(base) if is_published(base, number, owner, run=run)]
@@ -168,8 +170,9 @@ def one_at_a_time(base) -> Iterator[None]:
     """Wait until no other process is in this block for the same model; the kernel ends the wait if that is killed.
 
     Args:
-        base: folder of the model, which exists.
+        base: folder of the model, created if missing.
     """
+    _make(pathlib.Path(base))
     descriptor = os.open(base, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -227,6 +230,14 @@ def write_record(workdir, record: dict) -> None:
     write_atomically(pathlib.Path(workdir, RECORD_NAME), json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
+def _make(base: pathlib.Path) -> None:
+    """Create the folder of a model and its missing parents with 0755, whatever the umask is."""
+    missing = [folder for folder in (base, *base.parents) if not folder.exists()]
+    base.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        os.chmod(folder, 0o755)
+
+
 def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) -> int:
     """Claim exclusively the requested version, or else one already held, or else the next free number."""
     candidates = [version] if version is not None else held
@@ -259,15 +270,32 @@ def _numbered(base) -> dict[int, pathlib.Path]:
 
 def _create_claim(base: pathlib.Path, owner: str, version: int) -> bool:
     # Written to a temporary file, then linked: a kill leaves no claim without an owner, and linking never replaces.
-    temporary = base / f"{_temporary_prefix(owner)}claim"
+    temporary, claim = base / f"{_temporary_prefix(owner)}claim", base / f"{_CLAIM}{version}"
     write_atomically(temporary, owner)
     try:
-        os.link(temporary, base / f"{_CLAIM}{version}")
+        os.link(temporary, claim)
     except FileExistsError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _create_exclusively(claim, owner)
     finally:
         temporary.unlink()
     fsync_directory(base)
+    return True
+
+
+def _create_exclusively(claim: pathlib.Path, owner: str) -> bool:
+    # A kill before the text is written leaves a claim without an owner, whose number is then never published.
+    try:
+        with open(claim, "x", encoding="utf-8") as file:
+            file.write(owner)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        return False
+    fsync_directory(claim.parent)
     return True
 
 
