@@ -2,6 +2,8 @@
 
 The random layers (`Augment`, `AugMix`, `Corrupt`, `UtilityPerturbation`) also work inside `Dataset.map`, on batches
 and, except the last, on single images: `dataset.map(lambda image, label: (layer(image, training=True), label))`.
+Leave `num_parallel_calls` out: calls at the same time may read the same call number, and then sample equal random
+numbers.
 """
 
 import random
@@ -63,7 +65,7 @@ class _DrawingLayer(Configured, keras.layers.Layer):
         return images
 
     def next_key(self):
-        """Return the key of this call, int32 [2], and count the call."""
+        """Return the key of this call, int32 [2], and count the call; calls at the same time may return equal keys."""
         key = randomness.make_key(self.seed, "augment", tf.convert_to_tensor(self.calls))
         self.calls.assign_add(1)
         return key
