@@ -154,6 +154,17 @@ def test_half_precision_predictions_and_bad_bins():
         robust.metrics.RMSCalibrationError(bins="all")
 
 
+@pytest.mark.parametrize("name", ["AURRA", "RMSCalibrationError", "ExpectedCalibrationError"])
+def test_a_confidence_that_rounding_puts_above_1_counts(name):
+    metric = getattr(robust.metrics, name)(from_logits=False)
+    metric.update_state([0, 0, 1], [[np.float32(1.0000001), 0.0], [1.0, 0.0], [0.3, 0.7]])
+    rounded = streamed(
+        getattr(robust.metrics, name)(from_logits=False), [0, 0, 1], [[1.0, 0.0], [1.0, 0.0], [0.3, 0.7]]
+    )
+    assert np.sum(metric.weight) == 3.0
+    assert float(metric.result()) == pytest.approx(rounded, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", ["AURRA", "RMSCalibrationError", "ExpectedCalibrationError", "BrierScore"])
 def test_an_answer_of_nan_is_not_left_out(name):
     metric = getattr(robust.metrics, name)(from_logits=False)

@@ -94,7 +94,8 @@ class _BinnedMetric(_ProbabilityMetric):
         confidence = tf.reduce_max(probabilities, axis=-1)
         # A NaN prediction makes the result NaN; outside all cells it would be ignored.
         unknown = tf.math.is_nan(confidence)
-        cell = self._cells(tf.where(unknown, tf.zeros_like(confidence), confidence))
+        # A rounded softmax exceeds 1, whose log-odds are no number.
+        cell = self._cells(tf.where(unknown, tf.zeros_like(confidence), tf.minimum(confidence, 1.0)))
         correct = tf.where(unknown, confidence, correct)
         for total, part in (
             (self.weight, weight),
