@@ -61,6 +61,17 @@ def test_equals_are_taken_at_random():
     assert np.sum((equals - 160) ** 2 / (160 * 0.6)) < 27.9  # chi-squared, 9 degrees of freedom, 0.1 %
 
 
+@pytest.mark.parametrize("count", [1, 5, 6])
+def test_equals_are_never_both_least_and_most_useful(count):
+    """Twelve features, of which all, ten or one have utility 0."""
+    utility = np.zeros((3, 12), np.float32)
+    utility[1, 3:5], utility[2, 1:] = (1, 2), np.arange(11) + 1
+    for seed in range(20):
+        least, most = UtilityPerturbation(count=count).choose(tf.constant(utility), tf.constant([seed, 0]))
+        for row, other in zip(least.numpy(), most.numpy(), strict=True):
+            assert len({*row, *other}) == 2 * count
+
+
 def test_images_without_utility_are_not_usable():
     images, utility = _inputs(3)
     utility[1] *= 1e-14

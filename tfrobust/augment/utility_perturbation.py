@@ -122,15 +122,16 @@ class UtilityPerturbation(Configured):
             key: int32 [2], for the order of features of equal utility, one for all images.
 
         Returns:
-            Two index tensors, int32 [b, k] in 0 .. n - 1.
+            Two index tensors, int32 [b, k] in 0 .. n - 1, without a common feature of an image.
         """
         features = utility.shape[1]
         count = self._count(features)
-        # A stable selection after shuffling the features breaks ties randomly.
+        # A stable selection after shuffling the features breaks ties randomly. Opposite orders share no feature.
         order = tf.argsort(tf.random.stateless_uniform([features], key))
-        shuffled = tf.gather(utility, order, axis=1)
-        chosen = (tf.math.top_k(sign * shuffled, count).indices for sign in (-1.0, 1.0))
-        least, most = (tf.gather(order, places) for places in chosen)
+        least, most = (
+            tf.gather(shuffled, tf.math.top_k(sign * tf.gather(utility, shuffled, axis=1), count).indices)
+            for sign, shuffled in ((-1.0, order), (1.0, order[::-1]))
+        )
         return least, most
 
     def __call__(self, images: tf.Tensor, utility: tf.Tensor, key: tf.Tensor) -> NoisyCopies:
