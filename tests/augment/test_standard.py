@@ -1,3 +1,5 @@
+import logging
+
 import numpy as np
 import pytest
 import scipy.ndimage
@@ -75,3 +77,14 @@ def test_draws_are_uniform():
         occurring, counts = np.unique(values, return_counts=True)
         assert np.array_equal(occurring, np.arange(low, high + 1))
         assert scipy.stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_augmentations_are_converted_in_a_map_without_warnings(caplog):
+    logger = logging.getLogger("tensorflow")
+    logger.addHandler(caplog.handler)
+    try:
+        stream = tf.data.Dataset.from_tensors(RAMP).map(lambda images: RandomFlip()(images, randomness.make_key(0)))
+        assert next(iter(stream)).shape == RAMP.shape
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert not caplog.records

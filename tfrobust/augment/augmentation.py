@@ -68,7 +68,8 @@ class Augmentation(Configured):
         """
         images = tf.convert_to_tensor(images)
         try:
-            if not takes(self, kind := kind_of(images.shape[1:])):
+            kind = kind_of(images.shape[1:])  # AutoGraph, in `Dataset.map`, cannot convert assignment expressions
+            if not takes(self, kind):
                 raise InputError(f"{type(self).__name__} changes images, not {kind.examples} {images.shape}.")
             return self.apply(images, self.draw(key, shape_of(images)))
         except (TypeError, ValueError) as error:
