@@ -6,6 +6,7 @@ import stored
 import tensorflow as tf
 
 from tfrobust.augment.clips import frames_at, sparse_and_dense, two_starts
+from tfrobust.errors import InputError
 from tfrobust.keras import augment
 
 KEY = tf.constant([3, 4])
@@ -24,6 +25,21 @@ def test_all_frames_change_alike_and_one_frame_as_an_image(name):
     clips = augmentation(np.repeat(IMAGES[:, None], 3, axis=1), KEY).numpy()
     for frame in range(3):
         np.testing.assert_allclose(clips[:, frame], expected, rtol=0, atol=1e-5)
+
+
+def test_a_sequence_supports_what_all_of_its_parts_support():
+    noise, views, flip = augment.AddGaussian(deviation=0.1), augment.ContrastiveViews(), augment.RandomFlip()
+    clips = np.repeat(IMAGES[:, None], 2, axis=1)
+    both = augment.Compose(augmentations=(noise, views))
+    assert both(clips, KEY).shape == clips.shape and both(IMAGES, KEY).shape == IMAGES.shape
+    with pytest.raises(InputError, match="Compose changes clips by itself; use it without EveryFrame"):
+        augment.EveryFrame(augmentation=both)
+    with pytest.raises(InputError, match="Compose changes images, not clips"):
+        augment.Compose(augmentations=(noise, flip))(clips, KEY)
+    per_frame = augment.Compose(augmentations=(augment.EveryFrame(augmentation=flip), noise))
+    assert per_frame(clips, KEY).shape == clips.shape
+    with pytest.raises(InputError, match="Compose changes clips, not images"):
+        per_frame(IMAGES, KEY)
 
 
 def test_frames_keep_their_order_and_clips_their_own_draws():

@@ -70,7 +70,8 @@ class Augmentation(Configured):
         try:
             kind = kind_of(images.shape[1:])  # AutoGraph, in `Dataset.map`, cannot convert assignment expressions
             if not takes(self, kind):
-                raise InputError(f"{type(self).__name__} changes images, not {kind.examples} {images.shape}.")
+                supported = " and ".join(self.kinds) or "neither images nor clips"
+                raise InputError(f"{type(self).__name__} changes {supported}, not {kind.examples} {images.shape}.")
             return self.apply(images, self.draw(key, shape_of(images)))
         except (TypeError, ValueError) as error:
             # Most changes compute with the sizes, which may be None; a flip does not.

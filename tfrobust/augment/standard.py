@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.augment.augmentation import Augmentation
+from tfrobust.common.kinds import OF_PIXELS
 from tfrobust.common.settings import require_least
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
@@ -162,7 +163,7 @@ class PadCrop(Augmentation):
 @keras.saving.register_keras_serializable(package="tfrobust")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compose(Augmentation):
-    """Sequence of augmentations, each with a key of its own.
+    """Sequence of augmentations, each with a key of its own, for the kinds of examples that all parts support.
 
     Example:
         >>> import tensorflow as tf
@@ -179,6 +180,11 @@ class Compose(Augmentation):
     """
 
     augmentations: tuple[Augmentation, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The kinds of examples that all parts support."""
+        return tuple(kind for kind in OF_PIXELS if all(kind in part.kinds for part in self.augmentations))
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         """Sample the random numbers of each augmentation."""
