@@ -206,3 +206,12 @@ def test_prototypes_are_directions(lengths):
     if lengths == "projected":
         layer.project()
         np.testing.assert_allclose(layer.kernel, columns, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_prototypes_that_fit_builds_have_length_one(dtype):
+    layer = models.Prototypes(5, dtype=dtype)
+    model = keras.Sequential([keras.layers.Dense(6), layer])
+    model.compile(keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(EMBEDDING, np.zeros(len(EMBEDDING), int), verbose=0)
+    np.testing.assert_allclose(np.linalg.norm(layer.kernel.numpy(), axis=0), 1, rtol=1e-5)

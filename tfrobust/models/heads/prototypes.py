@@ -45,11 +45,15 @@ class Prototypes(Configured, keras.layers.Layer):
         """Create the kernel [d, k]."""
         uniform = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
         shape = (int(input_shape[-1]), self.count)
-        self.kernel = self.add_weight(name="kernel", shape=shape, initializer=uniform, autocast=False)
+
+        def unit_columns(shape, dtype):
+            return tf.cast(_unit(uniform(shape, dtype)), dtype)
+
+        # By the initializer, since a model that `fit` builds is traced, where an assignment would be lost.
+        initializer = unit_columns if self.lengths == "projected" else uniform
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer=initializer, autocast=False)
         if self.lengths == "trained":
             self.scale = self.add_weight(name="scale", shape=(1, self.count), initializer="ones", autocast=False)
-        if self.lengths == "projected":
-            self.project()
 
     def compute_output_shape(self, input_shape):
         """Return (b, count)."""
