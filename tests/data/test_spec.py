@@ -55,6 +55,15 @@ def test_files_equal_arrays(files):
     assert taken.labels.tolist() == [2, 2] and taken.paths == (files.paths[2], files.paths[5])
 
 
+@pytest.mark.parametrize("fit", [6.0, float("nan"), 6.5, None, b"crop", np.int64(6)])
+def test_a_fit_that_is_no_name_and_no_whole_number_is_refused(fit, tmp_path):
+    path = _write_png(tmp_path / "0.png", BYTES[0])
+    with pytest.raises(
+        InputError, match=r"fit or short_side is .*; it is a whole number of pixels, or one of .stretch., "
+    ):
+        FileExamples([path], [0], (5, 4, 3), fit=fit)
+
+
 def test_decode_converts_and_stretches():
     grey = np.full((6, 6, 1), 51, np.uint8)
     image = decode_image(tf.io.encode_jpeg(grey), (4, 8, 3))

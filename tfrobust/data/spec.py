@@ -253,9 +253,12 @@ def check_shape(image_shape: tuple[int, ...], fit: int | str) -> None:
     """Raise InputError for a shape or a fit that `decode_image` does not take, or of too many pixels."""
     if len(image_shape) != 3 or min(image_shape) < 1 or image_shape[2] not in (1, 3, 4):
         raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
+    names = ", ".join(map(repr, FITS))
+    if not isinstance(fit, (str, int)):
+        raise InputError(f"fit or short_side is {fit!r}; it is a whole number of pixels, or one of {names}.")
     check_pixels_of_example(image_shape[:2], fit)
     if isinstance(fit, str) and fit not in FITS:
-        raise InputError(f"fit is {fit!r}; it is one of {', '.join(map(repr, FITS))}.")
+        raise InputError(f"fit is {fit!r}; it is one of {names}.")
     if isinstance(fit, int) and fit < max(image_shape[:2]):
         raise InputError(f"short_side is {fit}; it must be at least {max(image_shape[:2])} to crop {image_shape[:2]}.")
 

@@ -9,6 +9,7 @@ import numpy as np
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
+from tfrobust.common.settings import require_whole
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.clips import ClipSampling, VideoExamples
 from tfrobust.data.sources.source import Source
@@ -71,8 +72,8 @@ class VideoSource(Source):
             raise InputError(f"{name}.fit is {self.fit!r}; it is one of {', '.join(map(repr, FITS))}.")
         if len(self.size) != 2 or min(self.size) < 1:
             raise InputError(f"{name}.size is {self.size}; it is (height, width), in pixels.")
-        if self.short_side is not None and self.short_side < max(self.size):
-            raise InputError(f"{name}.short_side is {self.short_side}; it must be at least {max(self.size)}.")
+        if self.short_side is not None:
+            require_whole(self.short_side, f"{name}.short_side", max(self.size))
         self._sampling(self.clips)
 
     def listed(self) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
