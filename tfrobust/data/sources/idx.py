@@ -28,7 +28,8 @@ class Idx(Source):
     """Images of any set in MNIST's IDX format: KMNIST, EMNIST, or files of your own; bytes, gray or with channels.
 
     Read are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the same names with `t10k` or `test` in place of
-    `train`; gzipped (`.gz`) or not, and also with `.idx3` in place of `-idx3`.
+    `train`; gzipped (`.gz`) or not, and also with `.idx3` in place of `-idx3`. Images are read as they are stored. The
+    IDX files of EMNIST store them transposed, with rows and columns exchanged.
 
     Example:
         >>> from tfrobust import keras as robust

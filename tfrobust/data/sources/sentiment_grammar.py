@@ -70,7 +70,9 @@ class SentimentGrammar(Source):
     neutral. The strength |sentiment - 0.5| of every token is thus known; no method trains on it.
 
     Of the twelve adjectives of each grade and polarity, `held_out` never occur in training (and validation, which is
-    part of it) and `rare` seldom do. The seed selects them. In the test split all adjectives are equally frequent.
+    part of it) and `rare` seldom do. The seed selects them. For the test split all adjectives are drawn equally often.
+    Sentences with weak ones are sampled again more often, since their sums are often near 0. Weak adjectives are
+    therefore rarer there.
 
     Args:
         train_size: sentences for training, validation included.
@@ -80,7 +82,7 @@ class SentimentGrammar(Source):
         held_out: adjectives of a grade and polarity that occur in the test split only.
         rare: of the others, those that are rare in training.
         rare_every: in training, other adjectives are this many times as frequent as a rare one.
-        margin: smallest distance of a sentence's sum from 0.
+        margin: smallest distance of a sentence's sum from 0. Rounding may reject a sum that is exactly at the margin.
         split_seed: seed of all random numbers.
 
     Raises:
