@@ -20,6 +20,7 @@ def serve():
 def model(tmp_path):
     for version in (1, 3):
         (tmp_path / "exported" / "small" / str(version)).mkdir(parents=True)
+        (tmp_path / "exported" / "small" / str(version) / "saved_model.pb").touch()
     return tmp_path / "exported" / "small"
 
 
@@ -55,6 +56,7 @@ def test_docker_is_started_with_the_files(serve, model, programs, started, tmp_p
     assert sorted(os.listdir(tmp_path / "c")) == files
     text = (tmp_path / "c" / "models.config").read_text()
     assert '"/models/small"' in text and "versions: 1" in text
+    assert "grpc_pass grpc://127.0.0.1:8500;" in (tmp_path / "c" / "nginx.conf").read_text()
     assert capsys.readouterr().out.startswith("docker run ")
 
 
@@ -85,11 +87,29 @@ def test_where_nothing_can_be_started_it_says_what_to_install(
     assert not (tmp_path / "c").exists()
 
 
+def test_only_a_new_config_dir_is_opened_to_the_server(serve, model, tmp_path):
+    (tmp_path / "mine").mkdir(0o700)
+    previous = os.umask(0o077)
+    try:
+        for name in ("mine", "new"):
+            assert serve.main([str(model), f"--config_dir={tmp_path / name}", "--write_only"]) == 0
+    finally:
+        os.umask(previous)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("mine", "new")] == [0o700, 0o755]
+
+
+def test_a_conversion_is_no_model_that_the_server_loads(serve, model, tmp_path, capsys):
+    (model / "3" / "saved_model.pb").rename(model / "3" / "model.tflite")
+    assert serve.main([str(model), f"--config_dir={tmp_path}/c", "--write_only"]) == 2
+    assert f"{model}/3 has no saved_model.pb" in capsys.readouterr().err and not (tmp_path / "c").exists()
+
+
 def test_the_key_is_for_the_servers_eyes_only(serve, model, tmp_path):
     (tmp_path / "key.pem").write_text("-----BEGIN KEY-----\n")
     flags = [str(model), f"--config_dir={tmp_path}/c", "--write_only", f"--tls_key={tmp_path}/key.pem"]
     assert serve.main(flags) == 2
     assert serve.main([*flags, f"--tls_certificate={tmp_path}/key.pem"]) == 0
+    assert "grpc_pass grpcs://127.0.0.1:8500;" in (tmp_path / "c" / "nginx.conf").read_text()
     path = tmp_path / "c" / "ssl.config"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and 'server_key: "-----BEGIN KEY-----\\n"' in path.read_text()
     assert serve.user().split(":")[0] in (str(path.stat().st_uid), str(os.getuid())) and serve.user()[0] != "0"

@@ -179,6 +179,16 @@ def test_new_versions_take_over_and_a_broken_one_does_not(exported, tmp_path):
             assert states == {"11": "END", "10": "AVAILABLE"}
 
 
+def test_a_model_that_cannot_be_loaded_is_not_found_for_a_reason(tmp_path):
+    (tmp_path / "small" / "1").mkdir(parents=True)
+    (tmp_path / "small" / "1" / "model.tflite").touch()
+    with Server({"small": tmp_path / "small"}, rest_port=0, grpc_port=0, poll_seconds=0) as server:
+        for choice, request in (({}, "Latest"), ({"version": 1}, "Specific"), ({"version": 2}, "Specific")):
+            message = rf"request: {request}\(small.*\)" + r" \(.*saved_model.pb" * (choice != {"version": 2})
+            with Client(server.rest_url, "small", **choice) as client, pytest.raises(InputError, match=message):
+                client.metadata()
+
+
 def exchange(server, *lines, body=b"", close=True):
     """The answer to a request that no client library would send: its status, and all of it."""
     with socket.create_connection(server.http.server_address, timeout=20) as raw:

@@ -25,7 +25,7 @@ import time
 from tfrobust.commands import failures
 from tfrobust.commands.flags import Parser
 from tfrobust.commands.run import quiet_stderr
-from tfrobust.common.files import write_atomically
+from tfrobust.common.files import SAVED_MODEL_FILE, write_atomically
 from tfrobust.errors import InputError
 from tfrobust.serving.export import publish
 from tfrobust.serving.server import recipes
@@ -111,29 +111,36 @@ def read_labels(texts: list[str], folders: dict[str, pathlib.Path]) -> dict[str,
 
 
 def read_folders(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Return model name -> its folder, which must hold versions."""
+    """Return model name -> its folder, which must hold versions, of which the newest must be a SavedModel."""
     folders = {path.resolve().name: path.resolve() for path in paths}
     if len(folders) < len(paths):
         raise InputError("Two of the models have the same name.")
     for path in folders.values():
         if not publish.versions(path):
             raise InputError(f"{path} has no versions (folders 1, 2, ...); name one exported model, exported/NAME.")
+        newest = path / str(publish.versions(path)[-1])
+        if not (newest / SAVED_MODEL_FILE).is_file():
+            raise InputError(
+                f"{newest} has no {SAVED_MODEL_FILE}; name the SavedModel that a conversion was made from."
+            )
     return folders
 
 
 def write_files(flags: argparse.Namespace, folders: dict[str, pathlib.Path], labels, *, in_container: bool) -> None:
     """Write the server's configuration to --config_dir."""
     seen = recipes.container_models(list(folders)) if in_container else {n: str(p) for n, p in folders.items()}
+    ports = {"rest_port": flags.rest_port, "grpc_port": flags.grpc_port}
     texts = {
         recipes.MODELS_FILE: recipes.models_config(seen, labels),
         recipes.BATCHING_FILE: recipes.batching_parameters(threads=os.cpu_count() or 1),
         recipes.MONITORING_FILE: recipes.monitoring(),
-        recipes.PROXY_FILE: recipes.nginx(list(folders), rest_port=flags.rest_port, grpc_port=flags.grpc_port),
+        recipes.PROXY_FILE: recipes.nginx(list(folders), tls=flags.tls_key is not None, **ports),
     }
     if flags.tls_key:
         texts[recipes.SSL_FILE] = recipes.ssl_config(read_pem(flags.tls_key), read_pem(flags.tls_certificate))
-    flags.config_dir.mkdir(parents=True, exist_ok=True)
-    flags.config_dir.chmod(0o755)
+    if not flags.config_dir.exists():
+        flags.config_dir.mkdir(parents=True)
+        flags.config_dir.chmod(0o755)  # for a server of another user, whatever the umask is
     for name, text in texts.items():
         write_atomically(flags.config_dir / name, text, private=name == recipes.SSL_FILE)
         if name != recipes.SSL_FILE:

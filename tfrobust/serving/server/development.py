@@ -143,7 +143,10 @@ class Models:
             version = specification.version.value if choice == "version" else max(served, default=None)
         if version not in served:
             request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise Failure("NOT_FOUND", f"Servable not found for request: {request}")
+            failed = self._failed.get(name, {})
+            reason = failed.get(max(failed, default=0) if version is None else version)
+            cause = f" ({reason})" if reason else ""
+            raise Failure("NOT_FOUND", f"Servable not found for request: {request}{cause}")
         return version, served[version]
 
     def states(self, specification) -> dict[int, str]:

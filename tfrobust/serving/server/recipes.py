@@ -80,16 +80,17 @@ def ssl_config(key: str, certificate: str) -> str:
     return f"server_key: {json.dumps(key)}\nserver_cert: {json.dumps(certificate)}\n"
 
 
-def nginx(names: Sequence[str], *, rest_port: int = REST_PORT, grpc_port: int = GRPC_PORT) -> str:
+def nginx(names: Sequence[str], *, rest_port: int = REST_PORT, grpc_port: int = GRPC_PORT, tls: bool = False) -> str:
     """Return the content of nginx's `http { }`: TLS and request limits for a server that listens on loopback.
 
     REST on port 443 and gRPC on port 8443. Only predictions, status and metadata pass; the metrics and the call that
-    loads other models do not. Certificate and key are in `/etc/nginx/tls/`.
+    loads other models do not. Certificate and key are in `/etc/nginx/tls/`. With `tls`, the server itself
+    speaks TLS over gRPC.
     """
     for name in names:
         _check(_NAME, name, "model name")
     models = "|".join(re.escape(name) for name in names)
-    tls = """    ssl_certificate /etc/nginx/tls/server.crt;
+    listening = """    ssl_certificate /etc/nginx/tls/server.crt;
     ssl_certificate_key /etc/nginx/tls/server.key;
     ssl_protocols TLSv1.2 TLSv1.3;
     client_max_body_size 16m;
@@ -98,7 +99,7 @@ def nginx(names: Sequence[str], *, rest_port: int = REST_PORT, grpc_port: int = 
     return f"""limit_req_zone $binary_remote_addr zone=tfserving:10m rate=50r/s;
 server {{
     listen 443 ssl;
-{tls}
+{listening}
     location ~ ^/v1/models/({models})(/(versions|labels)/[A-Za-z0-9_]+)?(/metadata|:predict)?$ {{
         limit_req zone=tfserving burst=100 nodelay;
         proxy_pass http://127.0.0.1:{rest_port};
@@ -108,10 +109,10 @@ server {{
 }}
 server {{
     listen 8443 ssl http2;
-{tls}
+{listening}
     location ~ ^/tensorflow\\.serving\\.(PredictionService/(Predict|GetModelMetadata)|ModelService/GetModelStatus)$ {{
         limit_req zone=tfserving burst=100 nodelay;
-        grpc_pass grpc://127.0.0.1:{grpc_port};
+        grpc_pass {"grpcs" if tls else "grpc"}://127.0.0.1:{grpc_port};
         grpc_read_timeout 60s;
     }}
 {refuse}
