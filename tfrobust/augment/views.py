@@ -133,7 +133,8 @@ class ContrastiveViews(Augmentation):
         SwAV, global views     ContrastiveViews(crop=(0.14, 1.0), jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5,
                                interpolation="bilinear", colors="torchvision"), local ones crop=(0.05, 0.14), size=96
         MoCo v3, DINO          jitter=(0.4, 0.4, 0.2, 0.1), colors="torchvision", and blur and solarize as for BYOL;
-                               DINO crop=(0.4, 1.0), local views crop=(0.05, 0.4), blur=0.5, size=96
+                               MoCo v3 interpolation="bilinear"; DINO crop=(0.4, 1.0), local views crop=(0.05, 0.4),
+                               blur=0.5, size=96
         CVRL (clips)           as SimCLR on ImageNet, with crop=(0.3, 1.0), aspect=(0.5, 2.0), interpolation="bilinear",
                                and blur and solarize as for BYOL
         Campbell et al. 2020   ContrastiveViews(jitter=(0.8, 0.8, 0.8, 0.2), interpolation="bilinear",
