@@ -35,8 +35,8 @@ from tfrobust.ops.probabilities import kind_of_outputs
 from tfrobust.structs import Finding, Measurement, Series
 
 _log = logging.getLogger("tfrobust")
-# Version of cached results: increased with a new format, or when attacks find other points than before.
-_FORMAT = 2
+# Version of cached results: increased with a new format, or when attacks or evaluators give other results than before.
+_FORMAT = 3
 _PROBES = 32
 
 
