@@ -53,12 +53,12 @@ def test_an_export_its_report_and_its_card_are_uploaded_and_come_back(stand_in, 
 
 
 def test_a_version_that_is_uploaded_again_keeps_no_file_of_the_earlier_upload(stand_in, earlier):
-    kept = {"LICENSE": b"", "10/saved_model.pb": b"ten", "11": b""}
-    stand_in.repositories["me/small"] = [kept | {"1/assets.extra/vocabulary.txt": b"", "1/variables/old": b""}]
+    unrelated = {"LICENSE": b"", "10/saved_model.pb": b"ten", "11": b""}
+    stand_in.repositories["me/small"] = [unrelated | {"1/assets.extra/vocabulary.txt": b"", "1/variables/old": b""}]
     assert share.main([str(earlier), "--repo=me/small"]) == 0
     uploaded = stand_in.files("me/small")
     published = {f"1/{path.relative_to(earlier / '1')}" for path in (earlier / "1").rglob("*") if path.is_file()}
-    assert {*uploaded} == published | {"README.md", *kept}
+    assert {*uploaded} == published | {"README.md", *unrelated}
 
 
 def test_the_newest_version_is_downloaded_unless_another_is_named(stand_in):

@@ -156,15 +156,15 @@ def test_images_whose_maps_are_not_finite_are_left_out_and_counted(setting, coun
 
     predictor = from_function(predict, image_shape=linear_model.SHAPE, embedding=embedded)
     outcome = Sensitivity(pictures=40).run(dataclasses.replace(setting, predictor=predictor))
-    utility, *others = outcome.measurements
+    utility, *sensitivities = outcome.measurements
     assert utility.n == 30 and "images_with_maps_not_finite" not in utility.settings
-    for measured in others:
+    for measured in sensitivities:
         assert (measured.n, measured.settings["images_with_maps_not_finite"]) == (30 - count, count)
         assert count < 30 or measured.settings["reason"] == "the maps of all 30 images are constant or not finite"
     json.dumps([dataclasses.asdict(part) for part in outcome.measurements + outcome.series], allow_nan=False)
     if count < 30:
         finite = dataclasses.replace(setting, images=setting.images[count:], labels=setting.labels[count:])
-        for measured, expected in zip(others, Sensitivity().run(finite).measurements[1:], strict=True):
+        for measured, expected in zip(sensitivities, Sensitivity().run(finite).measurements[1:], strict=True):
             assert measured.value == pytest.approx(expected.value, rel=1e-4)
         assert set(outcome.series[-1].columns["picture"]) == set(range(30 - count))
 
