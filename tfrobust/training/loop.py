@@ -316,8 +316,8 @@ def _next(iterator: Iterator, step: int):
     except _READING_ERRORS as error:
         reason = re.sub(r"\{\{.*?\}\} ?|\[Op:.*", "", str(error).splitlines()[0]).strip()
         raise Failure(
-            f"the batch of step {step + 1} cannot be read ({reason[-180:]}); the last checkpoint is kept. Are all "
-            "files of the data still there, and whole?"
+            f"the batch of step {step + 1} cannot be read ({reason[-150:]}); the last checkpoint is kept. Are all "
+            "files there and whole? A source with verify=True names damaged ones."
         ) from error
 
 
