@@ -9,6 +9,7 @@ import stored
 
 from oracles import decided_networks, drawn_networks
 from tfrobust.certification import certify, network
+from tfrobust.models.shared.blocks import ConvolutionUnit
 
 LAYERS = keras.layers
 SHAPE = (2, 2, 1)
@@ -69,6 +70,16 @@ def chain(*weights):
     weight, *offsets = weights[-1]
     model.layers[-1].set_weights([np.array([[0.0, weight]]), np.array(offsets)])
     return model
+
+
+def folded(kernel, scale, first, last):
+    """Return such a network with a convolution of one pixel in the middle, whose normalization the model folds."""
+    hidden, logits = chain(first, last).layers
+    unit = ConvolutionUnit(1, size=1, activate=False)
+    unit.build((None, 1, 1, 1))
+    unit.chain[0].kernel.assign([[[[kernel]]]])
+    unit.chain[1].norms[0].gamma.assign([scale])
+    return keras.Sequential([keras.Input((1,)), hidden, LAYERS.Reshape((1, 1, 1)), unit, LAYERS.Flatten(), logits])
 
 
 @pytest.mark.parametrize("model, flipped", stored.rows(globals(), "what_float32_cannot_hold_is_not_certified"))

@@ -19,10 +19,12 @@ class Affine(Operation):
     Attributes:
         summands: terms of one output; None for all places of a map.
         copies: True if an input appears in several outputs though no output has several terms.
+        folded: the batch normalization whose scale the model multiplies the kernel by; None for a kernel of its own.
     """
 
     summands: int | None = 1
     copies = False
+    folded: Affine | None = None
 
     @property
     def mixes(self) -> bool:
@@ -52,6 +54,8 @@ class Affine(Operation):
         """Bound the parts of all sums: the largest value times the largest row sum of |L|, and the offset's parts."""
         (box,) = boxes
         row_sums = self.linear(tf.ones_like(box.lower[:1]), arithmetic, absolute=True)
+        if self.folded is not None:
+            row_sums = tf.maximum(row_sums, self.folded.linear(row_sums, arithmetic, absolute=True))
         shift = tf.reduce_max(arithmetic.read(self.offset(arithmetic, absolute=True)))
         parts = tf.reduce_max(row_sums) * self._largest(box, arithmetic) + shift
         return super().in_range(boxes, output, arithmetic) & (parts <= LARGEST)
@@ -82,7 +86,12 @@ class Affine(Operation):
         if not arithmetic.unit:
             return 0.0
         lost = arithmetic.underflow(self._count(box)) * self._largest(box, arithmetic)
-        return tf.reshape(lost, [-1] + [1] * (rank - 1))
+        lost = tf.reshape(lost, [-1] + [1] * (rank - 1))
+        if self.folded is None:
+            return lost
+        # What a kernel times a small scale loses, as it counts before the scale.
+        scale = self.folded.linear(tf.ones([1], arithmetic.dtype), arithmetic, absolute=True)
+        return lost / tf.where((scale > 0) & (scale < 1), scale, 1.0)
 
     def transposed(self, coefficients, box: Box, arithmetic: Arithmetic) -> tf.Tensor:
         """Return the coefficients on the input, A L: the gradient of A . L x."""
@@ -156,7 +165,10 @@ class Convolution(Dense):
     @property
     def on_windows(self):
         """The convolution without padding."""
-        return type(self)(self.name, self.kernel, self.bias, self.geometry._replace(padding="valid"), self.groups)
+        geometry = self.geometry._replace(padding="valid")
+        convolution = type(self)(self.name, self.kernel, self.bias, geometry, self.groups)
+        convolution.folded = self.folded
+        return convolution
 
     def window(self, window, extent):
         """Return the window that the kernel covers."""

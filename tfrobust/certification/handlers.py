@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import keras
 import numpy as np
@@ -384,7 +384,13 @@ def _branched(walker: Walker, layer: BranchedBatchNormalization, position: int) 
 def _unit(walker: Walker, unit: ConvolutionUnit, position: int) -> int:
     if unit.margins:
         position = walker.add(pad(unit.name, [[margin] * 2 for margin in unit.margins]), position)
-    return walker.chain(unit.chain, position)
+    convolution, *following = unit.chain
+    position = walker.walk(convolution, position)
+    end = walker.chain(following, position)
+    if unit.normalize:
+        operation, normalization = (cast(affine.Affine, node[0]) for node in walker.nodes[position - 1 :][:2])
+        operation.folded = normalization
+    return end
 
 
 def _residual(walker: Walker, block: ResidualBlock, position: int) -> int:
