@@ -70,6 +70,27 @@ def test_the_model_decides_where_the_surrogate_is_misclassified_elsewhere():
     assert np.any(result.success & (margins > 0.8))  # beyond the surrogate's boundary, which the search has crossed
 
 
+def test_the_best_point_of_the_surrogate_is_tried_though_the_search_has_left_it():
+    seen = {"surrogate": [], "model": []}
+
+    def scores(images):  # a ridge, from which a step leads down on the other side
+        return 3.0 - 100 * tf.abs(tf.reduce_sum((images - 0.5) * tf.reshape(_DIRECTIONS[:, 0], [4, 4, 1]), (1, 2, 3)))
+
+    def watched(name, height):
+        def predict(images):
+            note = tf.numpy_function(lambda points: seen[name].append(points), [tf.stop_gradient(images)], [])
+            with tf.control_dependencies([note]):
+                return tf.stack([tf.zeros(tf.shape(images)[:1]), scores(images) - height], axis=1)
+
+        return predict
+
+    surrogate, model = watched("surrogate", 1e3), watched("model", 1e3)
+    result = run_attack(Transfer(apgd.APGDDLR(THREAT, steps=20)), model, IMAGES[:1], [0], surrogate=surrogate)
+    assert not result.success.any()
+    best = {name: max(scores(points).numpy().max() for points in batches) for name, batches in seen.items()}
+    assert best["model"] == pytest.approx(best["surrogate"], abs=1e-3)
+
+
 def test_an_ensemble_joins_transferred_and_own_gradients():
     attack = Ensemble((Transfer(gradient.FGSM(THREAT)), gradient.FGSM(THREAT)))
     assert [member.name for member in attack.members] == ["transfer_fgsm", "fgsm"] and attack.needs_gradient

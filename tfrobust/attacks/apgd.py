@@ -138,6 +138,10 @@ class APGD(Attack):
         """Return the current point: the search stops moving at a misclassified one."""
         return state["point"]
 
+    def best_point(self, state):
+        """Return the point of largest loss within the last radius."""
+        return state["best_point"]
+
     def fallback(self, class_count: int) -> str:
         """Return the loss used where the own one is not defined for so few classes, or "" where it is defined."""
         return ""

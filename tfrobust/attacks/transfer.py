@@ -1,18 +1,21 @@
 """Transfer: an attack that searches another model and is verified on the attacked one."""
 
 import keras
+import tensorflow as tf
 
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.engine import stage_steps
 from tfrobust.errors import InputError
+from tfrobust.ops.shapes import select
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
 class Transfer(Attack):
     """Transfer attack: another attack searches a surrogate, and its points are tried on the model itself.
 
-    The model needs no gradients. A round verifies about ten points, at least five steps apart. The search continues
-    until one is misclassified by the model, even if the surrogate misclassifies it earlier. The surrogate comes from
+    The model needs no gradients. A round verifies about ten points, at least five steps apart, and at its end that of
+    largest loss on the surrogate, where the search remembers it, as APGD does. The search continues until one is
+    misclassified by the model, even if the surrogate misclassifies it earlier. The surrogate comes from
     `evaluate --surrogate` (a LiteRT file has one of its own), or from the argument `surrogate` of `run_attack`.
 
     Example:
@@ -59,22 +62,26 @@ class Transfer(Attack):
         return self.search.rounds(class_count)
 
     def round_passes(self, class_count: int) -> tuple[int, int]:
-        """Return the passes of the attack on the surrogate, and a verification after each stage but the last."""
+        """Return the passes on the surrogate, and verifications: of each stage but the last, and of the best point."""
         forward, backward = self.search.round_passes(class_count)
-        return forward + -(-self.steps // stage_steps(self.steps)) - 1, backward
+        remembers = type(self.search).best_point is not Attack.best_point
+        return forward + -(-self.steps // stage_steps(self.steps)) - 1 + remembers, backward
 
     def start(self, predict, inputs, goal, keys, rounds):
         """Start the attack; see `Attack.start`."""
-        return self.search.start(predict, inputs, goal, keys, rounds)
+        state = self.search.start(predict, inputs, goal, keys, rounds)
+        return state | {"refused": tf.zeros_like(state["found"])}
 
     def advance(self, predict, inputs, goal, rounds, state, count):
         """Advance the attack; see `Attack.advance`."""
-        return self.search.advance(predict, inputs, goal, rounds, state, count)
+        searched = {name: value for name, value in state.items() if name != "refused"}
+        searched = self.search.advance(predict, inputs, goal, rounds, searched, count)
+        return searched | {"refused": tf.zeros_like(state["refused"])}
 
     def candidate(self, state):
-        """Return the attack's current point."""
-        return self.search.candidate(state)
+        """Return the attack's current point, or its best one where the model has withstood that."""
+        return select(state["refused"], self.search.best_point(state), self.search.candidate(state))
 
     def refuse(self, state, refused):
-        """Return the state unchanged: the search does not depend on the attacked model."""
-        return state
+        """Return the state with another candidate: the search itself does not depend on the attacked model."""
+        return state | {"refused": refused}

@@ -131,6 +131,10 @@ class Attack(Configured):
         """Return the point of a state that is to be verified: a misclassified one if one was met."""
         raise NotImplementedError
 
+    def best_point(self, state: dict) -> tf.Tensor:
+        """Return the point of largest loss that the search has met, or its candidate if it remembers none."""
+        return self.candidate(state)
+
     def refuse(self, state: dict, refused) -> dict:
         """Return the state without the claim of success wherever the verification failed (refused, bool [b])."""
         return state | {"found": state["found"] & ~refused}
