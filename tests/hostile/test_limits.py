@@ -59,10 +59,6 @@ def _outside():
     )
 
 
-def _stride(images):
-    return _flat(images) + tf.reduce_sum(tf.nn.conv2d(images, tf.ones([3, 3, 1, 1]), 2**31 - 1, "SAME"))
-
-
 def _with_gradient(backward):
     function = tf.custom_gradient(lambda images: (images, backward))
     return lambda images: _flat(function(images))
