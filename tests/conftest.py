@@ -1,5 +1,6 @@
 """Give every test a quiet TensorFlow, the same random numbers, and no state of the test before it."""
 
+import logging
 import os
 import pathlib
 import re
@@ -21,6 +22,13 @@ def _shared_state():
         sys.modules["keras"].utils.set_random_seed(0)
     yield
     state.put_back()
+
+
+@pytest.fixture
+def caplog(caplog):
+    """The records of tfrobust alone: TensorFlow logs functions that are traced again, in whichever test it happens."""
+    with caplog.filtering(logging.Filter("tfrobust")):
+        yield caplog
 
 
 def _bfloat16_is_hidden() -> bool:

@@ -286,7 +286,7 @@ def test_overfitting_to_a_single_step_is_warned_of_once(linear, kind, caplog):
     for epoch in range(2):
         watcher.on_epoch_end(epoch, logs[epoch])
     flawed = kind is Shielded
-    warnings = [record.getMessage() for record in caplog.records if record.name.startswith("tfrobust")]
+    warnings = [record.getMessage() for record in caplog.records]
     assert watcher.warned == flawed and len(warnings) == flawed
     assert logs[0]["val_gradient_cosine"] == pytest.approx(-1.0 if flawed else 1.0, abs=1e-4)
     assert (logs[0]["val_fgsm_accuracy"] - logs[0]["val_robust_accuracy"] > 0.2) == flawed
