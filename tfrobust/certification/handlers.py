@@ -388,8 +388,8 @@ def _unit(walker: Walker, unit: ConvolutionUnit, position: int) -> int:
     position = walker.walk(convolution, position)
     end = walker.chain(following, position)
     if unit.normalize:
-        operation, normalization = (cast(affine.Affine, node[0]) for node in walker.nodes[position - 1 :][:2])
-        operation.folded = normalization
+        operation, normalization = walker.nodes[position - 1][0], walker.nodes[position][0]
+        cast(affine.Affine, operation).folded = cast(affine.Affine, normalization)
     return end
 
 
