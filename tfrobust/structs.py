@@ -78,7 +78,7 @@ class AttackResult(NamedTuple):
     Attributes:
         adversarial: float32 [n, h, w, c], the example itself where nothing was found.
         success: bool [n], True if the prediction of `adversarial` is not the label (also if the clean image was already
-            misclassified).
+            misclassified), at any distance after a minimal-norm attack.
         distance: float32 [n], size of the perturbation in the threat's norm.
         complete: False if a time budget ended the attack: the accuracy is then an upper bound.
         member: int [n], the member of an ensemble that succeeded, -1 if none did or none was needed; None for a single

@@ -156,6 +156,17 @@ def test_targets_are_reached_and_units_do_not_matter(attack, kind):
     np.testing.assert_allclose(scaled.distance / (1 if kind == "l0" else 16), plain.distance, rtol=tolerance)
 
 
+def test_ddn_climbs_a_confident_network_of_16_bits():
+    def predict(images):  # logits of +-19, whose cross-entropy has gradients of 2e-17
+        difference = 32.0 * (tf.cast(images[:, 0, 0, 0], tf.float16) - tf.cast(images[:, 0, 1, 0], tf.float16))
+        return tf.cast(tf.stack([difference, -difference], axis=-1), tf.float32)
+
+    images = np.full([3, *SHAPE], 0.5, np.float32)
+    images[:, 0, :2, 0] = 0.8, 0.2
+    result = run_attack(DDN(threat("l2")), predict, images, np.zeros(3, np.int32))
+    np.testing.assert_allclose(result.distance, 0.6 / 2**0.5, rtol=0.01)
+
+
 def test_ddn_leaves_a_plateau_in_a_random_direction():
     def predict(images):  # class 1 where the values scatter, without a gradient
         spread = tf.math.reduce_std(tf.stop_gradient(images), axis=[1, 2, 3]) - 0.2

@@ -4,7 +4,7 @@ import recordings
 import tensorflow as tf
 from scipy.special import log_softmax
 
-from tfrobust.losses import classification
+from tfrobust.losses import classification, consistency, mixed, robust
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 0.0, 0.0], [-3.0, 4.0, 1.0]], np.float32)
 
@@ -23,6 +23,26 @@ def test_ids_one_hot_and_soft_labels(dtype):
         np.testing.assert_allclose(classification.cross_entropy(LOGITS, one_hot), expected, rtol=2e-6)
     soft = np.array([[0.2, 0.3, 0.5], [1 / 3] * 3, [0.0, 0.9, 0.1]])
     np.testing.assert_allclose(classification.cross_entropy(LOGITS, soft), by_hand(LOGITS, soft), rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        classification.cross_entropy,
+        classification.margin,
+        robust.boosted_cross_entropy,
+        lambda logits, labels: robust.misclassification_aware_kl(logits, -logits, labels),
+        lambda logits, labels: consistency.mixture_cross_entropy([logits, -logits], labels),
+        lambda logits, labels: mixed.mixed_cross_entropy(logits, labels, 2 - labels, 0.3),
+    ],
+)
+def test_a_column_of_ids_is_a_vector(loss):
+    ids = np.array([2, 0, 1], np.int64)
+    expected = loss(LOGITS, ids)
+    assert expected.shape == (3,)
+    np.testing.assert_array_equal(loss(LOGITS, ids[:, None]), expected)
+    traced = tf.function(loss, input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([None, 1], tf.int64)])
+    np.testing.assert_allclose(traced(LOGITS, ids[:, None]), expected, rtol=1e-6)
 
 
 def test_smoothed_labels_share_a_part_among_all_classes():

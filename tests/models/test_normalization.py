@@ -29,6 +29,15 @@ def test_formula_in_training_and_inference():
     np.testing.assert_allclose(layer(values), values / np.sqrt(1.1), rtol=1e-5)
 
 
+def test_a_frozen_layer_is_frozen_after_its_config():
+    layer = BranchedBatchNormalization(2)
+    layer.trainable = False
+    restored = BranchedBatchNormalization.from_config(layer.get_config())
+    values = np.random.default_rng(0).normal(2.0, 3.0, (4, 3)).astype(np.float32)
+    np.testing.assert_allclose(restored(values, training=True, branch=1), values / np.sqrt(1 + 1e-5), rtol=1e-5)
+    assert not restored.trainable_variables and not any(norm.moving_mean.numpy().any() for norm in restored.norms)
+
+
 def test_one_branch_equals_keras():
     values = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     layer, plain = BranchedBatchNormalization(), keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)

@@ -5,7 +5,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.shared import checks
+from tfrobust.attacks.shared import checks, objectives
 from tfrobust.attacks.shared.minimal_norm import MinimalNorm
 from tfrobust.attacks.shared.threat import ThreatModel, required_threat
 from tfrobust.ops import norms, randomness
@@ -81,7 +81,7 @@ class DDN(MinimalNorm):
         return {"radius": radius, "noise": norms.unit_steepest(noise, "l2")}
 
     def _height(self, goal, logits):
-        return goal.cross_entropy(logits)
+        return goal.cross_entropy(objectives.in_range(logits))
 
     def _move(self, inputs, state, reached, height, gradient):
         low, high = self.threat.bounds

@@ -72,6 +72,8 @@ class Ensemble(_Cascade):
     name = "ensemble"
 
     def __init__(self, attacks: tuple[Attack, ...]):
+        if not isinstance(attacks, (tuple, list)):
+            raise InputError(f"Ensemble.attacks is a {type(attacks).__name__}; it must be a tuple of attacks.")
         self.attacks = tuple(attacks)
         if len(self.attacks) < 2:
             raise InputError(f"Ensemble.attacks has {len(self.attacks)} attacks; it needs two or more.")

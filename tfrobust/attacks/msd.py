@@ -63,6 +63,8 @@ class MSD(PGD):
         random_start: str = "none",
         restarts: int = 1,
     ):
+        if not isinstance(threats, (tuple, list)):
+            raise InputError(f"MSD.threats is a {type(threats).__name__}; it must be a tuple of threat models.")
         self.threats = tuple(threats)
         self.step_sizes = None if step_sizes is None else tuple(step_sizes)
         if not self.threats or len({threat.bounds for threat in self.threats}) > 1:

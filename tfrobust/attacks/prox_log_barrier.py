@@ -61,8 +61,7 @@ class ProxLogBarrier(MinimalNorm):
         [0.25]
 
     Args:
-        threat: the norm to be minimized, and the pixel box; epsilon does not influence the search. Default ThreatModel
-            if None.
+        threat: the norm to be minimized, and the pixel box; epsilon does not influence the search.
         outer_steps: number of barrier weights, >= 1.
         inner_steps: passes with each weight, >= 1.
         step_size: dt > 0, of a step on the barrier; only dt times `barrier` matters.

@@ -159,9 +159,9 @@ def _refuse_other_classes(cls: type, arguments: tuple, keywords: dict) -> None:
     positional = [name for name, item in items.items() if item.kind is not item.KEYWORD_ONLY]
     if len(arguments) > len(positional) and items:
         shown = ", ".join(f"{name}=" for name in [*items][len(positional) :][:5])
-        raise InputError(
-            f"{cls.__name__} takes {len(positional) or 'no'} arguments without a name; name them: {shown}."
-        )
+        count = f"{len(positional) or 'no'} argument{'s' * (len(positional) != 1)} without a name"
+        named = f"; name them: {shown}" if shown else f", {', '.join(positional)}"
+        raise InputError(f"{cls.__name__} takes {count}{named}.")
     for name, value in [*zip(positional, arguments, strict=False), *keywords.items()]:
         if name in classes and value is not items[name].default and not _is_one_of(value, classes[name]):
             expected = " or ".join(_NUMBERS.get(kind, kind.__name__) for kind in classes[name] if kind is not _NONE)

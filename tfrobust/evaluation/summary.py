@@ -150,7 +150,8 @@ def evaluate(
             pixels. The report scales both to [0, 1]. None for the bounds of `threat`, which are by default (0, 1).
         steps: steps of PGD, of size 2.5 epsilon / steps each, from one random start. A model without input gradients is
             attacked by Square instead, with 50 queries for each step.
-        evaluators: evaluators to run instead of the default ones; their threat models are in pixels of [0, 1].
+        evaluators: evaluators to run instead of the default ones, which alone read `epsilon`, `norm` and `steps`; their
+            threat models are in pixels of [0, 1].
         validation: further images and labels, like `images` and `labels`, which training did not use; for evaluators
             that calibrate on them, such as PredictionSets.
         groups: names [n] of the group of each image, such as a hospital or a camera; their accuracies are then

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+from tfrobust.losses import classification
 
 
 def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Tensor:
@@ -60,7 +61,7 @@ def mixture_cross_entropy(logits: Sequence[tf.Tensor], labels: tf.Tensor) -> tf.
 
     Args:
         logits: v >= 1 views, float [b, k] each. Gradients flow through all of them.
-        labels: int32 [b].
+        labels: class ids, integer [b] or [b, 1].
 
     Returns:
         float32 [b], nats.
@@ -72,6 +73,7 @@ def mixture_cross_entropy(logits: Sequence[tf.Tensor], labels: tf.Tensor) -> tf.
         Salman et al. 2019 (SmoothAdv), https://arxiv.org/abs/1906.04584, eq. 7.
     """
     log_p = _log_probabilities("mixture_cross_entropy", logits)
+    labels = classification.class_ids(log_p[0], labels)
     chosen = tf.stack([tf.gather(log, labels, batch_dims=1) for log in log_p])
     return math.log(len(log_p)) - tf.reduce_logsumexp(chosen, axis=0)
 

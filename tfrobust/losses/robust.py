@@ -82,7 +82,7 @@ def boosted_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tens
 
     Args:
         logits: float [b, k], k >= 2, of adversarial examples.
-        labels: class ids, integer [b].
+        labels: class ids, integer [b] or [b, 1].
         targets: of the cross-entropy, [b, k], such as smoothed labels; None takes the labels.
 
     Returns:
@@ -93,6 +93,7 @@ def boosted_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tens
         1.0001 bounds the second logarithm by 9.2 nats. The code also adds 1e-12 to its argument.
     """
     logits = tf.cast(logits, tf.float32)
+    labels = classification.class_ids(logits, labels)
     p = tf.nn.softmax(logits)
     rivals = p * (1.0 - tf.one_hot(labels, tf.shape(p)[-1], dtype=tf.float32))
     entropy = classification.cross_entropy(logits, labels if targets is None else targets)
@@ -111,7 +112,7 @@ def misclassification_aware_kl(clean_logits: tf.Tensor, adversarial_logits: tf.T
     Args:
         clean_logits: float [b, k]. Gradients flow through both predictions, and through the weight 1 - p_y.
         adversarial_logits: float [b, k].
-        labels: class ids, integer [b].
+        labels: class ids, integer [b] or [b, 1].
 
     Returns:
         float32 [b], nats, >= 0 up to rounding.
@@ -121,6 +122,7 @@ def misclassification_aware_kl(clean_logits: tf.Tensor, adversarial_logits: tf.T
         1e-12 to q, which bounds the divergence by 28 nats.
     """
     p = tf.nn.softmax(tf.cast(clean_logits, tf.float32))
+    labels = classification.class_ids(p, labels)
     doubt = 1.0 - tf.gather(p, labels, batch_dims=1)
     return probabilities.kl_from_logits(clean_logits, adversarial_logits) * doubt
 

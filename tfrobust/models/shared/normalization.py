@@ -161,6 +161,8 @@ class BranchedBatchNormalization(Configured, keras.layers.Layer):
     def build(self, input_shape):
         """Build all branches."""
         for norm in self.norms:
+            if not self.trainable:  # restored from a config, before there were layers to freeze
+                norm.trainable = False
             if not norm.built:
                 norm.build(input_shape)
 

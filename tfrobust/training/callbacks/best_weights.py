@@ -10,6 +10,9 @@ from tfrobust.errors import InputError
 from tfrobust.training.callbacks.deployable import deployable_variables
 from tfrobust.training.checkpoint import CheckpointStore
 
+# The ends of log names of Keras's losses and of this library's metrics; `r_div` is `RobustAccuracy`'s.
+_LOWER_IS_BETTER = ("loss", "error", "brier_score", "negative_log_likelihood", "r_div")
+
 
 class BestWeights(keras.callbacks.Callback):
     """A callback that keeps on disk the weights of the epoch with the highest value of a validation log.
@@ -32,12 +35,12 @@ class BestWeights(keras.callbacks.Callback):
         monitor: a log name; epochs without it do not count. Higher is better.
 
     Raises:
-        ValueError: `monitor` ends with "loss", for which lower is better.
+        ValueError: `monitor` is a loss, an error or a divergence, for which lower is better.
     """
 
     def __init__(self, directory, monitor: str = "val_robust_accuracy"):
         super().__init__()
-        if monitor.endswith("loss"):
+        if monitor.endswith(_LOWER_IS_BETTER):
             raise InputError(
                 f"BestWeights keeps the highest value, and the best {monitor!r} is the lowest: monitor 'val_accuracy' "
                 "or 'val_robust_accuracy', or use keras.callbacks.ModelCheckpoint(..., save_best_only=True)."

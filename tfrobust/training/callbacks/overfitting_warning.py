@@ -41,7 +41,7 @@ class OverfittingWarning(RobustAccuracy):
 
     Args:
         images, labels, **kwargs: as in `RobustAccuracy`; a few hundred images are enough.
-        attack: an attack of several steps with the threat model of the training. Defaults to PGD with 10 steps.
+        attack: an attack of several steps with the threat model of the training.
 
     Source:
         Wong et al. 2020, https://arxiv.org/abs/2001.03994, section 5; Andriushchenko and Flammarion 2020,
