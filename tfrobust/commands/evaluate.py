@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import json
 import math
 import os
 import pathlib
@@ -144,12 +145,15 @@ def _radius(flags: argparse.Namespace) -> tuple[str, list[str]]:
         The flag that names data for which EPSILON must be set, "" if it need not be; and the settings of the model's
         own report.
     """
-    from tfrobust.report.comparison.reports import find_report  # imports NumPy, which --help does not need
+    from tfrobust.report.assembly import ADDED  # imports NumPy, which --help does not need
+    from tfrobust.report.comparison.reports import find_report
 
     # A file without a report is evaluated on the data and within the radius of its surrogate.
     report = find_report(hub.local(flags.model)) or (flags.surrogate and find_report(flags.surrogate))
     document = read_bounded(report) if report else b""
-    knobs = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(document)}
+    # Not those of evaluations that --attach added.
+    training, _, _ = document.partition(json.dumps(ADDED)[1:-1].encode())
+    knobs = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(training + rb"\n")}
     knobs = {knob: knobs.get(f"EVAL_{knob}", knobs.get(knob)) for knob in ("EPSILON", "NORM")}
     settings = [f"{knob}={value}" for knob, value in knobs.items() if value is not None]
     is_open = any(b"tfrobust>" + kind in document for kind in _OPEN)
