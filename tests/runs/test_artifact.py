@@ -1,5 +1,8 @@
 """Check the facts of the training that evaluators get: images if one asks for them, the attack if there was one."""
 
+import json
+import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +21,7 @@ from tfrobust.keras.evaluators import CleanAccuracy, Doctor
 from tfrobust.report.gate import Gate
 from tfrobust.runs import artifact, publication
 from tfrobust.runs.settings import PublicationSettings
+from tfrobust.serving.export import publish
 
 DATASET = Digits(validation_size=100).load()
 JUDGES = (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),)
@@ -107,6 +111,31 @@ def published_in(folder, **settings):
         folder=folder / "run",
         configuration=str,
     )
+
+
+def test_a_run_takes_a_number_above_the_versions_published_during_its_evaluation(tmp_path, monkeypatch):
+    """Another workdir publishes version 2 while version 1 is claimed."""
+    base, staged, owners = tmp_path / "exported" / "net", tmp_path / "staged", []
+    (staged / "assets.extra").mkdir(parents=True)
+
+    def assemble(folder, report_json="", **parts):
+        shutil.copytree(staged, folder)
+        (folder / "robustness_report.json").write_text(report_json)
+        return "weights"
+
+    def evaluated(self, folder, weights, number, run):
+        owners.append(publish.claim(base, "another workdir"))
+        publish.publish(staged, base, owners[-1], "another workdir")
+        return make_report(name="net", version=number)
+
+    monkeypatch.setattr(artifact.Artifact, "_parts", lambda self: {})
+    monkeypatch.setattr(artifact.Artifact, "_report", evaluated)
+    monkeypatch.setattr(artifact.assets, "assemble", assemble)
+    monkeypatch.setattr(artifact, "run_sha256", lambda *parts: "run")
+    monkeypatch.setattr(artifact.verify, "verify", lambda folder: artifact.verify.VerifyResult(str(folder), {}))
+    published_in(tmp_path, decided=True).publish()
+    assert owners == [2] and sorted(os.listdir(base)) == ["2", "3"]
+    assert json.loads((base / "3" / "robustness_report.json").read_text())["model"]["version"] == 3
 
 
 def test_of_a_refused_model_nothing_is_left_to_publish(tmp_path, capsys):

@@ -149,19 +149,22 @@ class Artifact:
         with publish.holding(base, number, owner):
             report = self._report(staged, weights, number, run)
             self._check_gate(report, "nothing was published", published=False)
-            reasons = [] if self.publication.replaces else publication.objections(report, base)
-            if reasons:
-                report = _as_version(report, None)
-            texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
-            with self._heartbeat("writing and verifying the SavedModel"):
-                assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
-                result = verify.verify(final)
-            if not result.passed:
-                raise RuntimeError(f"The model was not published: {result.problems[0]}")
-            if reasons:  # after the verification: the command `publish` then only has to copy the folder
-                self._hold_back(report, base, reasons)
-            before = publication.newest_line(base)  # the newest one until the next line
-            publish.publish(final, base, number, owner, run=run)
+            with publish.one_at_a_time(base):
+                # A higher one if another version was published during the evaluation.
+                number = publish.claim(base, owner, self.publication.version, run=run)
+                with publish.holding(base, number, owner):
+                    reasons = [] if self.publication.replaces else publication.objections(report, base)
+                    report = _as_version(report, None if reasons else number)
+                    texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
+                    with self._heartbeat("writing and verifying the SavedModel"):
+                        assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
+                        result = verify.verify(final)
+                    if not result.passed:
+                        raise RuntimeError(f"The model was not published: {result.problems[0]}")
+                    if reasons:  # after the verification: the command `publish` then only has to copy the folder
+                        self._hold_back(report, base, reasons)
+                    before = publication.newest_line(base)  # the newest one until the next line
+                    publish.publish(final, base, number, owner, run=run)
         self._finish(report, base, run)
         if before:
             print(f"before      {before}")
