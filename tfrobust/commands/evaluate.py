@@ -14,7 +14,7 @@ from tfrobust.commands.configuration.files import joined_stems
 from tfrobust.commands.configuration.statements import shown
 from tfrobust.commands.flags import Parser, budget
 from tfrobust.commands.run import call, operative_text, prepare
-from tfrobust.common.files import check_writable, expanded, read_bounded, require_model
+from tfrobust.common.files import LITERT_FILE, check_writable, expanded, read_bounded, require_model
 from tfrobust.errors import InputError
 from tfrobust.serving import hub
 
@@ -111,10 +111,12 @@ def default_output(model: str, gin_files: list[str]) -> str:
 
     Args:
         model: the value of --model. The last part of its path is taken, without a version's number, without `staged`
-            or `final` of a workdir, and without the suffix of a file.
+            or `final` of a workdir, and without the suffix of a file. A `model.tflite` has the name of its folder.
         gin_files: the values of --gin_file; their names are joined by `_`.
     """
     path = pathlib.PurePath(os.path.abspath(model))
+    if path.name == LITERT_FILE:  # the name of every LiteRT export's file
+        path = path.parent
     while path.name.isdecimal() or path.name in ("staged", "final"):
         path = path.parent
     name = path.stem if path.suffix in (".keras", ".npz", ".safetensors", ".tflite") else path.name
