@@ -20,7 +20,7 @@ from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.description import described_source, placed, relative_paths
 from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset, Examples
-from tfrobust.errors import InputError, RefusedByGate
+from tfrobust.errors import Failure, InputError, RefusedByGate
 from tfrobust.evaluation.engine import loading
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.progress import ConsoleProgress
@@ -128,7 +128,7 @@ class Artifact:
         Raises:
             RefusedByGate: the report misses a requirement, or the version would replace one that it differs from or is
                 worse than, without a decision; nothing was published.
-            RuntimeError: the exported model failed its verification.
+            Failure: the exported model failed its verification.
         """
         dataset, smoothing, parts = self.trained.dataset, self.publication.smoothing, self._parts()
         staged, final = self.folder / "staged", self.folder / publication.FINAL
@@ -160,7 +160,7 @@ class Artifact:
                         assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
                         result = verify.verify(final)
                     if not result.passed:
-                        raise RuntimeError(f"The model was not published: {result.problems[0]}")
+                        raise Failure(f"The model was not published: {result.problems[0]}")
                     if reasons:  # after the verification: the command `publish` then only has to copy the folder
                         self._hold_back(report, base, reasons)
                     before = publication.newest_line(base)  # the newest one until the next line
