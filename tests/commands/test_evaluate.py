@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfrobust.commands import evaluate, run
 from tfrobust.errors import InputError
+from tfrobust.report import assembly  # noqa: F401
 from tfrobust.security import rehearsal
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -57,7 +57,13 @@ def test_docker_is_started_with_the_files(serve, model, programs, started, tmp_p
     text = (tmp_path / "c" / "models.config").read_text()
     assert '"/models/small"' in text and "versions: 1" in text
     assert "grpc_pass grpc://127.0.0.1:8500;" in (tmp_path / "c" / "nginx.conf").read_text()
+    assert "--publish=127.0.0.1:8500:8500" in rest
     assert capsys.readouterr().out.startswith("docker run ")
+
+
+def test_docker_publishes_on_every_interface_if_asked_to(serve, model, tmp_path, capsys):
+    assert serve.main([str(model), f"--config_dir={tmp_path}/c", "--write_only", "--all_interfaces"]) == 0
+    assert " --publish=8500:8500 --publish=8501:8501 " in capsys.readouterr().out
 
 
 def test_the_binary_is_started_only_behind_a_firewall(serve, model, programs, started, tmp_path, capsys):
@@ -66,6 +72,8 @@ def test_the_binary_is_started_only_behind_a_firewall(serve, model, programs, st
     flags = [str(model), f"--config_dir={tmp_path}/c", "--rest_port=18501"]
     assert serve.main(flags) == 2
     assert "listens on every network interface: set --all_interfaces" in capsys.readouterr().err
+    assert serve.main([*flags, "--all_interfaces", "--image=tf:2"]) == 2
+    assert "--image is without effect" in capsys.readouterr().err and not (tmp_path / "c").exists()
     assert serve.main([*flags, "--all_interfaces"]) == 0
     ((program, *rest),) = started
     assert program.endswith("tensorflow_model_server") and "--rest_api_port=18501" in rest

@@ -1,5 +1,8 @@
 """Check the facts of the training that evaluators get: images if one asks for them, the attack if there was one."""
 
+import json
+import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +13,7 @@ from report.synthetic import make_report
 from tfrobust.common import configured
 from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.digits import Digits
-from tfrobust.errors import InputError, RefusedByGate
+from tfrobust.errors import Failure, InputError, RefusedByGate
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
 from tfrobust.evaluation.engine import base, predictor
 from tfrobust.keras.attacks import PGD, ThreatModel
@@ -18,6 +21,7 @@ from tfrobust.keras.evaluators import CleanAccuracy, Doctor
 from tfrobust.report.gate import Gate
 from tfrobust.runs import artifact, publication
 from tfrobust.runs.settings import PublicationSettings
+from tfrobust.serving.export import publish
 
 DATASET = Digits(validation_size=100).load()
 JUDGES = (Doctor(attack=PGD(ThreatModel(epsilon=0.2))),)
@@ -107,6 +111,38 @@ def published_in(folder, **settings):
         folder=folder / "run",
         configuration=str,
     )
+
+
+def test_a_run_takes_a_number_above_the_versions_published_during_its_evaluation(tmp_path, monkeypatch):
+    """Another workdir publishes the next version while a lower one is claimed."""
+    base, staged, numbers = tmp_path / "exported" / "net", tmp_path / "staged", []
+    (staged / "assets.extra").mkdir(parents=True)
+
+    def assemble(folder, report_json="", **parts):
+        shutil.copytree(staged, folder)
+        (folder / "robustness_report.json").write_text(report_json)
+        return "weights"
+
+    def evaluated(self, folder, weights, number, run):
+        other = f"run {len(numbers)}"
+        numbers.append(publish.claim(base, "another workdir", run=other))
+        publish.publish(staged, base, numbers[-1], "another workdir", run=other)
+        return make_report(name="net", version=number)
+
+    monkeypatch.setattr(artifact.Artifact, "_parts", lambda self: {})
+    monkeypatch.setattr(artifact.Artifact, "_report", evaluated)
+    monkeypatch.setattr(artifact.assets, "assemble", assemble)
+    monkeypatch.setattr(artifact, "run_sha256", lambda *parts: "run")
+    checks = {"loading": ("The clean process was ended after 300 s.",)}
+    monkeypatch.setattr(artifact.verify, "verify", lambda folder: artifact.verify.VerifyResult(str(folder), checks))
+    with pytest.raises(Failure, match="The model was not published: The clean process was ended after 300 s."):
+        published_in(tmp_path, decided=True).publish()
+    assert os.listdir(base) == ["2"]  # and no claim
+    checks.clear()
+    shutil.rmtree(tmp_path / "run")
+    published_in(tmp_path, decided=True).publish()
+    assert numbers == [2, 4] and sorted(os.listdir(base)) == ["2", "4", "5"]
+    assert json.loads((base / "5" / "robustness_report.json").read_text())["model"]["version"] == 5
 
 
 def test_of_a_refused_model_nothing_is_left_to_publish(tmp_path, capsys):

@@ -85,9 +85,24 @@ def test_data_at_another_path_are_the_same_data(tmp_path):
 
     workdir.open_workdir(str(tmp_path), training("/node/1"))
     workdir.open_workdir(str(tmp_path), training("/node/2"))
+    workdir.open_workdir(str(tmp_path), training("/node/1", download=True, verify=False))
+    with pytest.raises(InputError, match="data.verify is null there and false here"):
+        workdir.open_workdir(str(tmp_path), training("/node/1", "g", verify=False))
     for other, part in (("g", '"/node/1" there and "/node/2" here'), ("f", "test_size is null there and 3 here")):
         with pytest.raises(InputError, match=part):
             workdir.open_workdir(str(tmp_path), training("/node/2", other, **{"test_size": 3} if other == "f" else {}))
+
+
+def test_weights_of_another_version_are_the_same_weights(tmp_path):
+    """evaluate --attach publishes them again."""
+
+    def training(source, weights):
+        return changed(pretrained={"source": source, "weights_sha256": weights, "frozen": False})
+
+    workdir.open_workdir(str(tmp_path), training("base/1", "w"))
+    workdir.open_workdir(str(tmp_path), training("base/2", "w"))
+    with pytest.raises(InputError, match='pretrained.source is "base/1" there and "base/2" here'):
+        workdir.open_workdir(str(tmp_path), training("base/2", "other"))
 
 
 def test_without_a_folder_a_run_takes_the_first_of_its_name_that_holds_no_other_training(tmp_path, monkeypatch):

@@ -138,6 +138,10 @@ def test_claims_are_exclusive_and_taken_up_again(base, model):
     # Asking for another number gives the first one back.
     assert publish.claim(base, "first", 5) == 5
     assert sorted(os.listdir(base)) == [".claim-2", ".claim-5"]
+    # A claim below the newest version is exchanged, but not for a requested number.
+    publish.publish(model, base, 5, "first")
+    assert publish.claim(base, "second", 2) == 2 and publish.claim(base, "second") == 6
+    assert sorted(os.listdir(base)) == [".claim-6", "5"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])

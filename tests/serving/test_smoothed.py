@@ -1,6 +1,7 @@
 """The endpoint of the smoothed classifier: answers, entropy, verification, scan and client."""
 
 import json
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -88,6 +89,20 @@ def test_the_export_is_scanned_and_verified_in_a_clean_process(version):
     result = verify.verify(version)
     assert result.passed, result.problems
     assert "smoothed" in result.checks
+
+
+@pytest.mark.parametrize("options, seconds", [({}, None), ({"timeout": 9.0}, 9.0)])
+def test_the_replay_of_a_smoothed_classifier_may_take_any_time(version, monkeypatch, options, seconds):
+    limits = []
+
+    def run(command, *, timeout, **options):
+        limits.append(timeout)
+        return SimpleNamespace(stderr="", returncode=1)
+
+    monkeypatch.setattr(verify.subprocess, "run", run)
+    assert not verify.verify(version, **options).passed and limits == [seconds]
+    monkeypatch.setattr(verify.probe, "GOLDEN_FILE", "missing")
+    assert not verify.verify(version).passed and limits == [seconds, 300.0]
 
 
 def test_other_recorded_answers_are_seen(version, tmp_path):

@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import json
 import math
 import os
 import pathlib
@@ -13,7 +14,7 @@ from tfrobust.commands.configuration.files import joined_stems
 from tfrobust.commands.configuration.statements import shown
 from tfrobust.commands.flags import Parser, budget
 from tfrobust.commands.run import call, operative_text, prepare
-from tfrobust.common.files import check_writable, expanded, read_bounded, require_model
+from tfrobust.common.files import LITERT_FILE, check_writable, expanded, read_bounded, require_model
 from tfrobust.errors import InputError
 from tfrobust.serving import hub
 
@@ -110,10 +111,12 @@ def default_output(model: str, gin_files: list[str]) -> str:
 
     Args:
         model: the value of --model. The last part of its path is taken, without a version's number, without `staged`
-            or `final` of a workdir, and without the suffix of a file.
+            or `final` of a workdir, and without the suffix of a file. A `model.tflite` has the name of its folder.
         gin_files: the values of --gin_file; their names are joined by `_`.
     """
     path = pathlib.PurePath(os.path.abspath(model))
+    if path.name == LITERT_FILE:  # the name of every LiteRT export's file
+        path = path.parent
     while path.name.isdecimal() or path.name in ("staged", "final"):
         path = path.parent
     name = path.stem if path.suffix in (".keras", ".npz", ".safetensors", ".tflite") else path.name
@@ -144,12 +147,15 @@ def _radius(flags: argparse.Namespace) -> tuple[str, list[str]]:
         The flag that names data for which EPSILON must be set, "" if it need not be; and the settings of the model's
         own report.
     """
-    from tfrobust.report.comparison.reports import find_report  # imports NumPy, which --help does not need
+    from tfrobust.report.assembly import ADDED  # imports NumPy, which --help does not need
+    from tfrobust.report.comparison.reports import find_report
 
     # A file without a report is evaluated on the data and within the radius of its surrogate.
     report = find_report(hub.local(flags.model)) or (flags.surrogate and find_report(flags.surrogate))
     document = read_bounded(report) if report else b""
-    knobs = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(document)}
+    # Not those of evaluations that --attach added.
+    training, _, _ = document.partition(json.dumps(ADDED)[1:-1].encode())
+    knobs = {knob.decode(): value.decode() for knob, value in _KNOBS.findall(training + rb"\n")}
     knobs = {knob: knobs.get(f"EVAL_{knob}", knobs.get(knob)) for knob in ("EPSILON", "NORM")}
     settings = [f"{knob}={value}" for knob, value in knobs.items() if value is not None]
     is_open = any(b"tfrobust>" + kind in document for kind in _OPEN)

@@ -92,10 +92,15 @@ def outside_lines() -> list[str]:
 
 
 def evaluators_text(members: Sequence[int]) -> str:
-    """Return the list EVALUATORS of the configuration as gin text, reduced to these positions."""
+    """Return the list EVALUATORS of the configuration as gin text, reduced to these positions.
+
+    A run appends its reference to the list. Its position, behind the last one, has no text.
+    """
     bindings, objects = _configuration.bindings, _configuration.registry
     values = [item.value for item in bindings if item.macro == "EVALUATORS" and isinstance(item.value, (list, tuple))]
-    return printing.text([values[-1][position] for position in members], objects) if values else "[...]"
+    if not values:
+        return "[...]"
+    return printing.text([value for position, value in enumerate(values[-1]) if position in members], objects)
 
 
 def operative_text() -> str:

@@ -57,7 +57,7 @@ def parser() -> Parser:
     flags.add_argument(
         "--all_interfaces",
         action="store_true",
-        help=f"{BINARY} listens on every network interface, without passwords; a firewall is required",
+        help=f"listen on every network interface, as {BINARY} always does, without passwords; a firewall is required",
     )
     flags.add_argument("--write_only", action="store_true", help="write the files and print the command, start nothing")
     flags.add_argument("--development", action="store_true", help="start a small substitute, which is NOT TF Serving")
@@ -196,10 +196,14 @@ def run(flags: argparse.Namespace) -> None:
     if 0 in (flags.rest_port, flags.grpc_port) or flags.rest_port == flags.grpc_port:
         raise InputError("--rest_port and --grpc_port are two ports from 1 on; 0, any free one, needs --development.")
     server = "docker" if flags.write_only else find_server(flags.all_interfaces)
+    if server != "docker" and flags.image != recipes.IMAGE:
+        raise InputError(f"--image is without effect, since {server} is started and not Docker: leave it out.")
     write_files(flags, folders, labels, in_container=server == "docker")
     ports = {"grpc_port": flags.grpc_port, "rest_port": flags.rest_port, "tls": flags.tls_key is not None}
     if server == "docker":
-        command = recipes.docker_command(folders, flags.config_dir, user=user(), image=flags.image, **ports)
+        command = recipes.docker_command(
+            folders, flags.config_dir, user=user(), image=flags.image, all_interfaces=flags.all_interfaces, **ports
+        )
     else:
         command = [server, *recipes.server_flags(str(flags.config_dir.resolve()), **ports)]
     print(shlex.join(command), flush=True)

@@ -14,6 +14,8 @@ from tfrobust.report.catalog.outputs import ATTACKED_RELIABILITY, ATTACKED_RESPO
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement, Series
 
+# The line between a report's configuration and that of an evaluation added to it.
+ADDED = "\n# Added by evaluate --attach:\n"
 _VERDICTS = ("pass", "warn", "fail")
 
 
@@ -102,7 +104,7 @@ def extended(earlier: Report, later: Report) -> Report | None:
         series=tuple(series),
         threat=threat.threat_statement(measurements, findings, examples, series),
         not_measured=tuple(missing.not_measured(measurements, findings, examples)),
-        configuration=f"{earlier.configuration}\n# Added by evaluate --attach:\n{later.configuration}",
+        configuration=f"{earlier.configuration}{ADDED}{later.configuration}",
         cost=earlier.cost | {spent: _total(earlier.cost.get(spent), later.cost.get(spent))},
         created=_now(),
     )

@@ -20,7 +20,7 @@ from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.description import described_source, placed, relative_paths
 from tfrobust.data.sources.source import Source
 from tfrobust.data.spec import Dataset, Examples
-from tfrobust.errors import InputError, RefusedByGate
+from tfrobust.errors import Failure, InputError, RefusedByGate
 from tfrobust.evaluation.engine import loading
 from tfrobust.evaluation.engine.base import Outcome, Setting
 from tfrobust.evaluation.progress import ConsoleProgress
@@ -128,7 +128,7 @@ class Artifact:
         Raises:
             RefusedByGate: the report misses a requirement, or the version would replace one that it differs from or is
                 worse than, without a decision; nothing was published.
-            RuntimeError: the exported model failed its verification.
+            Failure: the exported model failed its verification.
         """
         dataset, smoothing, parts = self.trained.dataset, self.publication.smoothing, self._parts()
         staged, final = self.folder / "staged", self.folder / publication.FINAL
@@ -149,19 +149,22 @@ class Artifact:
         with publish.holding(base, number, owner):
             report = self._report(staged, weights, number, run)
             self._check_gate(report, "nothing was published", published=False)
-            reasons = [] if self.publication.replaces else publication.objections(report, base)
-            if reasons:
-                report = _as_version(report, None)
-            texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
-            with self._heartbeat("writing and verifying the SavedModel"):
-                assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
-                result = verify.verify(final)
-            if not result.passed:
-                raise RuntimeError(f"The model was not published: {result.problems[0]}")
-            if reasons:  # after the verification: the command `publish` then only has to copy the folder
-                self._hold_back(report, base, reasons)
-            before = publication.newest_line(base)  # the newest one until the next line
-            publish.publish(final, base, number, owner, run=run)
+            with publish.one_at_a_time(base):
+                # A higher one if another version was published during the evaluation.
+                number = publish.claim(base, owner, self.publication.version, run=run)
+                with publish.holding(base, number, owner):
+                    reasons = [] if self.publication.replaces else publication.objections(report, base)
+                    report = _as_version(report, None if reasons else number)
+                    texts = {"report_html": html.render(report), "report_markdown": markdown.render(report)}
+                    with self._heartbeat("writing and verifying the SavedModel"):
+                        assets.assemble(final, **parts, **texts, report_json=report.to_json(), evaluated=staged)
+                        result = verify.verify(final)
+                    if not result.passed:
+                        raise Failure(f"The model was not published: {result.problems[0]}")
+                    if reasons:  # after the verification: the command `publish` then only has to copy the folder
+                        self._hold_back(report, base, reasons)
+                    before = publication.newest_line(base)  # the newest one until the next line
+                    publish.publish(final, base, number, owner, run=run)
         self._finish(report, base, run)
         if before:
             print(f"before      {before}")

@@ -113,9 +113,7 @@ class Attachment:
             if extended is not None:
                 added = {"earlier": earlier.run_sha256, "version": newest.name, "added": report.run_sha256}
                 run = fingerprint.json_sha256(added)
-                # A claim from before a kill may lie below a version that was published since.
-                while (number := publish.claim(self.base, owner, run=run)) < int(newest.name):
-                    publish.give_back(self.base, number, owner)
+                number = publish.claim(self.base, owner, run=run)
                 with publish.holding(self.base, number, owner):
                     extended = dataclasses.replace(extended, run_sha256=run, model=extended.model | {"version": number})
                     texts = {"report_html": html.render(extended), "report_markdown": markdown.render(extended)}

@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from tfrobust.common.console import duration
 from tfrobust.evaluation.engine import statistics
@@ -38,27 +38,27 @@ class Costs:
     Attributes:
         training: seconds of the last stage of the training; 0 for an evaluation.
         epochs: its number of epochs; 0 for an evaluation.
-        attacks: seconds of the attacks of each evaluator, 0.0 for one without attacks.
+        searches: searches of each evaluator, with the seconds of each and the number of examples that it attacks, fewer
+            for an evaluator with a limit. Evaluators that share a search take it once.
         names: display name of each evaluator's attacks.
-        attacked: number of examples that each evaluator attacks; one with a limit has fewer than the others.
         first_stage: seconds of a stage before, whose epochs are another setting.
     """
 
     training: float
     epochs: int
-    attacks: tuple[float, ...]
+    searches: tuple[Mapping[Hashable, tuple[float, int]], ...]
     names: tuple[str, ...]
-    attacked: tuple[int, ...]
     first_stage: float = 0.0
 
     @property
     def examples(self) -> int:
         """The largest number of examples that an evaluator attacks."""
-        return max(self.attacked)
+        return max((attacked for searches in self.searches for _, attacked in searches.values()), default=0)
 
     def evaluation(self, members: Sequence[int], examples: int) -> float:
         """Return the seconds of the attacks of some evaluators, by position, on at most so many examples."""
-        parts = [(self.attacks[position], self.attacked[position]) for position in members if self.attacks[position]]
+        searches = {search: cost for position in members for search, cost in self.searches[position].items()}
+        parts = [(seconds, attacked) for seconds, attacked in searches.values() if seconds]
         return sum(seconds * min(1.0, examples / attacked) for seconds, attacked in parts)
 
 
@@ -69,11 +69,11 @@ def lines(costs: Costs, budget: Budget) -> list[str]:
         costs: of the run as configured.
         budget: the time, or None in it for a suggestion.
     """
-    total = sum(costs.attacks)
+    total = costs.evaluation(range(len(costs.searches)), costs.examples)
     if budget.seconds is None:
         if costs.examples <= _LEAST_EXAMPLES or not total:
             return []
-        seconds = costs.evaluation(range(len(costs.attacks)), _LEAST_EXAMPLES)
+        seconds = costs.evaluation(range(len(costs.searches)), _LEAST_EXAMPLES)
         return _written(costs, budget, None, _LEAST_EXAMPLES, None, f"cheaper     at most about {duration(seconds)}")
     training = costs.first_stage + costs.training
     if training + total <= budget.seconds:
@@ -99,17 +99,18 @@ def chosen(costs: Costs, seconds: float) -> tuple[list[int] | None, int | None]:
     Returns:
         (positions of the evaluators, None for all; number of examples, None for all).
     """
-    members, least = list(range(len(costs.attacks))), min(_LEAST_EXAMPLES, costs.examples)
+    members, least = list(range(len(costs.searches))), min(_LEAST_EXAMPLES, costs.examples)
     while True:
         exceeds = functools.partial(_exceeds, costs, members, seconds)
         examples = bisect.bisect_left(range(1, costs.examples + 1), True, key=exceeds)
-        attacking = [position for position in members if costs.attacks[position]]
+        seconds_alone = {position: costs.evaluation([position], costs.examples) for position in members}
+        attacking = [position for position in members if seconds_alone[position]]
         if examples >= least or len(attacking) <= 1:
             break
-        members.remove(max(attacking, key=lambda position: costs.attacks[position]))
+        members.remove(max(attacking, key=seconds_alone.__getitem__))
     digits = 10 ** max(0, len(str(examples)) - 2)
     rounded = max(1, examples // digits * digits)
-    everything = len(members) == len(costs.attacks)
+    everything = len(members) == len(costs.searches)
     return None if everything else members, None if examples >= costs.examples else rounded
 
 

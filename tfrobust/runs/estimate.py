@@ -9,7 +9,7 @@ import pathlib
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,8 +47,8 @@ class Passes:
         attacks: number of attacks.
         uncounted: names of the evaluators that are not included.
         shares: share of the cost by display name of the attack or member, largest first; {} if there is none.
-        by_evaluator: cost of each evaluator's attacks, in units of forward passes; the display names of these; and the
-            number of examples that they see.
+        by_evaluator: searches of each evaluator, with the cost of each in units of forward passes and the number of
+            examples that it sees; and the display names of their attacks. Evaluators may share searches.
         examples: the largest number of examples that an attack sees.
     """
 
@@ -58,7 +58,7 @@ class Passes:
     attacks: int
     uncounted: tuple[str, ...]
     shares: dict[str, float]
-    by_evaluator: tuple[tuple[int, str, int], ...]
+    by_evaluator: tuple[tuple[dict[Hashable, tuple[int, int]], str], ...]
     examples: int
 
     @property
@@ -120,7 +120,7 @@ def attack_steps(evaluation: EvaluationSettings, stage: Stage) -> float:
 def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int | None = None) -> Passes:
     """Count the passes of an evaluation's attacks if none succeeds; see `Attack.most_passes`.
 
-    Evaluators that share a search take it once: it counts for the first of them.
+    Evaluators that share a search take it once, so it counts once.
 
     Args:
         evaluation: of the run.
@@ -135,9 +135,10 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
         return np.arange(min(limit or least, first or least, least))
 
     setting = SimpleNamespace(images=range(count), subset=subset)
-    attacks = examples = 0
+    examples = 0
     total, per_image = np.zeros(2, int), np.zeros(2, int)
-    uncounted, costs, by_evaluator, counted = [], collections.Counter(), [], set()
+    uncounted, costs, by_evaluator = [], collections.Counter(), []
+    counted: dict[Hashable, tuple[int, int]] = {}
     for evaluator in evaluation.evaluators:
         try:
             searches = evaluator.attacks(setting)
@@ -145,25 +146,24 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
             searches = ()
         if not searches:
             uncounted.append(type(evaluator).__name__)
-        before, names = costs.total(), []
-        for attack, positions in searches:
-            names.append(attack_name(attack.name))
-            if (search := (repr(attack), positions.tobytes())) in counted:
+        names = [attack_name(attack.name) for attack, _ in searches]
+        keys = [(repr(attack), positions.tobytes()) for attack, positions in searches]
+        for key, (attack, positions) in zip(keys, searches, strict=True):
+            if key in counted:
                 continue
-            counted.add(search)
-            attacks, examples = attacks + 1, max(examples, len(positions))
+            before, examples = costs.total(), max(examples, len(positions))
             for member in attack.members or (attack,):
                 passes = np.array(member.most_passes(dataset.class_count))
                 total, per_image = total + len(positions) * passes, per_image + passes
                 costs[attack_name(member.name)] += len(positions) * int(passes @ (1, BACKWARD))
-        attacked = max((len(positions) for _, positions in searches), default=0)
-        by_evaluator.append((costs.total() - before, " and ".join(dict.fromkeys(names)), attacked))
+            counted[key] = costs.total() - before, len(positions)
+        by_evaluator.append(({key: counted[key] for key in keys}, " and ".join(dict.fromkeys(names))))
     shares = {name: cost / costs.total() for name, cost in costs.most_common()}
     return Passes(
         forward=int(total[0]),
         backward=int(total[1]),
         per_image=(int(per_image[0]), int(per_image[1])),
-        attacks=attacks,
+        attacks=len(counted),
         uncounted=tuple(dict.fromkeys(uncounted)),
         shares=shares,
         by_evaluator=tuple(by_evaluator),
@@ -264,9 +264,9 @@ def show_evaluation(
     total = duration(per_pass * passes.forward_equivalents)
     print(f"time        at most about {total} for these attacks, at {pace}")
     if budget:
-        costs, names, attacked = zip(*passes.by_evaluator, strict=True)
-        seconds = tuple(per_pass * cost for cost in costs)
-        for line in budgets.lines(budgets.Costs(training, epochs, seconds, names, attacked, first_stage), budget):
+        searches, names = zip(*passes.by_evaluator, strict=True)
+        seconds = tuple({key: (per_pass * cost, n) for key, (cost, n) in entries.items()} for entries in searches)
+        for line in budgets.lines(budgets.Costs(training, epochs, seconds, names, first_stage), budget):
             print(line)
 
 

@@ -72,7 +72,7 @@ def newest_line(base: pathlib.Path) -> str:
 
 
 def publish_workdir(workdir: str, export_dir: str = "exported", version: int | None = None) -> str:
-    """Publish the verified model of a workdir as the newest version; return lines about it.
+    """Publish the verified model of a workdir, as the newest version unless `version` is below; return lines about it.
 
     Args:
         workdir: folder of a run that was trained and evaluated.
@@ -91,7 +91,8 @@ def publish_workdir(workdir: str, export_dir: str = "exported", version: int | N
             "model that its gate refused is not published."
         )
     base, owner, run = pathlib.Path(export_dir, report.model["name"]), workdirs.owner(folder), report.run_sha256
-    with workdirs.locked(folder):
+    publish.check_available(base, version, owner)  # before the lock, which creates the folder
+    with workdirs.locked(folder), publish.one_at_a_time(base):
         before = newest_line(base)
         number = publish.claim(base, owner, version, run=run)
         if publish.is_published(base, number, owner, run=run):

@@ -21,6 +21,8 @@ OWNER_FILE = "owner"
 LOCK_FILE = "lock"
 RUNS = "runs"
 _LARGEST_TRAINING = 2**24  # bytes
+# Arguments of data sources on which the examples do not depend.
+_NOT_OF_EXAMPLES = ("download", "verify")
 
 _log = logging.getLogger(__name__)
 
@@ -213,10 +215,11 @@ def differences(before: dict, now: dict, *, added: bool = True) -> list[str]:
         added: False to pass over arguments that an object has in only one of the two, as another release gives it.
     """
     changes = dict(_differences(before, json.loads(json.dumps(now)), added=added))
-    # The method repeats the seed, and other data have another fingerprint.
+    # The method repeats the seed, other data have another fingerprint, and weights may lie in several versions.
     implied = {
         "method.seed": "seed" in changes,
         "data_fingerprint": any(name.split(".")[0] == "data" for name in changes),
+        "pretrained.source": "pretrained.weights_sha256" not in changes,
     }
     return [
         f"{name} is {there} there and {here} here"
@@ -226,13 +229,14 @@ def differences(before: dict, now: dict, *, added: bool = True) -> list[str]:
 
 
 def _is_moved(name: str, values: tuple[str, str], before: dict, changes: dict) -> bool:
-    """Return True for a path of data, or another text of their source, if the data themselves are the same."""
+    """Return True for a text of a data source, such as a path, or a download, if the data themselves are the same."""
     stage, inside, _ = name.partition("data.")
     recorded = before.get(stage[:-1]) if stage else before
     is_known = (
         isinstance(recorded, dict) and "data_fingerprint" in recorded and f"{stage}data_fingerprint" not in changes
     )
-    return bool(inside) and is_known and all(value == "null" or value[0] == '"' for value in values)
+    is_text = all(value == "null" or value[0] == '"' for value in values)
+    return bool(inside) and is_known and (is_text or name.rpartition(".")[2] in _NOT_OF_EXAMPLES)
 
 
 def _listed(differences: list[str]) -> str:

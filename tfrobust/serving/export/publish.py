@@ -49,7 +49,8 @@ def claim(base, owner: str, version: int | None = None, *, run: str = "") -> int
 
     Returns:
         The version: published by this owner for this run before (`is_published`), or claimed for it now, or claimed by
-        it before a kill.
+        it before. With None, an earlier claim below the newest version is exchanged for the next number, so that the
+        published version is the newest one if claim and publication are within `one_at_a_time`.
 
     Raises:
         VersionExists: `version` was published by another owner or for another run, or is claimed by another owner.
@@ -239,9 +240,9 @@ def _make(base: pathlib.Path) -> None:
 
 
 def _take(base: pathlib.Path, owner: str, version: int | None, held: list[int]) -> int:
-    """Claim exclusively the requested version, or else one already held, or else the next free number."""
-    candidates = [version] if version is not None else held
-    for candidate in candidates:
+    """Claim exclusively the requested version, or else a held one above all versions, or else the next free number."""
+    newest = max(versions(base), default=0)
+    for candidate in [version] if version is not None else [number for number in held if number > newest]:
         if candidate in held and candidate not in _numbered(base):
             return candidate
     while True:

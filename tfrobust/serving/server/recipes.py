@@ -149,6 +149,7 @@ def docker_command(
     grpc_port: int = GRPC_PORT,
     rest_port: int = REST_PORT,
     tls: bool = False,
+    all_interfaces: bool = False,
 ) -> list[str]:
     """Return `docker run` of the official image: on loopback, read-only, unprivileged, as the user nobody.
 
@@ -160,12 +161,14 @@ def docker_command(
         grpc_port: gRPC port on this machine's loopback interface.
         rest_port: REST port on this machine's loopback interface.
         tls: True if the configuration has an `ssl.config`.
+        all_interfaces: True for both ports on every network interface of this machine, behind a firewall.
     """
     mounts = {config.resolve(): "/config", **{path.resolve(): f"/models/{name}" for name, path in folders.items()}}
+    address = "" if all_interfaces else "127.0.0.1:"
     return [
         *("docker", "run", "--rm", "--init", f"--user={user}"),
-        f"--publish=127.0.0.1:{grpc_port}:{GRPC_PORT}",
-        f"--publish=127.0.0.1:{rest_port}:{REST_PORT}",
+        f"--publish={address}{grpc_port}:{GRPC_PORT}",
+        f"--publish={address}{rest_port}:{REST_PORT}",
         *(
             f"--mount=type=bind,{_csv(f'source={source}')},target={target},readonly"
             for source, target in mounts.items()
