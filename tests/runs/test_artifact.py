@@ -89,6 +89,12 @@ def test_classes_of_other_ids_are_refused():
     for names in (("disc", "square"), ("0", "1", "2"), ("cat", "dog")):
         artifact.check_classes(report, named(*names))
     artifact.check_classes(None, named("disc", "stripes"))
+    numbers = [str(number) for number in range(12)]
+    report = SimpleNamespace(data={"class_names": sorted(numbers)})  # those of folders
+    for count in (12, 3):
+        with pytest.raises(InputError, match="class 2 is '2' here and '10' in the model.* labels as texts"):
+            artifact.check_classes(report, named(*numbers[:count]))
+    artifact.check_classes(report, named(*sorted(numbers)))
 
 
 @pytest.mark.parametrize("training, fault", stored.rows(globals(), "what_an_evaluation_uses_of_a_strangers_training"))

@@ -430,13 +430,17 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
 def check_classes(report: Report | None, dataset: Dataset) -> None:
     """Raise InputError if a class has another id in a dataset than in an export, as in a folder of some classes."""
     class_names = tuple(report.data.get("class_names") or ()) if report else ()
-    if dataset.class_names == tuple(map(str, range(dataset.class_count))):  # ids without names
+    ids = tuple(map(str, range(dataset.class_count)))
+    unnamed = dataset.class_names == ids
+    # Ids without names agree with any names but those of a model whose folders are named 0, 1, 10, 11, 2, ...
+    if unnamed and not set(ids) <= set(class_names):
         return
+    remedy = "Save its labels as texts, the names" if unnamed else "Give examples of each"
     for identity, (here, there) in enumerate(zip(dataset.class_names, class_names, strict=False)):
         if here != there and here in class_names:
             raise InputError(
                 f"{dataset.name}: class {identity} is {here!r} here and {there!r} in the model, so that the labels "
-                f"would mean other classes. Give examples of each of its classes: {', '.join(class_names)}."
+                f"would mean other classes. {remedy} of its classes: {', '.join(class_names)}."
             )
 
 
