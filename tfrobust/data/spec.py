@@ -50,6 +50,7 @@ class Examples:
     # Names of the group of each example, str [n], such as a hospital; or int32 [n], the video of each clip.
     groups: np.ndarray | None = None
     fit: int | str = "stretch"  # see `decode_image`
+    interpolation: str = "bilinear"  # see `decode_image`
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 # Maximum size in bytes of the training images, as float32, that are held during an evaluation.
 _TRAINING_BYTES = 2**30
+# Arguments of `ImageFolder` by which the images of another folder are read as those of the training.
+_READING = ("fit", "short_side", "interpolation", "groups")
 # The entries of a report about the training that a later evaluation uses, as JSON Schema.
 _USED_OF_TRAINING = {
     "type": "object",
@@ -213,6 +215,7 @@ class Artifact:
             class_names=dataset.class_names,
             name=self.publication.name,
             fit=dataset.test.fit,
+            interpolation=dataset.test.interpolation,
             vocabulary=dataset.vocabulary,
             smoothing=self.publication.smoothing,
         )
@@ -397,7 +400,7 @@ def named_by(report: Report | None, model: str) -> Iterator[None]:
 
 
 def fitting(report: Report | None) -> dict:
-    """Return how the images of an export were fitted to the model's input, as arguments of `ImageFolder`."""
+    """Return how the images of an export were read from their folder, as arguments of `ImageFolder`."""
     described = report.data.get("source") if report else None
     if not described:
         return {}
@@ -405,7 +408,9 @@ def fitting(report: Report | None) -> dict:
         source = described_source(described)
     except InputError:  # a source of the user's own, which knows no fit
         return {}
-    return {name: getattr(source, name) for name in ("fit", "short_side") if hasattr(source, name)}
+    while not hasattr(source, "fit") and hasattr(source, "source"):  # a part of another source, or its mixture
+        source = source.source
+    return {name: getattr(source, name) for name in _READING if hasattr(source, name)}
 
 
 def check_vocabulary(model: str, dataset: Dataset) -> None:

@@ -250,6 +250,13 @@ def test_cmyk_images_have_the_three_channels_that_are_decoded(tmp_path):
     assert data.image_shape == SHAPE and data.train.arrays()[0].shape == (4, *SHAPE)
 
 
+def _grouped(root, *classes):
+    """Fill two groups of each class."""
+    for name in classes:
+        _fill(root / name, classes=("day", "night"), count=2)
+    return root
+
+
 def test_folders_inside_a_class_are_groups(tmp_path):
     _fill(tmp_path / "train", count=2)
     for group, count in (("night", 3), ("day", 1)):
@@ -258,6 +265,8 @@ def test_folders_inside_a_class_are_groups(tmp_path):
     (tmp_path / "train" / "ant" / "day" / "deep").mkdir()
     (tmp_path / "train" / "ant" / "day" / "deep" / "1.png").write_bytes(b"")
     root = tmp_path / "train"
+    with pytest.raises(ValueError, match=r"inner holds no image files .*only folders\. ImageFolder\.groups=True reads"):
+        _folder(_grouped(tmp_path / "only", "outer", "inner"))
     plain = _folder(root, test_size=1.0)
     assert plain.test.groups is None and len(plain.test) == 4
     assert "5 files in folders inside a class, such as ant/day (ImageFolder.groups=True reads them" in plain.note

@@ -280,8 +280,9 @@ def _class_names(folder: pathlib.Path, grouped: bool) -> tuple[str, ...]:
     for name in names:
         if not _images(folder / name, grouped):
             suffixes = sorted({_suffix(other) or "folders" for other in _remaining_entries(folder / name, ())})
+            hint = " ImageFolder.groups=True reads the images in its folders, as groups."
             raise InputError(
                 f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}), only "
-                f"{shorten(', '.join(suffixes) or 'nothing', 60)}."
+                f"{shorten(', '.join(suffixes) or 'nothing', 60)}.{hint if _images(folder / name, True) else ''}"
             )
     return names
