@@ -105,6 +105,8 @@ def test_classes_of_other_ids_are_refused():
     report = SimpleNamespace(data={"class_names": ["disc", "square", "stripes"]})
     with pytest.raises(InputError, match="photos: class 1 is 'stripes' here and 'square' in the model"):
         artifact.check_classes(report, named("disc", "stripes"))
+    with pytest.raises(InputError, match="photos: the model has no class 'zebra'.*: disc, square, stripes"):
+        artifact.check_classes(report, named("disc", "zebra"))
     for names in (("disc", "square"), ("0", "1", "2"), ("cat", "dog")):
         artifact.check_classes(report, named(*names))
     artifact.check_classes(None, named("disc", "stripes"))

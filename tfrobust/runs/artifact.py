@@ -433,7 +433,11 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
 
 
 def check_classes(report: Report | None, dataset: Dataset) -> None:
-    """Raise InputError if a class has another id in a dataset than in an export, as in a folder of some classes."""
+    """Raise InputError if a class has another id in a dataset than in an export, as in a folder of some classes.
+
+    A class that the export does not have is refused beside others that it has. Names of which it has none are taken to
+    be other names of its classes, in its order.
+    """
     class_names = tuple(report.data.get("class_names") or ()) if report else ()
     ids = tuple(map(str, range(dataset.class_count)))
     unnamed = dataset.class_names == ids
@@ -447,6 +451,12 @@ def check_classes(report: Report | None, dataset: Dataset) -> None:
                 f"{dataset.name}: class {identity} is {here!r} here and {there!r} in the model, so that the labels "
                 f"would mean other classes. {remedy} of its classes: {', '.join(class_names)}."
             )
+    unknown = [name for name in dataset.class_names if name not in class_names]
+    if 0 < len(unknown) < dataset.class_count:
+        raise InputError(
+            f"{dataset.name}: the model has no class {unknown[0]!r}, whose examples would count as those of another. "
+            f"Leave them out, or give the class its name in the model: {', '.join(class_names)}."
+        )
 
 
 def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:
