@@ -276,3 +276,12 @@ def test_folders_inside_a_class_are_groups(tmp_path):
     assert len(named) == 8 and named["ant/night/2.png"] == "night" and named["ant/day/0.png"] == "day"
     assert named["ant/1.png"] == named["bee/0.png"] == "none"
     assert data.test.take([0, 5]).groups.tolist() == data.test.groups[[0, 5]].tolist()
+
+
+def test_a_class_with_groups_and_the_name_of_a_split_is_refused(tmp_path):
+    root = _grouped(tmp_path, "bus", "train")
+    with pytest.raises(ValueError, match="'train' may be a split or a class.* the groups of 'bus'. Rename 'train'"):
+        _folder(root, groups=True)
+    assert _folder(root).class_names == ("day", "night")
+    _grouped(root / "train", "car")  # deeper than the groups of a class
+    assert _folder(root, groups=True).class_names == ("car", "day", "night")

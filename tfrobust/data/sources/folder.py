@@ -78,6 +78,8 @@ class ImageFolder(Source):
         if not root.is_dir():
             raise DataNotFoundError(f"there is no folder {shorten(root)}; give one with a folder per class.")
         folders = _split_folders(root)
+        if self.groups:
+            _check_splits(root, folders)
         if "validation" in folders and self.validation_size:
             name = folders["validation"].name
             raise InputError(
@@ -204,6 +206,28 @@ def _split_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
         other = next(iter(folders.values())).name
         raise InputError(f"{shorten(root)} has the folder {other!r} of a split, and no folder 'train'.")
     return folders or {"train": root}
+
+
+def _check_splits(root: pathlib.Path, folders: dict[str, pathlib.Path]) -> None:
+    """Raise InputError if the folders of splits may as well be classes whose folders are groups, as others beside them.
+
+    Args:
+        root: the folder of the data.
+        folders: the folder of each split.
+    """
+
+    def has_images(folder: pathlib.Path) -> bool:
+        return any(_images(folder / name) for name in _folders(folder))
+
+    splits = [folder for folder in folders.values() if folder != root]
+    beside = [name for name in _folders(root) if root / name not in splits and has_images(root / name)]
+    grouped = any(has_images(split / name) for split in splits for name in _folders(split))
+    if splits and beside and not grouped:
+        name = splits[0].name
+        raise InputError(
+            f"{shorten(root, 60)}: {name!r} may be a split or a class, as its folders hold images like the groups of "
+            f"{shorten(beside[0], 50)!r}. Rename {name!r} if it is a class, or move the others elsewhere."
+        )
 
 
 def _left_out(
