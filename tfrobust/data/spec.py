@@ -274,9 +274,9 @@ def examine(paths: Sequence[str], shape: tuple[int, int, int] | None = None, fit
         fit: see `decode_image`.
 
     Returns:
-        int64 [n, 4]: height and width of the upright image, 1 for a gray or 3 for a color image, and the EXIF
-        orientation, 1 for images that are stored upright; zeros for a file that is missing, unreadable, no PNG or JPEG,
-        larger than 256 MiB, or so long and narrow that it cannot be resized.
+        int64 [n, 4]: height and width of the upright image; 1 for a gray or 3 for a color image, 2 or 4 with an alpha
+        channel; and the EXIF orientation, 1 for images that are stored upright. Zeros for a file that is missing,
+        unreadable, no PNG or JPEG, larger than 256 MiB, or so long and narrow that it cannot be resized.
     """
     sizes = np.zeros((len(paths), 4), np.int64)
     positions = [i for i, path in enumerate(paths) if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_FILE]

@@ -285,3 +285,15 @@ def test_a_class_with_groups_and_the_name_of_a_split_is_refused(tmp_path):
     assert _folder(root).class_names == ("day", "night")
     _grouped(root / "train", "car")  # deeper than the groups of a class
     assert _folder(root, groups=True).class_names == ("car", "day", "night")
+
+
+def test_transparency_that_is_left_out_is_noted(tmp_path):
+    root = _fill(tmp_path / "icons", count=2)
+    for name, kind in (("ant/0", "RGBA"), ("ant/1", "LA"), ("bee/0", "L")):
+        PIL.Image.new(kind, SHAPE[:2]).save(root / f"{name}.png")
+    data = ImageFolder(path=str(root)).load()
+    assert data.image_shape == SHAPE and data.note.endswith("in color; transparency of 2 images left out")
+    assert "transparency" not in ImageFolder(path=str(root), image_shape=(4, 4, 4)).load().note
+    for path in root.glob("*/*.png"):
+        PIL.Image.new("LA", SHAPE[:2]).save(path)
+    assert ImageFolder(path=str(root)).load().image_shape == (4, 4, 1)

@@ -40,8 +40,8 @@ class ImageFolder(Source):
 
     Args:
         path: the root.
-        image_shape: (height, width, channels); channels 1 (gray), 3 or 4. None takes the size of the images if all have
-            the same, of at most 256 pixels a side; with 1 channel if all are gray, otherwise 3.
+        image_shape: (height, width, channels); channels 1 (gray), 3, or 4 (with transparency). None takes the size of
+            the images if all have the same, of at most 256 pixels a side; with 1 channel if all are gray, otherwise 3.
         test_size: a count or a fraction (1.0 for everything), if there is no test folder.
         fit: how images of another size are fitted to `image_shape`: "stretch" changes their proportions. "crop" fills
             height and width, and cuts off evenly what lies outside. "pad" keeps the whole image, between black borders.
@@ -126,6 +126,8 @@ class ImageFolder(Source):
         skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
         lying = 0 if sizes is None else int(np.sum(sizes[:, 3] != 1))
         skipped += f"; {lying:,} turned upright as their EXIF orientation says" if lying else ""
+        transparent = 0 if sizes is None or shape[2] == 4 else int(np.count_nonzero(sizes[:, 2] % 2 == 0))
+        skipped += f"; transparency of {transparent:,} image{'s' * (transparent > 1)} left out" if transparent else ""
         return splits, f"{shorten(root, 60)}: {_resizing_note(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
 
 
@@ -164,7 +166,7 @@ def _common_shape(sizes: np.ndarray, root: pathlib.Path) -> tuple[int, int, int]
             f"{', '.join(map(repr, FITS[:-1]))} or {FITS[-1]!r}."
         )
     height, width = (int(side) for side in sizes[0, :2])
-    return height, width, int(sizes[:, 2].max())
+    return height, width, 3 if np.any(sizes[:, 2] >= 3) else 1
 
 
 def _count_and_sizes(count: int, sizes: np.ndarray | None) -> str:
