@@ -14,7 +14,7 @@ from tfrobust.augment.resampling import INTERPOLATIONS
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.common.arrays import check_groups, check_labels
 from tfrobust.common.kinds import TEXT, Kind, kind_of
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_tuple
 from tfrobust.data.checks import (
     check_images,
     check_memory,
@@ -201,7 +201,7 @@ class FileExamples(Examples):
             check_utf8(path, "the file name")
         self.labels = check_labels(labels, len(self.paths))
         self.groups = check_groups(groups, len(self.paths))
-        self.image_shape = tuple(int(size) for size in image_shape)
+        self.image_shape = tuple(int(size) for size in require_tuple(image_shape, "image_shape", 3))
         self.fit = fit
         self.interpolation = require_choice(interpolation, "interpolation", INTERPOLATIONS)
         self.training_crop = training_crop
@@ -252,7 +252,7 @@ class FileExamples(Examples):
 
 def check_shape(image_shape: tuple[int, ...], fit: int | str) -> None:
     """Raise InputError for a shape or a fit that `decode_image` does not take, or of too many pixels."""
-    if len(image_shape) != 3 or min(image_shape) < 1 or image_shape[2] not in (1, 3, 4):
+    if min(require_tuple(image_shape, "image_shape", 3)) < 1 or image_shape[2] not in (1, 3, 4):
         raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
     names = ", ".join(map(repr, FITS))
     if not isinstance(fit, (str, int)):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.data.pipeline import training_batches
 from tfrobust.data.sources.folder import ImageFolder
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
 SHAPE = (4, 4, 3)
@@ -140,6 +141,8 @@ def test_missing_files_and_images_too_long_to_be_cut_are_unreadable(tmp_path):
         ImageFolder(path=str(root), image_shape=(4, 4, 4)).load()
     with pytest.raises(ValueError, match=r"image_shape is \(4, 4, 5\), not \(height, width, 1, 3 or 4\)"):
         ImageFolder(path=str(root), image_shape=(4, 4, 5)).load()
+    with pytest.raises(InputError, match="image_shape is 32; it must be a tuple of 3 numbers"):
+        ImageFolder(path=str(root), image_shape=32).load()
 
 
 def test_bad_folders(tmp_path):
