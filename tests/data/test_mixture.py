@@ -127,6 +127,10 @@ def test_classes_of_other_names_or_in_another_order_are_refused(tmp_path):
         assert WithGenerated(source=pair[0], generated=pair[1]).load().class_count == 3
     with pytest.raises(ValueError, match="class 1 is 'fly' in the generated data and 'bee' in"):
         WithGenerated(source=named, generated=other).load()
+    (tmp_path / "d").mkdir()
+    texts = written(tmp_path / "d", 12, list(map(str, range(12))))  # "10" follows "1"
+    with pytest.raises(ValueError, match="class 2 is '2' in the generated data and '10' in"):
+        WithGenerated(source=texts, generated=written(tmp_path, 12)).load()
 
 
 def test_a_source_mixes_the_training_split_alone(tmp_path):

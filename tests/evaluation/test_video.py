@@ -131,6 +131,12 @@ def test_clips_of_no_videos_are_refused(groups, labels, message):
             run_evaluation((evaluator,), setting(groups=groups, labels=labels))
 
 
+@pytest.mark.parametrize("names", [np.arange(VIDEOS).astype(str), np.arange(VIDEOS)[::-1]])
+def test_videos_may_have_any_names_in_any_order(names):
+    """Names that are texts are not sorted: "10" precedes "9"."""
+    assert as_videos(setting(groups=np.repeat(names, COUNT))).labels.tolist() == LABELS[::COUNT].tolist()
+
+
 def test_a_validation_split_of_clips_stays_with_the_clips():
     videos = as_videos(setting(validation_images=CLIPS[:6], validation_labels=LABELS[:6]))
     assert len(videos.images) == VIDEOS and not videos.has_validation

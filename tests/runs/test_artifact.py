@@ -13,10 +13,12 @@ from report.synthetic import make_report
 from tfrobust.common import configured
 from tfrobust.data.checks import DataNotFoundError
 from tfrobust.data.sources.digits import Digits
+from tfrobust.data.spec import FileExamples
 from tfrobust.errors import Failure, InputError, RefusedByGate
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
 from tfrobust.evaluation.engine import base, predictor
 from tfrobust.keras.attacks import PGD, ThreatModel
+from tfrobust.keras.data import ClassSubset, Digits, ImageFolder, LabelledFraction, WithGenerated
 from tfrobust.keras.evaluators import CleanAccuracy, Doctor
 from tfrobust.report.gate import Gate
 from tfrobust.runs import artifact, publication
@@ -81,6 +83,24 @@ def test_missing_data_are_named_with_the_report_and_its_folder():
         raise DataNotFoundError("there is no folder x.")
 
 
+def test_a_folder_is_read_as_that_of_the_training():
+    reading = {"fit": "crop", "short_side": 256, "interpolation": "bicubic", "groups": True}
+    folder = ImageFolder(path="photos", image_shape=(224, 224, 3), **reading)
+    mixed = WithGenerated(source=folder, generated=Digits())
+    for source in (folder, LabelledFraction(source=ClassSubset(source=folder, classes=(1, 0)), fraction=0.5), mixed):
+        report = SimpleNamespace(data={"source": configured.serialize(source)})
+        assert artifact.fitting(report) == reading
+    assert artifact.fitting(SimpleNamespace(data={"source": configured.serialize(Digits())})) == {}
+
+
+def test_a_published_model_decodes_as_the_test_split():
+    dataset = SimpleNamespace(image_shape=(8, 8, 1), class_names=(), vocabulary=())
+    dataset.test = FileExamples(["a.png"], [0], (8, 8, 1), fit=10, interpolation="bicubic")
+    trained = SimpleNamespace(dataset=dataset, method=SimpleNamespace(encoder=None, head=None))
+    parts = artifact.Artifact._parts(SimpleNamespace(trained=trained, publication=PublicationSettings(name="net")))
+    assert (parts["fit"], parts["interpolation"]) == (10, "bicubic")
+
+
 def test_classes_of_other_ids_are_refused():
     """A folder that lacks a class gives the others smaller ids."""
 
@@ -90,9 +110,17 @@ def test_classes_of_other_ids_are_refused():
     report = SimpleNamespace(data={"class_names": ["disc", "square", "stripes"]})
     with pytest.raises(InputError, match="photos: class 1 is 'stripes' here and 'square' in the model"):
         artifact.check_classes(report, named("disc", "stripes"))
+    with pytest.raises(InputError, match="photos: the model has no class 'zebra'.*: disc, square, stripes"):
+        artifact.check_classes(report, named("disc", "zebra"))
     for names in (("disc", "square"), ("0", "1", "2"), ("cat", "dog")):
         artifact.check_classes(report, named(*names))
     artifact.check_classes(None, named("disc", "stripes"))
+    numbers = [str(number) for number in range(12)]
+    report = SimpleNamespace(data={"class_names": sorted(numbers)})  # those of folders
+    for count in (12, 3):
+        with pytest.raises(InputError, match="class 2 is '2' here and '10' in the model.* labels as texts"):
+            artifact.check_classes(report, named(*numbers[:count]))
+    artifact.check_classes(report, named(*sorted(numbers)))
 
 
 @pytest.mark.parametrize("training, fault", stored.rows(globals(), "what_an_evaluation_uses_of_a_strangers_training"))

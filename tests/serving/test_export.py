@@ -82,12 +82,13 @@ def test_jpeg_is_decoded_to_the_channels_of_the_model_and_resized(signatures):
 
 def test_bytes_are_framed_as_the_data_were(parts, tmp_path):
     encoder, head = parts
-    export.write_saved_model(tmp_path / "framed", encoder=encoder, head=head, image_shape=IMAGE_SHAPE, fit=10)
+    reading = {"fit": 10, "interpolation": "bicubic"}
+    export.write_saved_model(tmp_path / "framed", encoder=encoder, head=head, image_shape=IMAGE_SHAPE, **reading)
     loaded = tf.saved_model.load(str(tmp_path / "framed"))
     picture = encoded(np.random.default_rng(0).integers(0, 256, (20, 31, 1), np.uint8), "png")
     answers = loaded.signatures["serving_bytes"](image_bytes=tf.constant([picture]))
-    for fit, agrees in ((10, True), ("stretch", False)):
-        framed = decode_image(tf.constant(picture), IMAGE_SHAPE, fit)[None]
+    for *reading, agrees in ((10, "bicubic", True), (10, "bilinear", False), ("stretch", "bicubic", False)):
+        framed = decode_image(tf.constant(picture), IMAGE_SHAPE, *reading)[None]
         expected = loaded.signatures["serving_default"](images=framed)
         assert np.allclose(answers["logits"], expected["logits"], rtol=1e-6) == agrees
 

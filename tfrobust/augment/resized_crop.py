@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfrobust.augment import resampling
 from tfrobust.augment.augmentation import Augmentation
+from tfrobust.common.settings import require_tuple
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
@@ -51,6 +52,8 @@ class RandomResizedCrop(Augmentation):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self):
+        for name in ("scale", "ratio"):
+            require_tuple(getattr(self, name), f"RandomResizedCrop.{name}", 2)
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise InputError(f"RandomResizedCrop.scale is {self.scale}; it is two shares, 0 < least <= largest <= 1.")
         if not 0 < self.ratio[0] <= self.ratio[1]:

@@ -16,7 +16,7 @@ from tfrobust.augment.augmentation import Augmentation, draw_uniform
 from tfrobust.augment.clips import in_color, in_space
 from tfrobust.augment.resized_crop import ATTEMPTS, RandomResizedCrop
 from tfrobust.common.kinds import OF_PIXELS
-from tfrobust.common.settings import require_choice, require_whole
+from tfrobust.common.settings import require_choice, require_tuple, require_whole
 from tfrobust.errors import InputError
 
 LUMA = (0.2989, 0.5870, 0.1140)
@@ -206,7 +206,8 @@ class ContrastiveViews(Augmentation):
                 raise InputError(f"ContrastiveViews.{name} is {getattr(self, name)}; it must lie in [0, 1].")
         for name, choices in (("order", ORDERS), ("interpolation", resampling.INTERPOLATIONS), ("colors", CHANGES)):
             require_choice(getattr(self, name), f"ContrastiveViews.{name}", choices)
-        if len(self.jitter) != 4 or min(self.jitter) < 0 or self.jitter[3] > 0.5:
+        require_tuple(self.jitter, "ContrastiveViews.jitter", 4)
+        if min(self.jitter) < 0 or self.jitter[3] > 0.5:
             raise InputError(
                 f"ContrastiveViews.jitter is {self.jitter}; it is four strengths >= 0, of brightness, contrast, "
                 "saturation and hue, the last at most 0.5."

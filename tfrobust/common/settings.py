@@ -76,3 +76,15 @@ def require_wholes(values, name: str) -> tuple[int, ...]:
     if not isinstance(values, (list, tuple)):
         raise InputError(f"{name} must be a tuple of integers >= 1, got {values!r}.")
     return tuple(require_whole(value, f"each entry of {name}") for value in values)
+
+
+def require_tuple(value, name: str, length: int) -> tuple:
+    """Return a fixed number of numbers as a tuple.
+
+    Raises:
+        InputError (a ValueError): `value` is no list, tuple or array of `length` numbers.
+    """
+    values = tuple(value) if isinstance(value, Iterable) else ()
+    if len(values) != length or not all(isinstance(entry, numbers.Real) for entry in values):
+        raise InputError(f"{name} is {value!r}; it must be a tuple of {length} numbers.")
+    return values

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.common.arrays import check_labels
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import require_choice, require_least
+from tfrobust.common.settings import require_choice, require_least, require_tuple
 from tfrobust.data.checks import check_pixels_of_example, check_utf8
 from tfrobust.data.spec import PIXEL_SCALE, Examples, fitted
 from tfrobust.errors import InputError
@@ -125,7 +125,7 @@ class VideoExamples(Examples):
         if len(self.lengths) != len(self.videos) or (len(self.lengths) and self.lengths.min() < 1):
             raise InputError(f"There are {len(self.lengths)} lengths >= 1 needed for {len(self.videos)} videos.")
         self.sampling, self.fit, self.training_crop = sampling, fit, training_crop
-        self.image_shape = (sampling.frames, *(int(side) for side in size), 3)
+        self.image_shape = (sampling.frames, *(int(side) for side in require_tuple(size, "size", 2)), 3)
         check_pixels_of_example(self.image_shape[:3], fit, "a clip")
         self.groups = np.repeat(np.arange(len(self.videos), dtype=np.int32), sampling.clips)
         self.labels = np.repeat(check_labels(labels, len(self.videos)), sampling.clips)

@@ -32,7 +32,8 @@ class MixedExamples(Examples):
         for part in (original, generated):
             refuse_mixture(part, "WithGenerated")
         self.original, self.generated, self.share = original, generated, share
-        self.image_shape, self.dtype, self.fit = original.image_shape, original.dtype, original.fit
+        self.image_shape, self.dtype = original.image_shape, original.dtype
+        self.fit, self.interpolation = original.fit, original.interpolation
         self.labels = np.concatenate([original.labels, generated.labels])
 
     def fetch(self, index: tf.Tensor) -> tf.Tensor:

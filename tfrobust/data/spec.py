@@ -14,7 +14,7 @@ from tfrobust.augment.resampling import INTERPOLATIONS
 from tfrobust.augment.resized_crop import RandomResizedCrop, resized
 from tfrobust.common.arrays import check_groups, check_labels
 from tfrobust.common.kinds import TEXT, Kind, kind_of
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_tuple
 from tfrobust.data.checks import (
     check_images,
     check_memory,
@@ -50,6 +50,7 @@ class Examples:
     # Names of the group of each example, str [n], such as a hospital; or int32 [n], the video of each clip.
     groups: np.ndarray | None = None
     fit: int | str = "stretch"  # see `decode_image`
+    interpolation: str = "bilinear"  # see `decode_image`
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -200,7 +201,7 @@ class FileExamples(Examples):
             check_utf8(path, "the file name")
         self.labels = check_labels(labels, len(self.paths))
         self.groups = check_groups(groups, len(self.paths))
-        self.image_shape = tuple(int(size) for size in image_shape)
+        self.image_shape = tuple(int(size) for size in require_tuple(image_shape, "image_shape", 3))
         self.fit = fit
         self.interpolation = require_choice(interpolation, "interpolation", INTERPOLATIONS)
         self.training_crop = training_crop
@@ -251,7 +252,7 @@ class FileExamples(Examples):
 
 def check_shape(image_shape: tuple[int, ...], fit: int | str) -> None:
     """Raise InputError for a shape or a fit that `decode_image` does not take, or of too many pixels."""
-    if len(image_shape) != 3 or min(image_shape) < 1 or image_shape[2] not in (1, 3, 4):
+    if min(require_tuple(image_shape, "image_shape", 3)) < 1 or image_shape[2] not in (1, 3, 4):
         raise InputError(f"image_shape is {image_shape}, not (height, width, 1, 3 or 4).")
     names = ", ".join(map(repr, FITS))
     if not isinstance(fit, (str, int)):
@@ -273,9 +274,9 @@ def examine(paths: Sequence[str], shape: tuple[int, int, int] | None = None, fit
         fit: see `decode_image`.
 
     Returns:
-        int64 [n, 4]: height and width of the upright image, 1 for a gray or 3 for a color image, and the EXIF
-        orientation, 1 for images that are stored upright; zeros for a file that is missing, unreadable, no PNG or JPEG,
-        larger than 256 MiB, or so long and narrow that it cannot be resized.
+        int64 [n, 4]: height and width of the upright image; 1 for a gray or 3 for a color image, 2 or 4 with an alpha
+        channel; and the EXIF orientation, 1 for images that are stored upright. Zeros for a file that is missing,
+        unreadable, no PNG or JPEG, larger than 256 MiB, or so long and narrow that it cannot be resized.
     """
     sizes = np.zeros((len(paths), 4), np.int64)
     positions = [i for i, path in enumerate(paths) if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_FILE]

@@ -9,7 +9,7 @@ from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.augmix import AugMix
 from tfrobust.augment.mixing import FeatureNoise, Mix, Mixing, at_one_stage, mix_rows, require_stages
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_tuple
 from tfrobust.errors import InputError
 from tfrobust.losses.consistency import jensen_shannon
 from tfrobust.losses.mixed import mixed_cross_entropy
@@ -54,7 +54,7 @@ class Branches(Configured):
     noise_without_mixing: bool = True
 
     def __post_init__(self):
-        if len(self.strengths) != 3 or not all(strength >= 0 for strength in self.strengths):
+        if not all(strength >= 0 for strength in require_tuple(self.strengths, "Branches.strengths", 3)):
             raise InputError(f"Branches.strengths is {self.strengths}; it must be three numbers >= 0, one per branch.")
         require_choice(self.noise, "Branches.noise", NOISES)
 

@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 # Maximum size in bytes of the training images, as float32, that are held during an evaluation.
 _TRAINING_BYTES = 2**30
+# Arguments of `ImageFolder` by which the images of another folder are read as those of the training.
+_READING = ("fit", "short_side", "interpolation", "groups")
 # The entries of a report about the training that a later evaluation uses, as JSON Schema.
 _USED_OF_TRAINING = {
     "type": "object",
@@ -216,6 +218,7 @@ class Artifact:
             class_names=dataset.class_names,
             name=self.publication.name,
             fit=dataset.test.fit,
+            interpolation=dataset.test.interpolation,
             vocabulary=dataset.vocabulary,
             smoothing=self.publication.smoothing,
         )
@@ -400,7 +403,7 @@ def named_by(report: Report | None, model: str) -> Iterator[None]:
 
 
 def fitting(report: Report | None) -> dict:
-    """Return how the images of an export were fitted to the model's input, as arguments of `ImageFolder`."""
+    """Return how the images of an export were read from their folder, as arguments of `ImageFolder`."""
     described = report.data.get("source") if report else None
     if not described:
         return {}
@@ -408,7 +411,9 @@ def fitting(report: Report | None) -> dict:
         source = described_source(described)
     except InputError:  # a source of the user's own, which knows no fit
         return {}
-    return {name: getattr(source, name) for name in ("fit", "short_side") if hasattr(source, name)}
+    while not hasattr(source, "fit") and hasattr(source, "source"):  # a part of another source, or its mixture
+        source = source.source
+    return {name: getattr(source, name) for name in _READING if hasattr(source, name)}
 
 
 def check_vocabulary(model: str, dataset: Dataset) -> None:
@@ -431,16 +436,30 @@ def check_vocabulary(model: str, dataset: Dataset) -> None:
 
 
 def check_classes(report: Report | None, dataset: Dataset) -> None:
-    """Raise InputError if a class has another id in a dataset than in an export, as in a folder of some classes."""
+    """Raise InputError if a class has another id in a dataset than in an export, as in a folder of some classes.
+
+    A class that the export does not have is refused beside others that it has. Names of which it has none are taken to
+    be other names of its classes, in its order.
+    """
     class_names = tuple(report.data.get("class_names") or ()) if report else ()
-    if dataset.class_names == tuple(map(str, range(dataset.class_count))):  # ids without names
+    ids = tuple(map(str, range(dataset.class_count)))
+    unnamed = dataset.class_names == ids
+    # Ids without names agree with any names but those of a model whose folders are named 0, 1, 10, 11, 2, ...
+    if unnamed and not set(ids) <= set(class_names):
         return
+    remedy = "Save its labels as texts, the names" if unnamed else "Give examples of each"
     for identity, (here, there) in enumerate(zip(dataset.class_names, class_names, strict=False)):
         if here != there and here in class_names:
             raise InputError(
                 f"{dataset.name}: class {identity} is {here!r} here and {there!r} in the model, so that the labels "
-                f"would mean other classes. Give examples of each of its classes: {', '.join(class_names)}."
+                f"would mean other classes. {remedy} of its classes: {', '.join(class_names)}."
             )
+    unknown = [name for name in dataset.class_names if name not in class_names]
+    if 0 < len(unknown) < dataset.class_count:
+        raise InputError(
+            f"{dataset.name}: the model has no class {unknown[0]!r}, whose examples would count as those of another. "
+            f"Leave them out, or give the class its name in the model: {', '.join(class_names)}."
+        )
 
 
 def print_result(report: Report, directory: pathlib.Path, note: str = "") -> None:

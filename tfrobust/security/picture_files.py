@@ -8,7 +8,7 @@ import tensorflow as tf
 # Largest number of pixels; a few hundred kilobytes can claim to be a picture of any size.
 LARGEST = 2**26
 _HEADER = 32
-_PNG_COLOR = 2  # the bit of a PNG's color type that is 0 for gray
+_PNG_COLOR, _PNG_ALPHA = 2, 4  # bits of a PNG's color type: 0 for gray, and 0 without an alpha channel
 _BIG_ENDIAN = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
 # Segments before a JPEG's pixels among which EXIF data are searched; cameras write them in the first or second.
 _MOST_SEGMENTS = 64
@@ -32,7 +32,10 @@ def decoded(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def shape(encoded: tf.Tensor) -> tf.Tensor:
-    """Read the size of a PNG or JPEG image from its header, int64 [3]: height, width, 1 for gray or 3 for color.
+    """Read the size of a PNG or JPEG image from its header, int64 [3]: height, width, channels.
+
+    There is 1 channel for gray or 3 for color, and one more for the transparency of a PNG. That of a palette is not
+    seen.
 
     Raises:
         tf.errors.InvalidArgumentError: neither PNG nor JPEG.
@@ -52,8 +55,9 @@ def _jpeg_shape(encoded: tf.Tensor) -> tf.Tensor:
 
 def _png_shape(head: tf.Tensor) -> tf.Tensor:
     width, height = tf.unstack(tf.reduce_sum(tf.reshape(tf.cast(head[16:24], tf.int64), (2, 4)) * _BIG_ENDIAN, axis=1))
-    is_color = tf.bitwise.bitwise_and(head[25], _PNG_COLOR) != 0
-    return tf.stack([height, width, tf.where(is_color, tf.constant(3, tf.int64), 1)])
+    is_color, is_alpha = (tf.bitwise.bitwise_and(head[25], bit) != 0 for bit in (_PNG_COLOR, _PNG_ALPHA))
+    channels = tf.where(is_color, tf.constant(3, tf.int64), 1) + tf.cast(is_alpha, tf.int64)
+    return tf.stack([height, width, channels])
 
 
 def _refuse_huge(encoded: tf.Tensor) -> tf.Operation:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.data.pipeline import training_batches
 from tfrobust.data.sources.folder import ImageFolder
+from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
 SHAPE = (4, 4, 3)
@@ -140,6 +141,8 @@ def test_missing_files_and_images_too_long_to_be_cut_are_unreadable(tmp_path):
         ImageFolder(path=str(root), image_shape=(4, 4, 4)).load()
     with pytest.raises(ValueError, match=r"image_shape is \(4, 4, 5\), not \(height, width, 1, 3 or 4\)"):
         ImageFolder(path=str(root), image_shape=(4, 4, 5)).load()
+    with pytest.raises(InputError, match="image_shape is 32; it must be a tuple of 3 numbers"):
+        ImageFolder(path=str(root), image_shape=32).load()
 
 
 def test_bad_folders(tmp_path):
@@ -250,6 +253,13 @@ def test_cmyk_images_have_the_three_channels_that_are_decoded(tmp_path):
     assert data.image_shape == SHAPE and data.train.arrays()[0].shape == (4, *SHAPE)
 
 
+def _grouped(root, *classes):
+    """Fill two groups of each class."""
+    for name in classes:
+        _fill(root / name, classes=("day", "night"), count=2)
+    return root
+
+
 def test_folders_inside_a_class_are_groups(tmp_path):
     _fill(tmp_path / "train", count=2)
     for group, count in (("night", 3), ("day", 1)):
@@ -258,6 +268,8 @@ def test_folders_inside_a_class_are_groups(tmp_path):
     (tmp_path / "train" / "ant" / "day" / "deep").mkdir()
     (tmp_path / "train" / "ant" / "day" / "deep" / "1.png").write_bytes(b"")
     root = tmp_path / "train"
+    with pytest.raises(ValueError, match=r"inner holds no image files .*only folders\. ImageFolder\.groups=True reads"):
+        _folder(_grouped(tmp_path / "only", "outer", "inner"))
     plain = _folder(root, test_size=1.0)
     assert plain.test.groups is None and len(plain.test) == 4
     assert "5 files in folders inside a class, such as ant/day (ImageFolder.groups=True reads them" in plain.note
@@ -267,3 +279,24 @@ def test_folders_inside_a_class_are_groups(tmp_path):
     assert len(named) == 8 and named["ant/night/2.png"] == "night" and named["ant/day/0.png"] == "day"
     assert named["ant/1.png"] == named["bee/0.png"] == "none"
     assert data.test.take([0, 5]).groups.tolist() == data.test.groups[[0, 5]].tolist()
+
+
+def test_a_class_with_groups_and_the_name_of_a_split_is_refused(tmp_path):
+    root = _grouped(tmp_path, "bus", "train")
+    with pytest.raises(ValueError, match="'train' may be a split or a class.* the groups of 'bus'. Rename 'train'"):
+        _folder(root, groups=True)
+    assert _folder(root).class_names == ("day", "night")
+    _grouped(root / "train", "car")  # deeper than the groups of a class
+    assert _folder(root, groups=True).class_names == ("car", "day", "night")
+
+
+def test_transparency_that_is_left_out_is_noted(tmp_path):
+    root = _fill(tmp_path / "icons", count=2)
+    for name, kind in (("ant/0", "RGBA"), ("ant/1", "LA"), ("bee/0", "L")):
+        PIL.Image.new(kind, SHAPE[:2]).save(root / f"{name}.png")
+    data = ImageFolder(path=str(root)).load()
+    assert data.image_shape == SHAPE and data.note.endswith("in color; transparency of 2 images left out")
+    assert "transparency" not in ImageFolder(path=str(root), image_shape=(4, 4, 4)).load().note
+    for path in root.glob("*/*.png"):
+        PIL.Image.new("LA", SHAPE[:2]).save(path)
+    assert ImageFolder(path=str(root)).load().image_shape == (4, 4, 1)

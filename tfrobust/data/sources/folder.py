@@ -40,8 +40,8 @@ class ImageFolder(Source):
 
     Args:
         path: the root.
-        image_shape: (height, width, channels); channels 1 (gray), 3 or 4. None takes the size of the images if all have
-            the same, of at most 256 pixels a side; with 1 channel if all are gray, otherwise 3.
+        image_shape: (height, width, channels); channels 1 (gray), 3, or 4 (with transparency). None takes the size of
+            the images if all have the same, of at most 256 pixels a side; with 1 channel if all are gray, otherwise 3.
         test_size: a count or a fraction (1.0 for everything), if there is no test folder.
         fit: how images of another size are fitted to `image_shape`: "stretch" changes their proportions. "crop" fills
             height and width, and cuts off evenly what lies outside. "pad" keeps the whole image, between black borders.
@@ -78,6 +78,8 @@ class ImageFolder(Source):
         if not root.is_dir():
             raise DataNotFoundError(f"there is no folder {shorten(root)}; give one with a folder per class.")
         folders = _split_folders(root)
+        if self.groups:
+            _check_splits(root, folders)
         if "validation" in folders and self.validation_size:
             name = folders["validation"].name
             raise InputError(
@@ -124,6 +126,8 @@ class ImageFolder(Source):
         skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
         lying = 0 if sizes is None else int(np.sum(sizes[:, 3] != 1))
         skipped += f"; {lying:,} turned upright as their EXIF orientation says" if lying else ""
+        transparent = 0 if sizes is None or shape[2] == 4 else int(np.count_nonzero(sizes[:, 2] % 2 == 0))
+        skipped += f"; transparency of {transparent:,} image{'s' * (transparent > 1)} left out" if transparent else ""
         return splits, f"{shorten(root, 60)}: {_resizing_note(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
 
 
@@ -162,7 +166,7 @@ def _common_shape(sizes: np.ndarray, root: pathlib.Path) -> tuple[int, int, int]
             f"{', '.join(map(repr, FITS[:-1]))} or {FITS[-1]!r}."
         )
     height, width = (int(side) for side in sizes[0, :2])
-    return height, width, int(sizes[:, 2].max())
+    return height, width, 3 if np.any(sizes[:, 2] >= 3) else 1
 
 
 def _count_and_sizes(count: int, sizes: np.ndarray | None) -> str:
@@ -204,6 +208,28 @@ def _split_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
         other = next(iter(folders.values())).name
         raise InputError(f"{shorten(root)} has the folder {other!r} of a split, and no folder 'train'.")
     return folders or {"train": root}
+
+
+def _check_splits(root: pathlib.Path, folders: dict[str, pathlib.Path]) -> None:
+    """Raise InputError if the folders of splits may as well be classes whose folders are groups, as others beside them.
+
+    Args:
+        root: the folder of the data.
+        folders: the folder of each split.
+    """
+
+    def has_images(folder: pathlib.Path) -> bool:
+        return any(_images(folder / name) for name in _folders(folder))
+
+    splits = [folder for folder in folders.values() if folder != root]
+    beside = [name for name in _folders(root) if root / name not in splits and has_images(root / name)]
+    grouped = any(has_images(split / name) for split in splits for name in _folders(split))
+    if splits and beside and not grouped:
+        name = splits[0].name
+        raise InputError(
+            f"{shorten(root, 60)}: {name!r} may be a split or a class, as its folders hold images like the groups of "
+            f"{shorten(beside[0], 50)!r}. Rename {name!r} if it is a class, or move the others elsewhere."
+        )
 
 
 def _left_out(
@@ -280,8 +306,9 @@ def _class_names(folder: pathlib.Path, grouped: bool) -> tuple[str, ...]:
     for name in names:
         if not _images(folder / name, grouped):
             suffixes = sorted({_suffix(other) or "folders" for other in _remaining_entries(folder / name, ())})
+            hint = " ImageFolder.groups=True reads the images in its folders, as groups."
             raise InputError(
                 f"{shorten(folder / name)} holds no image files ({', '.join(SUFFIXES)}), only "
-                f"{shorten(', '.join(suffixes) or 'nothing', 60)}."
+                f"{shorten(', '.join(suffixes) or 'nothing', 60)}.{hint if _images(folder / name, True) else ''}"
             )
     return names

@@ -26,8 +26,8 @@ class Npz(Source):
     Labels are integer ids [n], one-hot rows [n, k] of k classes, or texts [n], which become the class names: their ids
     follow the sorted texts, or `class_names`. `test_images` and `test_labels` in the file, if present, are the test
     split; otherwise `test_size` examples are held out. The file may contain the class names as `class_names`, and names
-    of groups, such as hospitals or cameras, as `groups` [n] and `test_groups`: an evaluation then measures the accuracy
-    of each group. The `note` of the data set names the arrays that are left out.
+    of groups, such as hospitals or cameras, as `groups` [n], with `test_groups` for a test split: an evaluation then
+    measures the accuracy of each group. The `note` of the data set names the arrays that are left out.
 
     Args:
         path: the file, as written by `numpy.savez` or `numpy.savez_compressed`.
@@ -55,6 +55,11 @@ class Npz(Source):
         if texts[0] is not None and not len(names):
             names = np.unique(np.concatenate([values for values in texts if values is not None]))
         images, labels = read_npz(self.path, class_names=names)
+        if has_test and groups[0] is not None and groups[1] is None:
+            raise InputError(
+                f"{shorten(self.path)} has groups and test_images, but no test_groups, whose accuracies an evaluation "
+                "would measure: add them, or leave groups out."
+            )
         train, test = ArrayExamples(images, labels, groups[0]), None
         if has_test:
             test = ArrayExamples(*read_npz(self.path, "test_images", "test_labels", names), groups[1])

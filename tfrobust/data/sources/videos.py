@@ -9,7 +9,7 @@ import numpy as np
 from tfrobust.augment.resized_crop import RandomResizedCrop
 from tfrobust.common import files
 from tfrobust.common.outside import LocalPath
-from tfrobust.common.settings import require_whole
+from tfrobust.common.settings import require_tuple, require_whole
 from tfrobust.data.checks import DataNotFoundError, check_class_names, shorten
 from tfrobust.data.clips import ClipSampling, VideoExamples
 from tfrobust.data.sources.source import Source
@@ -70,7 +70,7 @@ class VideoSource(Source):
             raise InputError(f"{name}.split is {self.split}; the official splits are 1, 2 and 3.")
         if self.fit not in FITS:
             raise InputError(f"{name}.fit is {self.fit!r}; it is one of {', '.join(map(repr, FITS))}.")
-        if len(self.size) != 2 or min(self.size) < 1:
+        if min(require_tuple(self.size, f"{name}.size", 2)) < 1:
             raise InputError(f"{name}.size is {self.size}; it is (height, width), in pixels.")
         if self.short_side is not None:
             require_whole(self.short_side, f"{name}.short_side", max(self.size))

@@ -24,8 +24,8 @@ class WithGenerated(Source):
     Args:
         source: the source of the original examples, with its own `validation_size` and `split_seed`.
         generated: the source of the generated ones, such as `Npz` with `test_size`, of the same classes in the same
-            order. Names of classes are compared unless one source has only their numbers. Only the training split is
-            used.
+            order. Names of classes are compared unless one source has only their numbers, and the other has other
+            names than these numbers. Only the training split is used.
         share: in (0, 1).
 
     Source:
@@ -52,7 +52,8 @@ class WithGenerated(Source):
                 f"{dataset.class_count}."
             )
         ids, here, there = tuple(map(str, range(dataset.class_count))), dataset.class_names, generated.class_names
-        if here != there and ids not in (here, there):
+        unnamed = ids in (here, there) and set(here) != set(there)
+        if here != there and not unnamed:
             number = [class_name == other for class_name, other in zip(here, there, strict=True)].index(False)
             raise InputError(
                 f"class {number} is {there[number]!r} in the generated data and {here[number]!r} in {dataset.name}; "

@@ -163,9 +163,10 @@ def _clips(setting: Setting) -> int:
     """Return the number of clips of each video."""
     if setting.groups is None:
         raise InputError("The accuracy of videos needs test clips with `groups`, as robust.data.Ucf101 makes them.")
-    videos, counts = np.unique(setting.groups, return_counts=True)
-    clips = int(counts[0])
-    if not np.array_equal(np.repeat(videos, clips), setting.groups):
+    groups = np.asarray(setting.groups)
+    clips = int(np.count_nonzero(groups == groups[0]))
+    videos = groups[::clips]
+    if len(np.unique(videos)) < len(videos) or not np.array_equal(np.repeat(videos, clips), groups):
         raise InputError("The accuracy of videos needs the same number of clips of each video, in the order of videos.")
     if not np.array_equal(np.repeat(setting.labels[::clips], clips), setting.labels):
         raise InputError("The accuracy of videos needs one label for all clips of a video.")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_tuple
 from tfrobust.errors import InputError
 from tfrobust.models.shared import foreign
 
@@ -82,9 +82,10 @@ class PixelOptions:
         if explicit and self.pixel_range is not None:
             raise InputError("Backbone takes pixel_range, or pixel_mean and pixel_std, not both.")
         if self.pixel_range is not None:
-            if len(self.pixel_range) != 2 or not self.pixel_range[0] < self.pixel_range[1]:
+            low, high = require_tuple(self.pixel_range, "Backbone.pixel_range", 2)
+            if not low < high:
                 raise InputError(f"Backbone.pixel_range is (low, high) with low < high, got {self.pixel_range!r}.")
-            known = foreign.range_map(*self.pixel_range)
+            known = foreign.range_map(low, high)
         elif explicit:
             known = foreign.PixelMap(0.0 if self.mean is None else self.mean, 1.0 if self.std is None else self.std)
         if known is None:

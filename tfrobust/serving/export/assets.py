@@ -51,7 +51,7 @@ def assemble(
         evaluated: the version directory that was evaluated for the report; None if there is none yet.
         name: the model's name, for the warm-up requests.
         vocabulary: see `saved_model.write_saved_model`.
-        **more: `class_names`, `fit` and `smoothing` of `saved_model.write_saved_model`.
+        **more: `class_names`, `fit`, `interpolation` and `smoothing` of `saved_model.write_saved_model`.
 
     Returns:
         The weights hash.

@@ -44,6 +44,7 @@ def write_saved_model(
     class_names: Sequence[str] = (),
     report_json: str = "",
     fit: int | str = "stretch",
+    interpolation: str = "bilinear",
     vocabulary: Sequence[str] = (),
     smoothing: ServedSmoothing | None = None,
 ) -> None:
@@ -54,7 +55,7 @@ def write_saved_model(
 
     `serving_bytes`: `image_bytes` string [b], PNG or JPEG of at most 2^26 pixels, -> the same outputs. Larger images
     are refused before they are decoded. Each image is converted to c channels and resized to h x w as
-    `data.spec.decode_image` does (bilinear, antialiased). The endpoint is left out if c is not 1, 3 or 4.
+    `data.spec.decode_image` does (antialiased). The endpoint is left out if c is not 1, 3 or 4.
 
     `robustness_report`: `request` string [b], ignored, b at most 256 -> `report` string [b], the report's JSON once per
     element.
@@ -75,6 +76,7 @@ def write_saved_model(
         class_names: k names, written to `assets.extra/class_names.json`; may be empty.
         report_json: the report, stored as a constant in the SavedModel.
         fit: how `serving_bytes` fits an image to h x w, see `decode_image`.
+        interpolation: of `serving_bytes`, see `decode_image`.
         vocabulary: for text, the word of each id; () for images and clips.
         smoothing: the smoothed classifier to serve, too; None for none.
 
@@ -104,7 +106,8 @@ def write_saved_model(
     archive.add_endpoint(PREDICT, forward, input_signature=[_input_specification(image_shape)])
     if kind is IMAGES and image_shape[-1] in _DECODABLE_CHANNELS:
         image_bytes = tf.TensorSpec((None,), tf.string, name="image_bytes")
-        archive.add_endpoint(PREDICT_BYTES, _bytes_function(forward, image_shape, fit), input_signature=[image_bytes])
+        forward_bytes = _bytes_function(forward, image_shape, fit, interpolation)
+        archive.add_endpoint(PREDICT_BYTES, forward_bytes, input_signature=[image_bytes])
     if smoothing is not None:
         _add_smoothed(archive, smoothing.from_seed(lambda x: forward(x)["logits"], image_shape, classes), image_shape)
     request = tf.TensorSpec((None,), tf.string, name="request")
@@ -218,14 +221,14 @@ def _variables_sha256(variables) -> str:
     return fingerprint.weights_sha256(variable.numpy() for variable in once.values())
 
 
-def _bytes_function(forward: Callable, image_shape: tuple[int, ...], fit: int | str) -> Callable:
+def _bytes_function(forward: Callable, image_shape: tuple[int, ...], fit: int | str, interpolation: str) -> Callable:
     """Return the function of `serving_bytes`, which decodes files as in training and evaluation."""
 
     def forward_bytes(image_bytes):
         specification = tf.TensorSpec(image_shape, tf.float32)
         return forward(
             tf.map_fn(
-                lambda encoded: decode_image(encoded, image_shape, fit),
+                lambda encoded: decode_image(encoded, image_shape, fit, interpolation),
                 image_bytes,
                 fn_output_signature=specification,
             )
