@@ -12,7 +12,6 @@ from report.synthetic import make_report
 
 from tfrobust.common import configured
 from tfrobust.data.checks import DataNotFoundError
-from tfrobust.data.sources.digits import Digits
 from tfrobust.data.spec import FileExamples
 from tfrobust.errors import Failure, InputError, RefusedByGate
 from tfrobust.evaluation.doctor.duplicates import check_duplicates
