@@ -202,7 +202,8 @@ def evaluate(
         evaluators: the evaluators to run.
         attacked_examples: as for `train`.
         data: the test split of this source; None takes the data and split that the export's report names. A constructor
-            is called as data(image_shape=) with the model's input shape, and with `fit` and `short_side` of an export.
+            is called as data(image_shape=) with the model's input shape, and with the `fit`, `short_side`,
+            `interpolation` and `groups` of an export trained on an `ImageFolder`.
         encoder: constructor of the encoder, needed for weights only; the linear head is built to fit the weights.
         seed: seed of the attacks; None takes the seed of the export's own report, or else 0.
         logits_output: name of the output that holds the logits, for a model that tfrobust did not export.
