@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+from tfrobust.ops.batch_checks import id_vector
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -32,7 +33,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     labels = tf.convert_to_tensor(labels)
     # TensorFlow repeats labels [b, 1] for all classes, which is no distribution.
     if labels.shape.rank == 1 or (labels.shape.rank == 2 and labels.shape[1] == 1 != logits.shape[-1]):
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=class_ids(logits, labels), logits=logits)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=id_vector(logits, labels), logits=logits)
     if not logits.shape.is_compatible_with(labels.shape) or labels.shape.rank != 2:
         raise InputError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and [b], [b, 1] or [b, k].")
     return tf.nn.softmax_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)
@@ -78,34 +79,9 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         Carlini and Wagner 2017, arXiv:1608.04644, section V-A, f_6 without its clamp at a confidence.
     """
     logits = tf.cast(logits, tf.float32)
-    labels = class_ids(logits, labels)
+    labels = id_vector(logits, labels)
     if logits.shape[1] is not None and logits.shape[1] < 2:
         raise InputError("margin compares the label with another class: logits must have at least 2 classes.")
     chosen = tf.one_hot(labels, tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
     rivals = tf.where(chosen, tf.fill(tf.shape(logits), tf.float32.min), logits)
     return tf.reduce_max(rivals, axis=1) - tf.gather(logits, labels, batch_dims=1)
-
-
-def class_ids(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the ids of a batch, which Keras's data sets give as a column, as a vector.
-
-    Args:
-        logits: float [b, k], to which the labels belong.
-        labels: class ids, integer [b] or [b, 1].
-
-    Returns:
-        int32 or int64 [b].
-
-    Raises:
-        ValueError: logits or labels of another shape.
-        TypeError: labels that are not integers.
-    """
-    labels = tf.convert_to_tensor(labels)
-    if labels.shape.rank == 2 and labels.shape[1] == 1:
-        labels = tf.squeeze(labels, axis=1)
-    if logits.shape.rank not in (2, None) or labels.shape.rank != 1:
-        raise InputError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and [b] or [b, 1].")
-    if not labels.dtype.is_integer:
-        raise TypeError(f"labels [b] must be integer class ids, not {labels.dtype.name}.")
-    # Data sets come with narrower integer types too, which some operations do not support.
-    return labels if labels.dtype in (tf.int32, tf.int64) else tf.cast(labels, tf.int32)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfrobust.errors import InputError
-from tfrobust.losses import classification
+from tfrobust.ops.batch_checks import id_vector
 
 
 def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Tensor:
@@ -73,7 +73,7 @@ def mixture_cross_entropy(logits: Sequence[tf.Tensor], labels: tf.Tensor) -> tf.
         Salman et al. 2019 (SmoothAdv), https://arxiv.org/abs/1906.04584, eq. 7.
     """
     log_p = _log_probabilities("mixture_cross_entropy", logits)
-    labels = classification.class_ids(log_p[0], labels)
+    labels = id_vector(log_p[0], labels)
     chosen = tf.stack([tf.gather(log, labels, batch_dims=1) for log in log_p])
     return math.log(len(log_p)) - tf.reduce_logsumexp(chosen, axis=0)
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.ops import probabilities, similarity
+from tfrobust.ops.batch_checks import id_vector
 
 DIVERGENCE_TERMS = (
     "local_compactness",
@@ -93,7 +94,7 @@ def boosted_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, targets: tf.Tens
         1.0001 bounds the second logarithm by 9.2 nats. The code also adds 1e-12 to its argument.
     """
     logits = tf.cast(logits, tf.float32)
-    labels = classification.class_ids(logits, labels)
+    labels = id_vector(logits, labels)
     p = tf.nn.softmax(logits)
     rivals = p * (1.0 - tf.one_hot(labels, tf.shape(p)[-1], dtype=tf.float32))
     entropy = classification.cross_entropy(logits, labels if targets is None else targets)
@@ -122,7 +123,7 @@ def misclassification_aware_kl(clean_logits: tf.Tensor, adversarial_logits: tf.T
         1e-12 to q, which bounds the divergence by 28 nats.
     """
     p = tf.nn.softmax(tf.cast(clean_logits, tf.float32))
-    labels = classification.class_ids(p, labels)
+    labels = id_vector(p, labels)
     doubt = 1.0 - tf.gather(p, labels, batch_dims=1)
     return probabilities.kl_from_logits(clean_logits, adversarial_logits) * doubt
 

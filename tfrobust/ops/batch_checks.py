@@ -97,6 +97,31 @@ def known_tokens(tokens: tf.Tensor, vocabulary_size: int, caller: str) -> tf.Ten
         return tf.identity(tokens)
 
 
+def id_vector(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return the ids of a batch, which Keras's data sets give as a column, as a vector.
+
+    Args:
+        logits: float [b, k], to which the labels belong.
+        labels: class ids, integer [b] or [b, 1].
+
+    Returns:
+        int32 or int64 [b].
+
+    Raises:
+        ValueError: logits or labels of another shape.
+        TypeError: labels that are not integers.
+    """
+    labels = tf.convert_to_tensor(labels)
+    if labels.shape.rank == 2 and labels.shape[1] == 1:
+        labels = tf.squeeze(labels, axis=1)
+    if logits.shape.rank not in (2, None) or labels.shape.rank != 1:
+        raise InputError(f"logits {logits.shape} and labels {labels.shape}: must be [b, k] and [b] or [b, 1].")
+    if not labels.dtype.is_integer:
+        raise TypeError(f"labels [b] must be integer class ids, not {labels.dtype.name}.")
+    # Data sets come with narrower integer types too, which some operations do not support.
+    return labels if labels.dtype in (tf.int32, tf.int64) else tf.cast(labels, tf.int32)
+
+
 def class_ids(labels, caller: str, remedy: str = "") -> tf.Tensor:
     """Return class ids int32 [n] from ids or one-hot rows.
 

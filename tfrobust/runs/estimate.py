@@ -137,7 +137,8 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
     setting = SimpleNamespace(images=range(count), subset=subset)
     examples = 0
     total, per_image = np.zeros(2, int), np.zeros(2, int)
-    uncounted, costs, by_evaluator = [], collections.Counter(), []
+    uncounted, costs = [], collections.Counter()
+    by_evaluator: list[tuple[dict[Hashable, tuple[int, int]], str]] = []
     counted: dict[Hashable, tuple[int, int]] = {}
     for evaluator in evaluation.evaluators:
         try:

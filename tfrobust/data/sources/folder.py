@@ -126,7 +126,7 @@ class ImageFolder(Source):
         skipped = f"; left out as unreadable: {_few(bad, root)}" if bad else ""
         lying = 0 if sizes is None else int(np.sum(sizes[:, 3] != 1))
         skipped += f"; {lying:,} turned upright as their EXIF orientation says" if lying else ""
-        transparent = 0 if sizes is None or shape[2] == 4 else int(np.count_nonzero(sizes[:, 2] % 2 == 0))
+        transparent = 0 if sizes is None or (shape and shape[2] == 4) else int(np.count_nonzero(sizes[:, 2] % 2 == 0))
         skipped += f"; transparency of {transparent:,} image{'s' * (transparent > 1)} left out" if transparent else ""
         return splits, f"{shorten(root, 60)}: {_resizing_note(len(paths) - len(bad), sizes, shape, fit)}{skipped}"
 
