@@ -119,6 +119,16 @@ def test_an_ensemble_is_compared_with_each_of_its_networks():
     assert line == "| both | 3 | +50.0 [+7.8, +92.2] ±62.1 |"
 
 
+def test_a_later_evaluation_belongs_to_the_row_of_its_export(plan_file):
+    trained, attacked = result("plain", 1, "10", clean=0.5), result("attacked", 1, "", clean=0.4, later=0.25)
+    results = [result("plain", 0, "11", clean=1.0), trained, attacked, result("mixed", 1, "01")]
+    rows = markdown.results_by_row(_results_plan.read(plan_file), results)
+    measured = {"clean": {"value": 0.5}, "later": {"value": 0.25}}  # that of the training where both have one
+    assert rows["plain"] == {0: results[0], 1: {**trained, "measurements": measured}}
+    assert list(rows) == ["plain", "mixed"]
+    assert markdown.results_by_row(_results_plan.read(plan_file), [attacked]) == {}
+
+
 def test_a_claim_holds_only_where_every_interval_says_so():
     positive, negative, both = (0.01, 0.02), (-0.02, -0.01), (-0.01, 0.01)
     expected = {positive: "holds", negative: "does not hold", both: "undecided"}
@@ -201,7 +211,7 @@ def test_runs_are_stored_once_and_compared(run_tool, plan_file, tmp_path):
     assert done.code == 0, done.err
     stored = {path.name: path.read_text() for path in (tmp_path / "results").iterdir()}
     names = {f"{row}-seed{seed}" for row in ("plain", "mixed") for seed in (0, 1)} | {"both-seed0"}
-    assert set(stored) == {f"{run}.json" for run in names}
+    assert set(stored) == {f"{run}.json" for run in (*names, "attacked-seed1")}
     result_of_run = json.loads(stored["plain-seed1.json"])
     assert result_of_run["outcomes"]["accuracy.clean"]["images"] == result_of_run["measurements"]["accuracy.clean"]["n"]
     assert str(tmp_path) not in "".join(stored.values()) and len(stored["plain-seed1.json"]) < 8000
@@ -210,6 +220,10 @@ def test_runs_are_stored_once_and_compared(run_tool, plan_file, tmp_path):
     mean = (predict["plain-seed0"](images) + predict["plain-seed1"](images)) / 2
     np.testing.assert_allclose(predict["both-seed0"](images), mean, rtol=1e-5)
     assert json.loads(stored["both-seed0.json"])["members"] == ["plain-seed0", "plain-seed1"]
+    attacked = json.loads(stored["attacked-seed1.json"])
+    value = attacked["measurements"]["attack.pgd3_linf_0.1.accuracy"]["value"]
+    (line,) = [line for line in done.out.splitlines() if line.startswith("| plain | 2 |")]
+    assert attacked["members"] == ["plain-seed1"] and f" | {100 * value:.1f} [" in line
     assert (
         "| both | 1 |" in done.out
         and "| plain | 2 |" in done.out

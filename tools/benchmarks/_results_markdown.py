@@ -21,13 +21,27 @@ from tfrobust.report.difference import independent_interval, paired_shares
 
 def page(plan: Plan, results: list[dict]) -> str:
     """Return the tables of a plan, then its claims, from the results that there are."""
-    seeds: dict[str, dict[int, dict]] = {}
-    for result in results:
-        seeds.setdefault(result["row"], {})[result["seed"]] = result
+    seeds = results_by_row(plan, results)
     parts = [table_text(table, seeds) for table in plan.tables if any(row.name in seeds for row in table.rows)]
     if plan.claims:
         parts.append(claim_table(plan.claims, seeds))
     return "\n".join(parts)
+
+
+def results_by_row(plan: Plan, results: list[dict]) -> dict[str, dict[int, dict]]:
+    """Return name of a row -> seed -> result, with what later evaluations of its export measured."""
+    rows = plan.rows()
+    seeds: dict[str, dict[int, dict]] = {}
+    later = [result for result in results if rows[result["row"]][1].evaluates]
+    for result in results:
+        if result not in later:
+            seeds.setdefault(result["row"], {})[result["seed"]] = result
+    for result in later:
+        runs, seed = seeds.get(rows[result["row"]][1].evaluates, {}), result["seed"]
+        if seed in runs:
+            joined = {part: {**result[part], **runs[seed][part]} for part in ("measurements", "outcomes")}
+            runs[seed] = runs[seed] | joined
+    return seeds
 
 
 def table_text(table: Table, seeds: dict[str, dict[int, dict]]) -> str:

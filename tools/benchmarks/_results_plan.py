@@ -26,7 +26,7 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A training that is repeated with several seeds, or an ensemble of the exports of another row.
+    """A training that is repeated with several seeds, or an ensemble or a later evaluation of another row's exports.
 
     Attributes:
         name: distinct in the plan, and the first part of its files' names.
@@ -37,7 +37,9 @@ class Row:
         minutes: planned processor time of a training and its evaluation with the first seed.
         thorough: measure later seeds as the first one, without the table's `later_seeds`.
         members: the row whose exports, one for each seed, tools/benchmarks/ensemble.py averages; the ensemble is then
-            evaluated with `files` and `params` alone. "" for a training.
+            evaluated with `files` and `params` alone. "" for no ensemble.
+        evaluates: the row whose exports, one for each of `seeds`, are evaluated with `files` and `params` alone; the
+            tables show the measurements in that row. "" for no later evaluation.
         published: numbers of others.
     """
 
@@ -46,6 +48,7 @@ class Row:
     minutes: float
     label: str = ""
     members: str = ""
+    evaluates: str = ""
     params: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     thorough: bool = False
@@ -55,6 +58,11 @@ class Row:
     def title(self) -> str:
         """The row's name in the tables."""
         return self.label or self.name
+
+    @property
+    def source(self) -> str:
+        """The row whose exports this row takes; "" for a training."""
+        return self.members or self.evaluates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +91,7 @@ class Table:
 
     def gin(self, row: Row, seed: int, exported: pathlib.Path) -> tuple[list[str], list[str]]:
         """Return the values of --gin_file and --gin_param of one run."""
-        if row.members:
+        if row.source:
             return list(row.files), list(row.params)
         later = () if row.thorough or seed == row.seeds[0] else self.later_seeds
         params = [*self.params, *later, *row.params]
@@ -158,8 +166,8 @@ def read(path: pathlib.Path) -> Plan:
     names = [row.name for table in tables for row in table.rows]
     unknown = [name for claim in claims for name in (claim.better, claim.worse) if name not in names]
     unknown += [table.reference for table in tables if table.reference and table.reference not in names]
-    trained = [row.name for table in tables for row in table.rows if not row.members]
-    unknown += [row.members for table in tables for row in table.rows if row.members and row.members not in trained]
+    trained = [row.name for table in tables for row in table.rows if not row.source]
+    unknown += [row.source for table in tables for row in table.rows if row.source and row.source not in trained]
     repeated = [name for name in names if names.count(name) > 1]
     if unknown or repeated:
         raise InputError(f"{path}: {unknown[0]!r} is no row." if unknown else f"{path}: two rows {repeated[0]!r}.")

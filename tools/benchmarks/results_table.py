@@ -42,7 +42,7 @@ PLAN = ROOT / "tools/benchmarks/plans/fashion_mnist.toml"
 
 
 class Run:
-    """One training of a plan, a row with one of its seeds, or one ensemble."""
+    """One training of a plan, a row with one of its seeds; or one ensemble; or one later evaluation."""
 
     def __init__(self, plan: _results_plan.Plan, table: _results_plan.Table, row: _results_plan.Row, seed: int):
         self.row, self.seed, self.name = row, seed, f"{row.name}-seed{seed}"
@@ -50,8 +50,8 @@ class Run:
         self.workdir, self.exported = plan.work / self.name, plan.work / "exported"
         self.files, self.params = table.gin(row, seed, self.exported)
         self.imports = [f"--gin_import={module}" for module in table.imports]
-        seeds = plan.rows()[row.members][1].seeds if row.members else ()
-        self.members = [f"{row.members}-seed{number}" for number in seeds]
+        seeds = plan.rows()[row.members][1].seeds if row.members else (seed,)
+        self.members = [f"{row.source}-seed{number}" for number in seeds] if row.source else []
 
     def commands(self) -> list[list[str]]:
         """Return the arguments of Python that train and evaluate."""
@@ -59,12 +59,12 @@ class Run:
         if not self.members:
             folders = [f"--workdir={self.workdir}", f"--export_dir={self.exported}"]
             return [["-m", "tfrobust.train", *self.imports, *settings, f"--gin_param=NAME='{self.name}'", *folders]]
-        model = self.exported / self.name
         members = [str(self.exported / name) for name in self.members]
-        return [
-            ["tools/benchmarks/ensemble.py", *members, f"--output={model}"],
-            ["-m", "tfrobust.evaluate", f"--model={model}", *settings, f"--output={self.workdir}"],
-        ]
+        model = str(self.exported / self.name) if self.row.members else members[0]
+        evaluation = ["-m", "tfrobust.evaluate", f"--model={model}", *settings, f"--output={self.workdir}"]
+        if not self.row.members:
+            return [evaluation]
+        return [["tools/benchmarks/ensemble.py", *members, f"--output={model}"], evaluation]
 
     def shown(self, width: float = math.inf) -> str:
         """Return the commands as a user would type them, with the default folders.
@@ -229,7 +229,7 @@ def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
     """Return the runs of a plan in order: the first seed of all rows, then the second; in each, the long ones last.
 
     A run is long if it is planned with more than LONG minutes. Every table thus has its first numbers early. Ensembles
-    follow all trainings.
+    and later evaluations follow all trainings.
 
     Raises:
         InputError: `only` names no row of the plan.
@@ -238,7 +238,7 @@ def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
     if unknown:
         raise InputError(f"--only names {unknown[0]!r}; the rows are {', '.join(plan.rows())}.")
     chosen = [
-        (bool(row.members), position, row.minutes > LONG, Run(plan, table, row, seed))
+        (bool(row.source), position, row.minutes > LONG, Run(plan, table, row, seed))
         for table in plan.tables
         for row in table.rows
         for position, seed in enumerate(row.seeds)
@@ -248,7 +248,7 @@ def runs_of(plan: _results_plan.Plan, only: list[str]) -> list[Run]:
 
 
 def run_missing(runs: list[Run]) -> None:
-    """Execute the runs that have no result and are not locked by another process, ensembles with all members only."""
+    """Execute the runs that have no result and are not locked by another process, and whose exports are all there."""
     for number, run in enumerate(runs):
         with locked(run) as free:
             missing = [name for name in run.members if not (run.exported / name).is_dir()]
