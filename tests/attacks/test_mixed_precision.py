@@ -103,7 +103,8 @@ def test_policies_come_back_after_an_error_and_other_policies_stay():
 @pytest.mark.parametrize("method", [AdversarialTraining, TRADES])
 def test_a_training_step_generates_in_16_bits_and_learns_in_float32(method):
     keras.utils.set_random_seed(0)
-    adversary = Adversary(attack=pgd(5), objective="kl" if method is TRADES else "cross_entropy")
+    attack = MixedPrecisionPGD(THREAT, steps=5, step_size=0.01)
+    adversary = Adversary(attack=attack, objective="kl" if method is TRADES else "cross_entropy")
     model = method(CNN(((4,),), dense=(8,)), LinearHead(3), adversary=adversary)
     model.build((None, 8, 8, 1))
     model.compile(keras.optimizers.SGD(0.1), jit_compile=False)

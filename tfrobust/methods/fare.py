@@ -8,7 +8,7 @@ from tfrobust.attacks.shared.attack import Attack
 from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods.shared import layer_losses, projections
-from tfrobust.methods.shared.adversary import Adversary, of_method
+from tfrobust.methods.shared.adversary import NOISY_STARTS, Adversary, of_method
 from tfrobust.methods.shared.method import Method
 from tfrobust.methods.shared.momentum import like, weight_pairs
 from tfrobust.ops import randomness
@@ -76,8 +76,8 @@ class FARE(Method):
             raise InputError(
                 f"FARE.adversary has the objective {self.adversary.objective!r}; it maximizes the distance."
             )
-        if type(self.adversary) is Adversary and getattr(self.adversary.attack, "random_start", "") == "none":
-            raise InputError("FARE.adversary starts at the image, where the distance is 0: set a random_start.")
+        if self.adversary.starts_at_image:
+            raise InputError(f"FARE.adversary starts at the image, where the distance is 0: {NOISY_STARTS}.")
         if not probe:
             head.trainable = False
 

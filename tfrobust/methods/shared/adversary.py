@@ -13,6 +13,8 @@ from tfrobust.errors import InputError
 from tfrobust.methods.shared.ramped_adversary import RampedAdversary
 
 OBJECTIVES = ("cross_entropy", "kl")
+# For messages.
+NOISY_STARTS = "take PGD with a random_start, such as 'uniform', or FastAdversary with a noise above 0"
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -35,6 +37,10 @@ class Adversary(RampedAdversary):
             or "train" (every attack step updates the moving statistics, as in the released ASCL code).
         ramp: schedule of the step from 0 to 1 by which the radius is multiplied, as in `RampedAdversary`, or None.
 
+    Raises:
+        ValueError: an unknown objective or mode, a ramp of another attack, or "kl" with an attack that starts at the
+            image, such as FGSM: the divergence has no gradient there.
+
     Source:
         Madry et al. 2018; Zhang et al. 2019 (TRADES), section 4; Bui et al. 2021, section 4.1.
     """
@@ -45,6 +51,16 @@ class Adversary(RampedAdversary):
         super().__post_init__()
         if self.objective is not None:
             require_choice(self.objective, "Adversary.objective", OBJECTIVES)
+        if self.objective == "kl" and self.starts_at_image:
+            raise InputError(
+                f"{type(self).__name__} maximizes the divergence from the prediction of the image, and starts there, "
+                f"where it has no gradient: {NOISY_STARTS}."
+            )
+
+    @property
+    def starts_at_image(self) -> bool:
+        """True if the first gradient is that at the image itself, where a distance from the image has none."""
+        return getattr(self.attack, "random_start", "") == "none"
 
     def completed(self, objective: str) -> "Adversary":
         """Return this adversary, with the objective of a method if it has none."""

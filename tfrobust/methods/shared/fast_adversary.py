@@ -49,7 +49,8 @@ class FastAdversary(Adversary):
         projected: whether x^a is projected onto the ball of radius epsilon.
 
     Raises:
-        ValueError: a number out of its range, or an attack of several steps or with a start of its own.
+        ValueError: a number out of its range, an attack of several steps or with a start of its own, or the objective
+            "kl" without noise.
 
     Source:
         Wong et al. 2020, https://arxiv.org/abs/2001.03994; de Jorge et al. 2022, https://arxiv.org/abs/2202.01181.
@@ -72,6 +73,11 @@ class FastAdversary(Adversary):
             )
         if self.attack.threat.variant:
             raise InputError("FastAdversary bounds the norm of whole clips: leave out per_frame and max_frames.")
+
+    @property
+    def starts_at_image(self) -> bool:
+        """True without noise."""
+        return not self.noise
 
     def find(self, attack: Attack, objective: Callable, inputs: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Take the step from noise, within the attack's threat model; see `RampedAdversary.search`."""
