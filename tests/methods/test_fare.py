@@ -80,10 +80,12 @@ def test_a_step_moves_the_encoder_towards_its_start_and_not_its_copy():
         assert all(np.array_equal(a, b) for a, b in zip(now, before, strict=True))
 
 
-def test_the_probe_does_not_train_the_encoder():
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+def test_the_probe_does_not_train_the_encoder(clip_norm):
     changes = []
     for weight in (0.0, 100.0):
-        method = linear(term_weights={"probe": weight})
+        method = linear(term_weights={"probe": weight}, clip_norm=clip_norm)
+        assert method.differentiable_terms == ("distance",)  # of a penalty by finite differences
         method.compile(keras.optimizers.SGD(0.01), jit_compile=False)
         method.train_step(BATCH)
         changes.append(method.encoder.get_weights()[0] - NOW)

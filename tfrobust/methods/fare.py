@@ -86,6 +86,16 @@ class FARE(Method):
         """Passes per step: those of the attack, the images, and their adversarial examples."""
         return self.adversary.attack.steps + 2
 
+    @property
+    def differentiable_terms(self):
+        """The terms without the probe, as in `SelfSupervised`."""
+        return ("distance",)
+
+    @property
+    def clipped_apart(self):
+        """The variables of the probe, as in `SelfSupervised`."""
+        return self.head.trainable_variables if self.probe else []
+
     def build_parts(self, example_shape, embedding_dim):
         """Build the frozen copy of the encoder."""
         projections.built_shape(self.original, (None, *example_shape))
