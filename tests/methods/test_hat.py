@@ -41,6 +41,26 @@ def test_the_loss_has_the_published_weights():
     assert logs["loss"] == pytest.approx(logs["ce"] + 2.5 * logs["kl"] + 0.5 * logs["helper"], rel=1e-5)
 
 
+def test_a_keras_model_helps_as_it_is():
+    layers = keras.layers
+    dense = layers.Dense(3, kernel_regularizer=keras.regularizers.L2(0.1))
+    model = keras.Sequential([keras.Input(tiny_network.SHAPE), layers.RandomFlip(), layers.Flatten(), dense])
+    method = tiny_network.build(HAT, helper=model, term_weights={"kl": 0.0})
+    _, views, terms, _ = tiny_network.run(method)
+    far = views["images"] + 2.0 * (views["adversarial"] - views["images"])
+    labels = tf.argmax(model(views["adversarial"], training=False), axis=-1).numpy()
+    expected = tiny_network.cross_entropy(tiny_network.forward(method, far)[1], labels)
+    np.testing.assert_allclose(terms["helper"], expected, rtol=1e-4, atol=1e-4)
+    before = dense.get_weights()
+    for trainable in (False, True):
+        method.trainable = trainable
+    method.compile(keras.optimizers.AdamW(0.1, weight_decay=0.1), jit_compile=False)
+    batch, _ = tiny_network.batch()
+    logs = method.train_step((batch.images, batch.labels))
+    assert "regularization" not in logs
+    assert all(np.array_equal(*pair) for pair in zip(dense.get_weights(), before, strict=True))
+
+
 def test_an_export_helps_by_its_logits_and_is_checked_before(tmp_path):
     model = tiny_network.build(HAT, seed=5, helper=helper)
     module = tf.Module()

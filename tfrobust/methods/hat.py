@@ -38,7 +38,8 @@ class HAT(AdversarialMethod):
 
     Args:
         encoder, head: as in `Method`.
-        helper: images -> logits [b, k] of a model that was trained without attacks, such as `TeacherLogits`.
+        helper: images -> logits [b, k] of a model that was trained without attacks, such as `TeacherLogits`. A Keras
+            model is frozen, and runs in inference mode.
         distance: s > 1, distance of the helper examples in units of x^a - x.
         **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing (of `ce`), weight_perturbation.
 
@@ -66,6 +67,15 @@ class HAT(AdversarialMethod):
         """Passes per step: as in `AdversarialMethod`, the helper's, and those of the helper examples."""
         return super().passes_per_step + 1 + (1 if self.weight_perturbation is None else 2)
 
+    def build_parts(self, example_shape, embedding_dim):
+        """Freeze the helper, whose weights Keras counts among those of the method."""
+        self.freeze_copies()
+
+    def freeze_copies(self):
+        """Freeze a helper that is a Keras model."""
+        if isinstance(self.helper, keras.layers.Layer):
+            self.helper.trainable = False
+
     def check_ready(self, example_shape, class_count):
         """Check that the helper, if it can be checked, fits images and classes."""
         if hasattr(self.helper, "check"):  # a plain function has none
@@ -76,7 +86,8 @@ class HAT(AdversarialMethod):
         images, adversarial = views["images"], views["adversarial"]
         far = images + self.distance * (adversarial - images)
         (_, clean), (_, attacked), (_, beyond) = self.propagate_views(images, adversarial, far, forward=self.forward)
-        helper_labels = tf.argmax(self.helper(adversarial), axis=-1)
+        keywords = {"training": False} if isinstance(self.helper, keras.layers.Layer) else {}
+        helper_labels = tf.argmax(self.helper(adversarial, **keywords), axis=-1)
         helped = classification.cross_entropy(beyond, helper_labels)
         terms = robust_terms("trades", clean, attacked, self.targets(batch.labels, clean))
         return {**terms, "helper": helped}, clean
