@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfrobust.certification import intervals, linear_bounds
 from tfrobust.common.settings import require_choice
+from tfrobust.errors import InputError
 from tfrobust.methods.ibp import IBP
 
 
@@ -30,6 +31,9 @@ class CROWNIBP(IBP):
         slope: lower line of an unstable ReLU, "adaptive", "zero" or "same".
         **kwargs: as in `IBP`; without a ramp, beta is `final_beta` from the start.
 
+    Raises:
+        ValueError: as `IBP`; a `final_beta` outside [0, 1], or an unknown `slope`.
+
     Source:
         Zhang et al. 2020, https://arxiv.org/abs/1906.06316, eqs 13 and 14; "adaptive", final beta 0 and 1.1 times
         epsilon as in the authors' configurations. Initialization and regularizers are those of `IBP`.
@@ -37,6 +41,8 @@ class CROWNIBP(IBP):
 
     def __init__(self, encoder, head, *, final_beta: float = 0.0, slope: str = "adaptive", **kwargs):
         super().__init__(encoder, head, **kwargs)
+        if not 0 <= final_beta <= 1:
+            raise InputError(f"CROWNIBP.final_beta is {final_beta}; it lies in [0, 1].")
         self.final_beta = final_beta
         self.slope = require_choice(slope, "CROWNIBP.slope", linear_bounds.SLOPES)
 
