@@ -13,7 +13,7 @@ from tfrobust.attacks.shared import objectives
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.data.sources.digits import Digits
 from tfrobust.keras.attacks import PGD, ThreatModel
-from tfrobust.keras.methods import AdversarialTraining, Adversary
+from tfrobust.keras.methods import AdversarialTraining, Adversary, SmoothAdv
 from tfrobust.keras.models import DigitsCNN, LinearHead
 from tfrobust.losses import classification
 from tfrobust.ops.gradients import input_gradient
@@ -110,6 +110,19 @@ def test_training_adversaries_of_a_confident_float16_model_move_everywhere():
     state = attack.start(method, images, goal, keys, labels)
     point = attack.advance(lambda x: method(x), images, goal, labels, state, 1)["point"]
     assert np.mean(np.any(point.numpy() != images.numpy(), axis=(1, 2, 3))) > 0.98
+
+
+def test_the_attack_of_smooth_adv_moves_the_images_of_a_confident_float16_model():
+    model, images, labels = confident_digits("mixed_float16")
+    attack = PGD(ThreatModel(norm="l2", epsilon=0.5), steps=1, random_start="none")
+    for mode in ("inference", "batch"):
+        adversary = Adversary(attack=attack, mode=mode)
+        method = SmoothAdv(model.encoder, model.head, sigma=1e-3, adversary=adversary)
+        batch = method.as_batch((images, labels))
+        context = method.context(batch)
+        noise = method.draw_noises(batch, context)[0]
+        moved = method.make_views(batch, context)["copy_0"] - noise - images
+        assert np.mean(np.any(np.abs(moved) > 1e-5, axis=(1, 2, 3))) > 0.98, mode
 
 
 def test_gradients_in_range_keep_their_direction_to_the_bit():

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfrobust.attacks.shared import modes
+from tfrobust.attacks.shared import modes, objectives
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
@@ -93,7 +93,10 @@ class SmoothAdv(NoisyCopiesMethod):
 
         def objective(points):
             together = tf.concat([points + noise for noise in noises], axis=0)
-            return mixture_cross_entropy(tf.split(forward(together), self.copies), batch.labels)
+            # A confident model's gradients are below the smallest float16. The copies of an image have one scale.
+            rows = tf.concat(tf.split(forward(together), self.copies), axis=-1)
+            rows = objectives.in_range(rows, per_example=self.adversary.mode == "inference")
+            return mixture_cross_entropy(tf.split(rows, self.copies, axis=-1), batch.labels)
 
         key = randomness.fold(context.key, "adversary")
         adversarial = self.adversary.search(objective, batch.images, key, context.step)
