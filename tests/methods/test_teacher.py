@@ -9,7 +9,7 @@ from faults.whole_run import train_in
 from oracles import tiny_network as tiny
 from tfrobust.keras.augment import UtilityPerturbation
 from tfrobust.keras.data import Digits
-from tfrobust.keras.methods import FCL, Supervised, TeacherUtility
+from tfrobust.keras.methods import FCL, Supervised, TeacherLogits, TeacherUtility
 from tfrobust.security import rehearsal
 
 
@@ -40,6 +40,23 @@ def test_it_is_the_size_of_the_teachers_input_gradient(exported):
     step = tf.function(lambda: student.make_views(batch, context), autograph=False)
     assert set(step()) == {"images", "least", "most", "usable"}
     np.testing.assert_allclose(student.utility(batch.images, batch.labels), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_new_teacher_reads_the_newest_version(tmp_path):
+    batch, _ = tiny.batch()
+    teachers = []
+    for version, factor in (("1", 1.0), ("2", 3.0)):
+        module = tf.Module()
+        serve = tf.function(
+            lambda images, factor=factor: {"logits": factor * tf.reshape(images, [-1, 6])[:, :3]},
+            input_signature=[tf.TensorSpec([None, *tiny.SHAPE], name="images")],
+        )
+        tf.saved_model.save(module, str(tmp_path / version), signatures={"serving_default": serve})
+        rehearsal.remember(tmp_path / version)
+        teachers.append(TeacherLogits(path=str(tmp_path)))
+        pixels = tf.reshape(batch.images, [-1, 6])[:, :3]
+        np.testing.assert_allclose(teachers[-1](batch.images), factor * pixels, rtol=1e-6)
+        np.testing.assert_allclose(teachers[0](batch.images), pixels, rtol=1e-6)  # the same throughout a training
 
 
 def refuse(teacher, message, shape=tiny.SHAPE, classes=tiny.CLASSES):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -32,6 +33,11 @@ class Teacher(Configured):
     def argument(self) -> str:
         """The argument, for messages."""
         return f"{type(self).__name__}.path"
+
+    @functools.cached_property
+    def logits(self) -> Callable:
+        """The function images -> logits of the version that was the newest at the first call."""
+        return _logits_of(self.path, self.argument)
 
     def check(self, image_shape: tuple[int, ...], class_count: int) -> None:
         """Check the signature of the export without loading the model.
@@ -80,7 +86,7 @@ class TeacherLogits(Teacher):
         Raises:
             ValueError: there is no such model, or it has no output `logits`.
         """
-        return _logits_of(self.path, self.argument)(images)
+        return self.logits(images)
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -115,14 +121,20 @@ class TeacherUtility(Teacher):
         Raises:
             ValueError: there is no such model, or it has no output `logits`.
         """
-        return sensitivity_maps.utility(objectives.cross_entropy(_logits_of(self.path, self.argument), labels), images)
+        return sensitivity_maps.utility(objectives.cross_entropy(self.logits, labels), images)
+
+
+def _logits_of(path: str, argument: str):
+    """Return the function images -> logits of an export; of several versions, of the newest."""
+    folder = _directory(path, argument)
+    return _loaded(folder, (folder / "saved_model.pb").stat().st_mtime_ns, path, argument)
 
 
 @functools.lru_cache(maxsize=4)
-def _logits_of(path: str, argument: str):
-    """Load the function images -> logits of an export."""
+def _loaded(folder: pathlib.Path, changed: int, path: str, argument: str):
+    """Load the function of the export in a folder whose file has changed at that time."""
     with tf.init_scope():
-        loaded = saved_models.load(_directory(path, argument))
+        loaded = saved_models.load(folder)
         signature = saved_models.signatures(loaded).get("serving_default")
         inputs = {} if signature is None else signature.structured_input_signature[1]
         _refuse_foreign(path, argument, inputs, {} if signature is None else signature.structured_outputs)
