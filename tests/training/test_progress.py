@@ -3,7 +3,7 @@
 import pytest
 import stored
 
-from tfrobust.training import progress
+from tfrobust.training import observability, progress
 
 LOGS = {"loss": 7.894, "accuracy": 0.9841, "val_clean_accuracy": 0.99, "val_robust_accuracy": 0.59}
 
@@ -49,3 +49,21 @@ def test_all_logs_or_none(monkeypatch, capsys):
     assert "accuracy 0.984" in third
     ran(monkeypatch, 0)
     assert capsys.readouterr().out == ""
+
+
+def test_the_speed_is_that_of_the_steps_without_the_end_of_the_epoch(monkeypatch, tmp_path):
+    clock, written = [100.0], []
+    monkeypatch.setattr(observability.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        observability.tf.summary, "scalar", lambda name, value, step: written.append((name, value, step))
+    )
+    speed = observability.Throughput(str(tmp_path), batch_size=20)
+    for epoch in range(2):
+        speed.on_epoch_begin(epoch)
+        for step in range(4):
+            clock[0] += 0.5
+            speed.on_train_batch_end(step)
+        clock[0] += 100.0  # validation under attack
+        speed.on_epoch_end(epoch)
+    speed.on_train_end()
+    assert written == [("cost/examples_per_second", 40.0, epoch) for epoch in range(2)]

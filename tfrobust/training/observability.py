@@ -14,7 +14,8 @@ from tfrobust.ops import distribution
 class Throughput(keras.callbacks.Callback):
     """A callback that writes `cost/examples_per_second` of every epoch for TensorBoard.
 
-    The value is not added to the logs, because a history must not depend on when and where it was trained.
+    The time ends with the last step, so that validation and other work at the end of an epoch do not count. The value
+    is not added to the logs, because a history must not depend on when and where it was trained.
 
     Args:
         directory: folder of the event files.
@@ -28,17 +29,19 @@ class Throughput(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         """Start the clock."""
-        self._started, self._steps = time.monotonic(), 0
+        self._started = self._ended = time.monotonic()
+        self._steps = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        """Count the step."""
+        """Count the step, and stop the clock."""
         self._steps += 1
+        self._ended = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
         """Write the epoch's examples per second."""
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(self.directory)
-        speed = self._steps * self.batch_size / max(time.monotonic() - self._started, 1e-9)
+        speed = self._steps * self.batch_size / max(self._ended - self._started, 1e-9)
         with self._writer.as_default():
             tf.summary.scalar("cost/examples_per_second", speed, step=epoch)
         self._writer.flush()
