@@ -52,6 +52,9 @@ def test_further_arguments_of_fit_keep_their_meaning():
     np.testing.assert_array_equal(held_out[0]["other"], X[7:] + 1)
     np.testing.assert_array_equal(held_out[1], Y[7:])
     assert not {"y", "batch_size", "validation_split"} & set(shared)
+    # Keras takes the data, and no share of the training.
+    both = of_fit({"x": X, "y": Y, "validation_split": 0.3, "validation_data": (X, Y)}, 2)
+    assert both["validation_data"][0] is X and sum(len(rows) for rows, _ in both["x"]) == 10
     stream = iter([X])
     assert of_fit({"x": stream}, 2)["x"] is stream
     for data in ({"x": X, "batch_size": 5}, {"x": X[:1]}):

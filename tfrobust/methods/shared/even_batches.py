@@ -40,7 +40,8 @@ def of_fit(arguments: dict, replicas: int) -> dict:
         return arguments | dict(zip(("x", "y", "sample_weight"), data, strict=True))
     data = tf.nest.map_structure(tf.convert_to_tensor, data[: 1 + max(k for k in range(3) if data[k] is not None)])
     count = len(tf.nest.flatten(data)[0])
-    if share := arguments.pop("validation_split", 0.0):
+    share = arguments.pop("validation_split", 0.0)
+    if share and arguments.get("validation_data") is None:
         training_count = math.floor(count * (1.0 - share))
         arguments["validation_data"] = tf.nest.map_structure(lambda values: values[training_count:], data)
         data, count = tf.nest.map_structure(lambda values: values[:training_count], data), training_count
