@@ -222,6 +222,20 @@ def test_averages_count_updates_and_refuse_steps_that_they_do_not_see():
     fit(AveragedWeights(kind="swa"), steps_per_execution=2)
 
 
+@pytest.mark.parametrize("keywords, expected", [({"kind": "swa"}, 25.0), ({"ramp": True}, 0.1 * 10.0 + 0.9 * 20.0)])
+def test_the_average_of_a_second_training_begins_at_its_start_epoch(keywords, expected):
+    model, average = Linear(np.zeros([4, 2], np.float32)), AveragedWeights(start_epoch=2, **keywords)
+    for scale in (1.0, 10.0):
+        average.set_model(model)
+        for epoch in range(3 if "kind" in keywords else 2):
+            average.on_epoch_begin(epoch)
+            average.on_train_batch_begin(0)
+            model.dense.kernel.assign(np.full([4, 2], scale * (epoch + 1)))
+            average.on_train_batch_end(0)
+            average.on_epoch_end(epoch)
+    np.testing.assert_allclose(average.averages[0].numpy(), np.full([4, 2], expected), rtol=1e-6)
+
+
 def test_the_ramp_starts_with_the_weights_of_the_first_steps():
     model = Linear(np.zeros([4, 2], np.float32))
     average = AveragedWeights(decay=0.3, ramp=True)

@@ -104,6 +104,7 @@ class AveragedWeights(keras.callbacks.Callback):
             return
         if self._epoch < self.start_epoch:
             self._follow(tf.constant(1.0))
+            self.count.assign(0)  # of an earlier training
         elif self.kind == "ema":
             count = float(self.count.numpy())
             decay = min(self.decay, (1.0 + count) / (10.0 + count)) if self.ramp else self.decay
