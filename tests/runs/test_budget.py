@@ -60,6 +60,16 @@ def test_epochs_shorten_the_last_stage_alone():
     assert "do not suffice: the first stage of the training takes 5 min 0 s" in lines(390.0, costs)[0]
 
 
+def test_a_budget_holds_for_a_training_without_attacks():
+    costs = costs_of(100.0, 20, (0.0,), ("",), (0,))
+    assert lines(200.0, costs) == ["budget      3 min 20 s suffice for training"]
+    assert lines(40.0, costs) == ["budget      40 s for training: 6 of 20 epochs", "            (None, None, 6)"]
+    single = lines(10.0, costs_of(100.0, 1, (0.0,), ("",), (0,)))
+    assert single[0] == "budget      10 s do not suffice for training, about 1 min 40 s do"
+    (line,) = lines(40.0, costs_of(0.0, 0, (0.0,), ("",), (0,)))
+    assert "unknown" in line
+
+
 def test_few_examples_and_no_attacks_need_no_advice():
     for costs in ((0.0,), ("",), (0,)), ((100.0,), ("PGD",), (200,)):
         assert lines(None, costs_of(0.0, 0, *costs)) == []

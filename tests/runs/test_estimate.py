@@ -11,7 +11,7 @@ from tfrobust.attacks import ensemble, gradient
 from tfrobust.attacks.shared import threat
 from tfrobust.commands import train
 from tfrobust.keras.evaluators import AccuracyCurve, AttackAccuracy, CleanAccuracy, Union  # noqa: F401
-from tfrobust.runs import estimate
+from tfrobust.runs import budget, estimate
 from tfrobust.runs.settings import EvaluationSettings
 
 PGD = gradient.PGD(threat.ThreatModel(epsilon=0.2), steps=7, restarts=2)
@@ -50,6 +50,16 @@ def test_the_largest_parts_of_an_evaluation():
     assert attack_passes(60, square, count=10_000).forward == 50_030_000
     first = dataclasses.replace(square, first=50)
     assert attack_passes(360, first).examples == 50 and attack_passes(360, first, attacked_examples=20).examples == 20
+
+
+@pytest.mark.parametrize("evaluators", [(), (CleanAccuracy(),)])
+@pytest.mark.parametrize("per_pass, line", [(0.01, "5 s for training: 1 of 10 epochs"), (None, "unknown: no step")])
+def test_a_budget_is_answered_without_attacks_too(evaluators, per_pass, line, capsys):
+    dataset = SimpleNamespace(test=range(60), class_count=10)
+    fitting = budget.Budget(5, lambda *changes: repr(changes))
+    settings = EvaluationSettings(evaluators=evaluators)
+    estimate.show_evaluation(settings, dataset, per_pass, fitting, training=30.0, epochs=10)
+    assert f"budget      {line}" in capsys.readouterr().out
 
 
 def dry_run_output(capsys, *flags):

@@ -76,8 +76,11 @@ def lines(costs: Costs, budget: Budget) -> list[str]:
         seconds = costs.evaluation(range(len(costs.searches)), _LEAST_EXAMPLES)
         return _written(costs, budget, None, _LEAST_EXAMPLES, None, f"cheaper     at most about {duration(seconds)}")
     training = costs.first_stage + costs.training
+    counted = " and ".join(["training"] * bool(training) + ["the attacks"] * bool(total))
+    if not counted:
+        return ["budget      unknown: the time of attacks is counted, and there are none"]
     if training + total <= budget.seconds:
-        return [f"budget      {duration(budget.seconds)} suffice for {'training and ' * bool(training)}the attacks"]
+        return [f"budget      {duration(budget.seconds)} suffice for {counted}"]
     if costs.first_stage >= (1 - _SHARE) * budget.seconds:
         return [
             f"budget      {duration(budget.seconds)} do not suffice: the first stage of the training takes "
@@ -89,7 +92,12 @@ def lines(costs: Costs, budget: Budget) -> list[str]:
         epochs = max(1, math.floor(costs.epochs * (budget.seconds - costs.first_stage - rest) / costs.training))
         epochs = None if epochs >= costs.epochs else epochs
     members, examples = chosen(costs, rest)
-    heading = f"budget      {duration(budget.seconds)} for {'training and ' * bool(training)}the attacks"
+    taken = costs.first_stage + costs.training * (epochs or costs.epochs) / max(1, costs.epochs)
+    attacking = range(len(costs.searches)) if members is None else members
+    taken += costs.evaluation(attacking, costs.examples if examples is None else examples)
+    heading = f"budget      {duration(budget.seconds)} for {counted}"
+    if taken > budget.seconds * (1 + 1e-6):  # a single epoch or example takes longer
+        heading = f"budget      {duration(budget.seconds)} do not suffice for {counted}, about {duration(taken)} do"
     return _written(costs, budget, members, examples, epochs, heading)
 
 
@@ -126,7 +134,7 @@ def _written(costs: Costs, budget: Budget, members, examples, epochs, heading: s
         f"without {', '.join(left_out)}" if left_out else "",
     ]
     return [
-        f"{heading}: {'; '.join(filter(None, changes))}",
+        ": ".join(filter(None, [heading, "; ".join(filter(None, changes))])),
         f"            {budget.command(members, examples, epochs)}",
     ]
 

@@ -247,6 +247,23 @@ def show_evaluation(
         epochs: of the last stage.
     """
     passes = attack_passes(evaluation, dataset)
+    _print_passes(evaluation, passes)
+    if per_pass and passes.attacks:
+        total = duration(per_pass * passes.forward_equivalents)
+        print(f"time        at most about {total} for these attacks, at {pace}")
+    if budget and per_pass:
+        searches = tuple(
+            {key: (per_pass * cost, n) for key, (cost, n) in entries.items()} for entries, _ in passes.by_evaluator
+        )
+        names = tuple(name for _, name in passes.by_evaluator)
+        for line in budgets.lines(budgets.Costs(training, epochs, searches, names, first_stage), budget):
+            print(line)
+    elif budget and budget.seconds:
+        print("budget      unknown: no step was measured")
+
+
+def _print_passes(evaluation: EvaluationSettings, passes: Passes) -> None:
+    """Print the passes of an evaluation's attacks, and which evaluators they leave out."""
     if not evaluation.evaluators:
         print("evaluation  none")
         return
@@ -260,15 +277,6 @@ def show_evaluation(
         print(f"            largest parts: {', '.join(parts[:3])}")
     if passes.uncounted:
         print(f"            not counted: {', '.join(passes.uncounted)}")
-    if not (per_pass and passes.attacks):
-        return
-    total = duration(per_pass * passes.forward_equivalents)
-    print(f"time        at most about {total} for these attacks, at {pace}")
-    if budget:
-        searches, names = zip(*passes.by_evaluator, strict=True)
-        seconds = tuple({key: (per_pass * cost, n) for key, (cost, n) in entries.items()} for entries in searches)
-        for line in budgets.lines(budgets.Costs(training, epochs, seconds, names, first_stage), budget):
-            print(line)
 
 
 def seconds_per_pass(setting: Setting) -> float:
