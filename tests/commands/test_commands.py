@@ -91,6 +91,14 @@ def test_evaluate_hands_its_flags_on(asked):
         assert evaluate.main([*flags, flag]) == 0 and asked["runtime"]["verbose"] == 2 * verbose
 
 
+def test_a_surrogate_may_be_on_the_hub_and_a_budget_keeps_the_share(asked, monkeypatch):
+    monkeypatch.setattr(evaluate.hub, "local", lambda name: name.replace("hf://", "home/"))
+    assert evaluate.main(["--model=.", "--gin_file=a.gin", "--shard=1/4", "--surrogate=hf://me/s", "--dry_run"]) == 0
+    assert asked["runtime"]["surrogate"] == "home/me/s" and asked["runtime"]["shard"] == (1, 4)
+    command = asked["runtime"]["budget"].command(None, None, None)
+    assert command == "tfrobust evaluate --model=. --gin_file=a.gin --surrogate=hf://me/s --shard=1/4"
+
+
 def test_published_rows_stand_below_a_comparison(tmp_path, capsys, monkeypatch):
     report = make_report(name="mine")
     report = dataclasses.replace(report, data=report.data | {"name": "cifar10"})

@@ -111,6 +111,15 @@ def test_channels_that_come_first_are_named():
         )
 
 
+def test_a_path_may_name_the_hub_or_lead_to_weights(tmp_path, monkeypatch):
+    (tmp_path / "my.npz").write_bytes(b"")
+    asked = []
+    monkeypatch.setattr("tfrobust.serving.hub.local", lambda name: asked.append(name) or str(tmp_path / "my.npz"))
+    with pytest.raises(ValueError, match="my.npz holds only weights: robust.models.classifier_from_checkpoint"):
+        evaluate("hf://me/small", IMAGES, LABELS, **FEW)
+    assert asked == ["hf://me/small"]
+
+
 def test_a_data_set_is_its_arrays(outcome):
     stream = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(7)
     assert evaluate(halves, stream, **FEW)["fgsm"] == outcome["fgsm"]

@@ -59,6 +59,11 @@ def run(flags: argparse.Namespace) -> None:
         raise InputError(f"--output={flags.output[:100]} is no name of a page; give FILE.html.")
     if output.stem == pathlib.Path(compare.REPORT_FILE).stem and (output.parent / compare.REPORT_FILE).exists():
         raise InputError(f"--output={flags.output[:100]} is the page of the report beside it; give another name.")
+    if flags.published and pathlib.Path(flags.published).exists():
+        raise InputError(
+            f"--published takes the word behind it as a base, here {flags.published[:100]}: write --published=BASE, or "
+            "put --published after the paths."
+        )
     ends = (flags.gap_from, flags.gap_to) if flags.gap_from else None
     reports = compare.load_reports(flags.paths)
     if not reports:

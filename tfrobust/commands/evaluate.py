@@ -42,7 +42,7 @@ def parser() -> Parser:
     help_text = (
         "another model of the same classes, which transfer attacks search: what a .tflite file was converted from"
     )
-    flags.add_argument("--surrogate", metavar="DIR|FILE", help=help_text)
+    flags.add_argument("--surrogate", metavar="DIR|FILE|hf://OWNER/NAME", help=help_text)
     flags.add_argument("--logits_output", metavar="NAME", help="which output of a foreign model holds the logits")
     flags.add_argument(
         "--signature", metavar="NAME", help="signature of a foreign SavedModel; default: serving_default"
@@ -92,7 +92,7 @@ def run(flags: argparse.Namespace):
         signature=flags.signature,
         channels_first=flags.channels_first,
         bounds=flags.bounds,
-        surrogate=flags.surrogate,
+        surrogate=flags.surrogate and hub.local(flags.surrogate),
         output=output,
         shard=flags.shard,
         verbose=flags.verbose,
@@ -123,11 +123,18 @@ def default_output(model: str, gin_files: list[str]) -> str:
     return os.path.join("runs", "evaluate", name[:100] or "model", joined_stems(gin_files)[:100])
 
 
-def _shard(text: str) -> tuple[int, int]:
+class _Share(tuple):
+    """A share (i, n), with the text i/n that the flag takes."""
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
+
+
+def _shard(text: str) -> _Share:
     number, _, count = text.partition("/")
     if not (number.isascii() and number.isdecimal() and count.isascii() and count.isdecimal() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not I/N, such as 1/4")
-    return int(number), int(count)
+    return _Share((int(number), int(count)))
 
 
 def _bounds(text: str) -> tuple[float, float]:
@@ -151,7 +158,8 @@ def _radius(flags: argparse.Namespace) -> tuple[str, list[str]]:
     from tfrobust.report.comparison.reports import find_report
 
     # A file without a report is evaluated on the data and within the radius of its surrogate.
-    report = find_report(hub.local(flags.model)) or (flags.surrogate and find_report(flags.surrogate))
+    report = find_report(hub.local(flags.model))
+    report = report or (flags.surrogate and find_report(hub.local(flags.surrogate)))
     document = read_bounded(report) if report else b""
     # Not those of evaluations that --attach added.
     training, _, _ = document.partition(json.dumps(ADDED)[1:-1].encode())

@@ -177,7 +177,7 @@ def _time(text: str) -> str:
 
 
 def _as_text(value) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if type(value) is tuple else str(value)  # a share has its own text
 
 
 def count(text: str) -> int:

@@ -38,6 +38,7 @@ from tfrobust.report.catalog.spelling import attack_label
 from tfrobust.report.catalog.under_attack import ATTACK, CLEAN
 from tfrobust.report.renderers import console, html
 from tfrobust.report.schema import Report
+from tfrobust.serving import hub
 from tfrobust.structs import Measurement
 
 _DOCTOR_STEPS = 10
@@ -134,9 +135,10 @@ def evaluate(
         ('attack.pgd_linf_0.1.accuracy', 16)
 
     Args:
-        model: a built Keras model, a path (SavedModel or `.keras`), a function `images -> logits`, or a `Predictor`. A
-            function that computes outside TensorFlow, such as scikit-learn's `predict_proba`, is a black box without
-            gradients; `with_gradient` adds its own.
+        model: a built Keras model; the path of a SavedModel, a `.keras` or a LiteRT file, or `hf://owner/name` of the
+            Hugging Face Hub; a function `images -> logits`; or a `Predictor`. A function that computes outside
+            TensorFlow, such as scikit-learn's `predict_proba`, is a black box without gradients; `with_gradient` adds
+            its own.
             Logits are best; probabilities are detected and converted to logits: log(p) of a softmax, log(p / (1 - p))
             of sigmoids.
         images: float [n, h, w, c] within `bounds`; or clips [n, t, h, w, c]; or, without `labels`, a finite
@@ -245,7 +247,7 @@ def as_predictor(model, image_shape: tuple[int, ...]) -> Predictor:
     if isinstance(model, Predictor):
         return model
     if isinstance(model, (str, os.PathLike)):
-        return loading.load(os.fspath(model))
+        return loading.load(hub.local(os.fspath(model)))
     if isinstance(model, keras.Model):
         return loading.from_keras(model)
     if callable(model):

@@ -23,6 +23,7 @@ from tfrobust.evaluation.engine.normalization import first_normalization
 from tfrobust.evaluation.engine.outputs import BY_FLAG, count_classes, first_line, output_name, probe
 from tfrobust.evaluation.engine.predictor import Predictor, from_function
 from tfrobust.models.shared import foreign
+from tfrobust.models.weights import weight_files
 from tfrobust.security import keras_files, litert_files, rehearsal, saved_models
 from tfrobust.security.rehearsal import A_FEW, Use
 
@@ -60,6 +61,10 @@ def locate(path: str) -> pathlib.Path:
         return directory / files.LITERT_FILE if (directory / files.LITERT_FILE).exists() else directory
     if target.suffix in (".h5", ".hdf5"):
         raise InputError(f"{path} is a legacy HDF5 model, whose loading can run code: save it again as .keras.")
+    if weight_files.is_weights(target):
+        raise InputError(
+            f"{path} holds only weights: robust.models.classifier_from_checkpoint(encoder, path) makes a model of them."
+        )
     if target.suffix not in (".keras", litert_files.SUFFIX):
         raise InputError(f"{path} is neither a SavedModel directory nor a .keras or .tflite file.")
     return target
