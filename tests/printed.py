@@ -87,8 +87,8 @@ def commands(text: str) -> list[Command]:
 
     A module of tfrobust in backticks without arguments is only mentioned; so is a tool without `python`.
     """
-    lines = [line for block in blocks(text) if block.kind == "bash" for line in _joined(block.text)]
-    lines += [line for line in _joined(prose(text)) if re.match(r" {4,}\S", line)]
+    lines = [line for block in blocks(text) if block.kind == "bash" for line in joined(block.text)]
+    lines += [line for line in joined(prose(text)) if re.match(r" {4,}\S", line)]
     lines += [
         span for span in spans(text) if re.match(rf"(\S+/)?python3? (-m tfrobust\S* \S|(?!-m tfrobust){OURS})", span)
     ]
@@ -98,7 +98,7 @@ def commands(text: str) -> list[Command]:
 
 def comments(text: str) -> list[Command]:
     """Return the commands in the comments of a gin file: from `python` to the last line that begins with a flag."""
-    lines = _joined(re.sub(r"^#", "", re.sub(r"\n#\s+(?=--)", " ", text), flags=re.MULTILINE))
+    lines = joined(re.sub(r"^#", "", re.sub(r"\n#\s+(?=--)", " ", text), flags=re.MULTILINE))
     matches = [match[0] for line in lines if (match := re.search(rf"(?<!`)\bpython {OURS}.*", line))]
     return [command for line in matches for words in _simple(line) if (command := _command(words))]
 
@@ -130,7 +130,8 @@ def _sources():
         yield path, lambda path: usages(ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "")
 
 
-def _joined(text: str) -> list[str]:
+def joined(text: str) -> list[str]:
+    """Return the lines of a shell, each with those that a backslash at its end adds to it."""
     return re.sub(r"\\\n#?", " ", text).splitlines()
 
 

@@ -22,7 +22,7 @@ import shlex
 import sys
 
 import pytest
-from printed import CHECKED, GUIDES, NOTEBOOKS, READ, ROOT, Block, blocks, prose, relative, spans, text_of
+from printed import CHECKED, GUIDES, NOTEBOOKS, READ, ROOT, Block, blocks, joined, prose, relative, spans, text_of
 
 from tfrobust.commands.configuration import files, pipe, registry
 from tfrobust.commands.configuration.check_macros import check_macros
@@ -186,6 +186,13 @@ def test_the_two_commands_stand_in_the_readme():
     start = "    python3 -m venv .venv && .venv/bin/pip install -e"
     assert f"{start} . && .venv/bin/python -m tfrobust.train --gin_file=gin/ascl_leaked.gin\n" in text
     assert f'{start} ".[test]" && .venv/bin/python -m pytest -n 2\n' in text
+
+
+@pytest.mark.parametrize("path", params(CHECKED))
+def test_no_line_of_a_shell_begins_with_a_flag(path):
+    """A line whose end lacks a backslash is a command of its own, and the next one is none."""
+    lines = [line for block in blocks(text_of(path)) if block.kind == "bash" for line in joined(block.text)]
+    assert [line for line in lines if line.strip().startswith("-")] == []
 
 
 # ------------------------------------------------------------------------------------- examples and notebooks
