@@ -83,6 +83,19 @@ def test_nearest_neighbours_are_scikit_learn_s(neighbours):
     np.testing.assert_array_equal(np.argmax(head(values), -1) == labels, peer.predict(values) == labels)
 
 
+@pytest.mark.parametrize("kind", [LogisticRegression, KNearestNeighbours])
+def test_labels_are_classes_in_any_of_their_forms(kind):
+    values, labels = features(20)
+    heads = [kind(CLASSES) for _ in range(3)]
+    for head, given in zip(heads, (labels, labels[:, None], np.eye(CLASSES)[labels]), strict=True):
+        head.fit_features(values, given)
+    for head in heads[1:]:
+        np.testing.assert_array_equal(head(values), heads[0](values))
+    for wrong in (labels - 1, labels + 1, labels[1:]):
+        with pytest.raises(ValueError, match=kind.__name__):
+            kind(CLASSES).fit_features(values, wrong)
+
+
 def test_more_neighbours_than_examples_are_all_of_them():
     values, labels = features(9)
     heads = [KNearestNeighbours(CLASSES, neighbours=neighbours) for neighbours in (200, None)]

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common import arrays
 from tfrobust.common.configured import Configured
 from tfrobust.common.settings import require_least, require_whole
 from tfrobust.errors import InputError
@@ -71,13 +72,17 @@ class LogisticRegression(_DenseChain):
 
         Args:
             features: float32 [n, d].
-            labels: integer [n] in 0 .. k - 1.
+            labels: ids in 0 .. k - 1, [n] or [n, 1], or one-hot [n, k].
 
         Returns:
             `converged`, the number of `iterations`, and the `largest_slope` at the end, for a report.
+
+        Raises:
+            ValueError: labels of another number, or that are no classes.
         """
         from scipy import optimize
 
+        labels = arrays.check_labels(labels, len(features), self.class_count, type(self).__name__, floats=True)
         if not self.built:
             self.build(features.shape)
         if self.normalized:
@@ -188,11 +193,15 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
 
         Args:
             features: float32 [n, d].
-            labels: integer [n] in 0 .. k - 1.
+            labels: ids in 0 .. k - 1, [n] or [n, 1], or one-hot [n, k].
 
         Returns:
             `examples`, the number of stored examples, and `neighbours`, the number that vote, for a report.
+
+        Raises:
+            ValueError: labels of another number, or that are no classes.
         """
+        labels = arrays.check_labels(labels, len(features), self.class_count, type(self).__name__, floats=True)
         if not self.built:
             self.examples = len(features)
             self.build(features.shape)
