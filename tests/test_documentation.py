@@ -181,6 +181,13 @@ def test_the_readme_names_every_guide_and_the_guides_name_every_recipe():
     assert [stem for stem in stems if not {stem, f"{stem}.gin"} & words] == []
 
 
+def test_the_page_of_the_gin_files_names_those_that_need_an_export():
+    (sentence,) = re.findall(r"[^.]* need the export of [^.]*\.", (ROOT / "gin" / "README.md").read_text("utf-8"))
+    files_of = {path.stem: path.read_text("utf-8") for path in (ROOT / "gin").glob("*.gin")}
+    needy = {stem for stem, text in files_of.items() if re.search(r"^[^#\n]*'exported/", text, re.MULTILINE)}
+    assert needy and needy == {stem for stem in needy if f"`{stem}`" in sentence}
+
+
 def test_the_two_commands_stand_in_the_readme():
     text = (ROOT / "README.md").read_text("utf-8")
     start = "    python3 -m venv .venv && .venv/bin/pip install -e"
