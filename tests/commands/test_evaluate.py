@@ -129,6 +129,8 @@ def test_a_dry_run_costs_the_attacks_and_writes_nothing(base, tmp_path, capsys, 
     assert "at most 25 forward and 21 backward passes per example, by 2 attacks on 10 examples" in text
     assert "together 250 forward and 210 backward passes" in text
     assert text.endswith("\nbudget      1 h 0 min suffice for the attacks\n") and not list(tmp_path.iterdir())
+    assert "test        24 images" in text
+    assert evaluate.main([*flags, "--dry_run", "--quiet"]) == 0 and " images of " not in capsys.readouterr().out
 
 
 def test_probabilities_are_judged_as_log_p_and_the_report_says_so(base, tmp_path, capfd, monkeypatch):

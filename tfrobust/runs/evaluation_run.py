@@ -109,13 +109,14 @@ class ModelFile:
         print(f"{weight_files.display_name(self.path)}: {matched}")
         return loading.from_keras(network, self.logits_output)
 
-    def with_data(self, data: Source | Callable[..., Source], fitting: dict, use: Use) -> tuple:
+    def with_data(self, data: Source | Callable[..., Source], fitting: dict, use: Use, quiet: bool) -> tuple:
         """Load the data first, whose examples the rehearsal of the model uses, unless the model defines their shape.
 
         Args:
             data: the source, or a constructor that is called with the model's input shape.
             fitting: further arguments of such a constructor.
             use: how the model will be called.
+            quiet: True to print no summary of the data.
 
         Returns:
             (predictor, source, dataset).
@@ -126,7 +127,7 @@ class ModelFile:
         if callable(data):
             predictor = self.predictor(use)
             data = data(image_shape=_input_shape(predictor), **fitting)
-        dataset = loaded(data)
+        dataset = loaded(data, quiet)
         examples = dataset.test.arrays(_REHEARSED)[0]
         if not self.takes_unit_pixels:
             low, high = self.bounds
@@ -189,6 +190,7 @@ class EvaluationRun:
         evaluation: EvaluationSettings,
         data: Source | Callable[..., Source] | None,
         batch_size: int,
+        quiet: bool = False,
     ) -> EvaluationRun:
         """Load data and model.
 
@@ -197,6 +199,7 @@ class EvaluationRun:
             evaluation: what is measured.
             data: as for `experiment.evaluate`.
             batch_size: images per call.
+            quiet: True to print no summary of the data.
 
         Raises:
             InputError: model or data cannot be read, or they do not fit each other.
@@ -212,7 +215,7 @@ class EvaluationRun:
         use = Use(batch_size=batch_size, gradient_batch=gradient_batch)
         use = dataclasses.replace(use, signature=file.signature or use.signature)
         with artifacts.named_by(naming, file.path):
-            predictor, source, dataset = file.with_data(data, artifacts.fitting(earlier), use)
+            predictor, source, dataset = file.with_data(data, artifacts.fitting(earlier), use, quiet)
         evaluation = evaluation.on(dataset)
         if any(isinstance(evaluator, CertifiedAccuracy) for evaluator in evaluation.evaluators):
             predictor = exported_layers.with_layers(predictor, earlier)

@@ -250,7 +250,7 @@ def evaluate(
         raise InputError("--attach takes no --shard: run it when all shards are done.")
     attachment = Attachment.to(model, output) if attach else None
     saving.import_all()  # registers the classes that a .keras file may name
-    run = EvaluationRun.build(file, evaluation, data, batch_size)
+    run = EvaluationRun.build(file, evaluation, data, batch_size, quiet=not verbose)
     with run.setting(seed=seed, chunk_size=chunk_size, votes=votes, verbose=verbose) as setting:
         if attachment:
             attachment.check(run.earlier, run.dataset, run.evaluation.evaluators, setting)

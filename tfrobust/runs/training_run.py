@@ -177,7 +177,8 @@ class TrainingRun:
             InputError: the data are missing, or the parts do not fit each other.
         """
         worker = cluster.this_worker(strategy)
-        dataset = loaded(training.data, quiet=not worker.chief)
+        quiet = not (worker.chief and display["verbose"])
+        dataset = loaded(training.data, quiet=quiet)
         validated = bool(training.validation and len(dataset.validation))
         published_weights.check_choice(publication.weights, validated, training.callbacks, training.head)
         if training.validation is not None and validated:
@@ -188,7 +189,7 @@ class TrainingRun:
         evaluation.check_data(dataset)
         evaluation = evaluation.on(dataset)
         with cluster.watched(worker), strategy.scope():
-            stage, first, origin = _built(training, dataset, strategy, quiet=not worker.chief)
+            stage, first, origin = _built(training, dataset, strategy, quiet=quiet)
         settings: dict[str, Any] = {"training": training, "evaluation": evaluation, "publication": publication}
         stages: dict[str, Any] = {"stage": stage, "first": first, "origin": origin}
         return cls(**settings, **stages, strategy=strategy, worker=worker, **display)
