@@ -184,6 +184,26 @@ def test_of_a_refused_model_nothing_is_left_to_publish(tmp_path, capsys):
         publication.publish_workdir(str(tmp_path / "run"), str(tmp_path / "exported"))
 
 
+def test_a_model_that_another_processor_trained_is_published(tmp_path, monkeypatch):
+    """Its outputs differ from its golden response here by rounding, and so do those of the copy with its number."""
+    final = tmp_path / "run" / publication.FINAL
+    final.mkdir(parents=True)
+    (final / "robustness_report.json").write_text(make_report(name="net").to_json())
+    publication.workdirs.make_owner(tmp_path / "run")
+    rounding, damage = {"golden request": ("other logits",)}, {"report": ("another report",)}
+
+    def verified(directory):
+        checks = rounding | (damage if directory.name == "sealed" else {})
+        return artifact.verify.VerifyResult(str(directory), checks)
+
+    monkeypatch.setattr(artifact.verify, "verify", verified)
+    monkeypatch.setattr(publication.assets, "copy_with_report", lambda old, new, **texts: shutil.copytree(old, new))
+    with pytest.raises(Failure, match="The model was not published: another report"):
+        publication.publish_workdir(str(tmp_path / "run"), str(tmp_path / "exported"))
+    damage.clear()
+    assert "net/1" in publication.publish_workdir(str(tmp_path / "run"), str(tmp_path / "exported"))
+
+
 def test_a_published_version_without_its_report_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(artifact.Artifact, "_parts", lambda self: {})
     monkeypatch.setattr(artifact.assets, "assemble", lambda folder: "weights")
