@@ -14,7 +14,7 @@ import textwrap
 import pytest
 import stored
 
-from tfrobust.commands import failures, train
+from tfrobust.commands import failures, query, train
 from tfrobust.commands.configuration import binding, registry
 from tfrobust.commands.flags import Parser, count
 from tfrobust.commands.run import quiet_stderr
@@ -80,7 +80,8 @@ def test_version_is_one_line_for_a_bug_report(capsys):
     assert run(arguments=["--version"]) == 0
     line = capsys.readouterr().out
     assert line.startswith("tfrobust ") and line.count("\n") == 1
-    assert train.main(["--version"]) == 0 and capsys.readouterr().out == line
+    for command in (train, query):
+        assert command.main(["--version"]) == 0 and capsys.readouterr().out == line
     parser = train.parser()
     assert parser.parse_args(["--gin_file=a.gin", "--version=3"]).version == 3
     assert parser.parse_args(["--gin_file=a.gin"]).version is None

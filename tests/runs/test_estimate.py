@@ -47,6 +47,8 @@ def test_the_largest_parts_of_an_evaluation():
     assert several.forward == 2 * 360 * 5003 and several.by_evaluator[1][1] == "Square"
     alone, union = (entries for entries, _ in several.by_evaluator)
     assert list(union.values()) == 2 * [(360 * 5003, 360)] and alone.items() < union.items()
+    pair = ensemble.Ensemble((square.attack, targeted.attack))
+    assert attack_passes(360, AttackAccuracy(attack=pair, label="apgd")).by_evaluator[0][1] == "APGD"
     assert attack_passes(60, square, count=10_000).forward == 50_030_000
     first = dataclasses.replace(square, first=50)
     assert attack_passes(360, first).examples == 50 and attack_passes(360, first, attacked_examples=20).examples == 20

@@ -5,7 +5,7 @@ import json
 import sys
 
 from tfrobust.commands import failures
-from tfrobust.commands.flags import Parser, count
+from tfrobust.commands.flags import Parser, PrintEnvironment, count
 from tfrobust.commands.run import quiet_stderr
 from tfrobust.errors import InputError
 
@@ -18,7 +18,8 @@ def parser() -> Parser:
     )
     flags.add_argument("--model", required=True, metavar="NAME", help="the name it is served under")
     which = flags.add_mutually_exclusive_group()
-    which.add_argument("--version", metavar="N", type=count, help="default: the newest")
+    help_text = "default: the newest; without N: print versions and devices, for a bug report"
+    which.add_argument("--version", metavar="N", type=count, nargs="?", action=PrintEnvironment, help=help_text)
     which.add_argument("--label", metavar="NAME", help="a version by its label, such as stable")
     request = flags.add_mutually_exclusive_group()
     request.add_argument(

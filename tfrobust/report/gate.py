@@ -234,7 +234,9 @@ def _fault(identity: str, report: Report) -> str:
     """Return why a number cannot be relied on, or "" if it can."""
     measured = _measured(identity, report)
     if measured is None and len(parts.find(report, identity)) > 1:
-        return "several classes or groups have this name; write the number of the class"
+        is_number = identity.rpartition(".")[2].isdecimal()
+        other = "it is the name of one and the number of another: rename them"
+        return f"several classes or groups have this name; {other if is_number else 'write the number of the class'}"
     if measured is None:
         ids = [m.id for m in report.measurements if not reading.is_cost(m)] + parts.ids(report)
         return f"it was not measured; nearest: {reading.similar_ids(identity, ids)}"

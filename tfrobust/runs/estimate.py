@@ -147,7 +147,8 @@ def attack_passes(evaluation: EvaluationSettings, dataset: Dataset, count: int |
             searches = ()
         if not searches:
             uncounted.append(type(evaluator).__name__)
-        names = [attack_name(attack.name) for attack, _ in searches]
+        label = getattr(evaluator, "label", None)  # of an ensemble, whose members say more than its own name
+        names = [attack_name(label if label and attack.members else attack.name) for attack, _ in searches]
         keys = [(repr(attack), positions.tobytes()) for attack, positions in searches]
         for key, (attack, positions) in zip(keys, searches, strict=True):
             if key in counted:
