@@ -77,6 +77,15 @@ def test_constants_that_differ_from_place_to_place_have_no_windows(shape, unifor
     assert (windows.regions(network, boxes, len(network.nodes) - 1) is not None) == uniform
 
 
+def test_a_map_that_is_read_with_two_strides_has_no_windows():
+    image = keras.Input((7, 7, 2))
+    both = LAYERS.Add()([conv(strides=2)(image), conv(size=4, padding="valid")(image)])
+    network = walk(keras.Model(image, LAYERS.ReLU()(both)))
+    point = tf.zeros([1, 7, 7, 2], tf.float64)
+    boxes = intervals.propagate(network, operations.Box(point, point))
+    assert windows.regions(network, boxes, len(network.nodes) - 1) is None
+
+
 def check_windows(network, boxes, arithmetic):
     """Compare the bounds of the inputs of ReLUs with those of rows over the whole image."""
     positions = {inputs[0] for operation, inputs in network.nodes if isinstance(operation, ReLU)}

@@ -73,10 +73,12 @@ class Window(NamedTuple):
     stride: tuple[int, ...]
     start: tuple[int, ...]
 
-    def union(self, other: Window | None) -> Window:
-        """Return the smallest window that contains both."""
+    def union(self, other: Window | None) -> Window | None:
+        """Return the smallest window that contains both; None if they move by different strides."""
         if other is None or other == self:
             return self
+        if other.stride != self.stride:
+            return None
         start = tuple(map(min, self.start, other.start))
         ends = (
             tuple(begin + size for begin, size in zip(window.start, window.size, strict=True))

@@ -107,7 +107,8 @@ def regions(network: Network, boxes: list[Box], position: int) -> dict[int, Regi
     """Return the windows of all positions on which the values at a position depend.
 
     Returns:
-        The regions by position; None if the values are no map, or if an operation before them has no windows.
+        The regions by position; None if the values are no map, if an operation before them has no windows, or if two
+        ways to a map have different strides.
     """
     places = tuple(boxes[position].lower.shape[1:-1])
     if not places:
@@ -120,9 +121,10 @@ def regions(network: Network, boxes: list[Box], position: int) -> dict[int, Regi
         for source in inputs:
             extent = tuple(boxes[source].lower.shape[1:-1])
             window = operation.window(windows[current], extent) if len(extent) == len(places) else None
+            window = window and window.union(windows.get(source))
             if window is None:
                 return None
-            windows[source] = window.union(windows.get(source))
+            windows[source] = window
     return {
         current: Region(window, places, tuple(boxes[current].lower.shape[1:-1])) for current, window in windows.items()
     }
