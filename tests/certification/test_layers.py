@@ -159,6 +159,21 @@ def test_the_table_of_the_guide_has_all_layers_and_how_they_are_bounded_and_test
     assert tested == layers - UNTESTED_HERE | {GroupSort.__name__}
 
 
+@pytest.mark.parametrize("name", ["MaxPooling2D", "AveragePooling3D"])
+def test_pooling_of_maps_whose_channels_are_last_does_not_depend_on_the_default_of_keras(name):
+    shape = MAP if name == "MaxPooling2D" else CUBE
+    model, network = built(name, {"pool_size": 2}, shape)
+    point = np.random.default_rng(1).uniform(size=(1, *shape))
+    expected = outputs_of(model, point)
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_first")
+    try:
+        values = intervals.logits(network, tf.constant(point))
+    finally:
+        keras.config.set_image_data_format(before)
+    np.testing.assert_allclose(values, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("layer, shape, reason", stored.rows(globals(), "layers_that_bounds_cannot_pass_are_refused"))
 def test_layers_that_bounds_cannot_pass_are_refused_with_the_reason(layer, shape, reason):
     with pytest.raises(NoBoundsError, match=reason):

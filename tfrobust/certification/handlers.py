@@ -257,7 +257,7 @@ def _pooling(walker: Walker, layer, position: int) -> int:
     if layer.data_format != "channels_last":
         refuse(layer, "channels first")
     averages = layer.pool_mode == "average"
-    pool = keras.ops.average_pool if averages else keras.ops.max_pool
+    pool = functools.partial(keras.ops.average_pool if averages else keras.ops.max_pool, data_format="channels_last")
 
     def function(hidden):
         sizes, strides = layer.pool_size, layer.strides
