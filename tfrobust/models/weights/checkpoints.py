@@ -112,6 +112,8 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
         if head is not None:
             name = _head_name(tensors, start, encoder, display_name(path))
             destinations = destinations | layer_destinations(name, _dense(head))
+            if f"{name}.bias" in tensors.keys() - destinations.keys():
+                raise _refusal(f"{display_name(path)} has {name}.bias, and the head has no bias: set use_bias=True.")
             ignored = _account(encoder, tensors, destinations, start, naming, display_name(path))
         _check_function(encoder, naming, start, tensors, display_name(path))
         values = {
@@ -281,6 +283,8 @@ def _dense(head) -> keras.layers.Dense:
     layer = head.chain[0] if isinstance(head, LinearHead) else head
     if not isinstance(layer, keras.layers.Dense):
         raise _refusal(f"the head is {type(head).__name__}; it must be a LinearHead or a Dense layer.")
+    if isinstance(head, LinearHead) and head.batch_normalized:
+        raise _refusal("the head is a LinearHead with batch_normalized=True, of which no family has weights.")
     return layer
 
 
