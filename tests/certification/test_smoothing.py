@@ -229,6 +229,11 @@ def test_an_output_that_is_no_batch_of_logits_is_refused():
         smoothing.smoothed_certificates(lambda images: tf.reduce_sum(images), POINT, sigma=0.5)
 
 
+def test_an_output_of_one_class_which_would_have_all_votes_is_refused():
+    with pytest.raises(ValueError, match="two classes. A model of two classes with one output returns"):
+        smoothing.smoothed_certificates(lambda images: linear(images)[:, :1], POINT, sigma=0.5)
+
+
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
 def test_pixels_whose_sums_with_noise_are_not_exact_give_no_certificate(noise):
     images = np.stack([POINT[0], POINT[0] + 8.5, POINT[0] * np.nan, POINT[0] - np.inf])

@@ -15,6 +15,7 @@ from tfrobust.certification.smoothing_noise import ALGORITHM, GridNoise, make_no
 from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
+from tfrobust.ops.probabilities import OF_ONE_OUTPUT
 
 ABSTAINED = -1
 # Noisy copies in one pass of the network. The shape of all passes is the same, so the results are too.
@@ -94,7 +95,7 @@ def smoothed_certificates(
         Certificates of the n images.
 
     Raises:
-        ValueError: an argument outside its range, or an output that is not [b, k].
+        ValueError: an argument outside its range, or an output that is not [b, k] with at least two classes.
 
     Source:
         Cohen, Rosenfeld and Kolter 2019 (arXiv 1902.02918), algorithm CERTIFY, with R = sigma quantile(p).
@@ -329,6 +330,8 @@ def _class_count(predict: Callable, shape: tuple[int, ...]) -> int:
     output = traced.output_shapes
     if not isinstance(output, tf.TensorShape) or output.rank != 2 or output[1] is None:
         raise InputError(f"The model returns shape {output}; votes need logits [b, k].")
+    if output[1] < 2:  # the only class would have all votes
+        raise InputError(f"The model returns shape {output}; votes need two classes. {OF_ONE_OUTPUT}")
     return int(output[1])
 
 
