@@ -6,9 +6,21 @@ import tensorflow as tf
 from conformance.attacks import SHAPE, SIZE, Linear, examples
 from oracles import projections
 from tfrobust.attacks import gradient
+from tfrobust.attacks.apgd import APGDCrossEntropy
+from tfrobust.attacks.msd import MSD
 from tfrobust.attacks.shared import runner
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.threat import ThreatModel
+
+
+@pytest.mark.parametrize("make", [gradient.PGD, APGDCrossEntropy, lambda threat, steps: MSD((threat,), steps=steps)])
+def test_an_array_is_perturbed_as_the_tensor_of_its_numbers(make):
+    attack, images = make(ThreatModel(epsilon=0.1), steps=2), np.random.default_rng(0).uniform(size=(2, 3))
+    of_array, of_tensor = (
+        attack.perturb(lambda x: tf.reduce_sum(x, 1), values, tf.constant([0, 1]))
+        for values in (images, tf.constant(images, tf.float32))
+    )
+    np.testing.assert_array_equal(of_array, of_tensor)
 
 
 @pytest.mark.parametrize("kind,epsilon", [("linf", 0.3), ("l2", 0.9), ("l1", 1.7)])

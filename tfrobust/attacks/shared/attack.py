@@ -74,7 +74,7 @@ class Attack(Configured):
         Args:
             objective: inputs -> float [b], larger = worse for the model. It gets the same nest as `inputs`.
             inputs: float32 [b, ...], or a nest of such: one joint adversarial example, each leaf in its own ball
-                with its own random draws.
+                with its own random draws. Arrays of floats become float32.
             key: int32 [2] (global batch) or [b, 2] (per example).
 
         Returns:
@@ -83,6 +83,7 @@ class Attack(Configured):
         Raises:
             ValueError: (outside of a tf.function, where values are known) bytes, or pixels out of the bounds.
         """
+        inputs = tf.nest.map_structure(_as_tensor, inputs)
         points = self.maximize(objective, inputs, key)
         return tf.nest.map_structure(lambda *pair: tf.stop_gradient(self.restored(*pair)), inputs, points)
 
@@ -185,6 +186,13 @@ class Attack(Configured):
                 instead of logits.
         """
         return run_attack(self, predict, inputs, labels, key=key, targets=targets, batch_size=len(inputs))
+
+
+def _as_tensor(leaf) -> tf.Tensor:
+    if tf.is_tensor(leaf):
+        return leaf
+    tensor = tf.convert_to_tensor(leaf)
+    return tf.cast(tensor, tf.float32) if tensor.dtype.is_floating else tensor
 
 
 def required_attack(attack: "Attack | None", owner: str) -> "Attack":
