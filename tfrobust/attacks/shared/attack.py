@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import ClassVar, final
 
+import numpy as np
 import tensorflow as tf
 
 from tfrobust.attacks.shared.goal import Goal
@@ -188,11 +189,11 @@ class Attack(Configured):
         return run_attack(self, predict, inputs, labels, key=key, targets=targets, batch_size=len(inputs))
 
 
-def _as_tensor(leaf) -> tf.Tensor:
-    if tf.is_tensor(leaf):
+def _as_tensor(leaf):
+    """Return an array as a tensor, of floats as float32, and all else as it is."""
+    if not isinstance(leaf, np.ndarray):
         return leaf
-    tensor = tf.convert_to_tensor(leaf)
-    return tf.cast(tensor, tf.float32) if tensor.dtype.is_floating else tensor
+    return tf.constant(leaf, tf.float32) if np.issubdtype(leaf.dtype, np.floating) else tf.constant(leaf)
 
 
 def required_attack(attack: "Attack | None", owner: str) -> "Attack":
