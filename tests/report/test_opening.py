@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 import stored
-from report.synthetic import attack, classes, fraction, make_report
+from report.synthetic import attack, classes, curve, fraction, make_report
 
-from tfrobust.report import Report, attack_table, threat
+from tfrobust.report import Report, attack_table, not_measured, threat
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
 from tfrobust.report.renderers import html
 from tfrobust.structs import Finding, Measurement
@@ -129,6 +129,18 @@ def test_attacks_without_a_single_radius_are_not_denied():
     union = Measurement("union.apgd_linf_0.1_l2_1.accuracy", 0.3, settings={"label": "apgd", "threats": threats})
     curve = Measurement("expected_robustness.fmn_linf_0.2.accuracy", 0.4)
     for measurements, radii in [([union], "several norms"), ([union, curve], "several norms and a range of radii")]:
-        answer = opening(make_report(measurements=measurements)).answer
+        answer = opening(make_report(measurements=measurements, series=())).answer
         assert answer == f"It was attacked within {radii} alone; the numbers are below."
         assert threat.threat_statement(measurements).startswith(f"Attacks were run within {radii} alone;")
+
+
+def test_attacks_of_a_curve_or_on_videos_alone_are_not_denied():
+    settings = {"attack": "pgd", "norm": "linf", "epsilon": 0.1}
+    video = Measurement("video.attack.pgd_linf_0.1.accuracy", 0.4, settings=settings)
+    cases = ([], [curve(0.9, 0.3)], "a range of radii"), ([video], [], "budgets of whole videos")
+    for measurements, series, radii in cases:
+        numbers = [fraction("accuracy.clean", 0.9), *measurements]
+        answer = opening(make_report(measurements=numbers, series=series)).answer
+        assert answer.endswith(f"It was attacked within {radii} alone; the numbers are below.")
+        assert threat.threat_statement(numbers, series=series).startswith(f"Attacks were run within {radii} alone;")
+        assert "Perturbations measured in L2 and L1." in not_measured(numbers, series=series)

@@ -25,6 +25,12 @@ def test_a_report_says_when_no_strong_attack_was_run(attacks, weak):
     assert text.endswith(sentence) == weak and ("as strong" in text) == weak
 
 
+def union(attack, *efforts):
+    threats = [{"norm": norm, "epsilon": epsilon} for norm, epsilon in (("linf", 0.1), ("l2", 1.0), ("l1", 10.0))]
+    settings = {"label": "x", "threats": threats, "attacks": [attack] * 3, "member_efforts": [*efforts]}
+    return fraction("union.x_linf_0.1_l2_1_l1_10.accuracy", 0.3, **settings)
+
+
 @pytest.mark.parametrize("extra, word", stored.rows(globals(), "what_is_measured_leaves_the_list_of_what_is_not"))
 def test_what_is_measured_leaves_the_list_of_what_is_not(extra, word):
     base = attack("fgsm", 0.7, 0.9)

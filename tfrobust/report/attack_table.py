@@ -6,14 +6,26 @@ import dataclasses
 
 from tfrobust.common.norm_table import DIRECTED
 from tfrobust.report import catalog
+from tfrobust.report.catalog.expected_robustness import EXPECTED
 from tfrobust.report.catalog.spelling import NORM_NAMES, attack_label, attack_name, budget, budget_of, frames, size
-from tfrobust.report.catalog.under_attack import ATTACK, CERTIFIED, MEMBER, PASSES
+from tfrobust.report.catalog.under_attack import (
+    ATTACK,
+    CERTIFIED,
+    CURVE,
+    MEMBER,
+    PASSES,
+    VIDEO_ATTACK,
+    VIDEO_MEMBER,
+)
+from tfrobust.report.catalog.union import UNION
 from tfrobust.structs import Measurement
 
 # The column of `AttackRow.passes`, means over the images; of a member of an ensemble, with those of all before it.
 PASSES_HEADING = "Passes, forward + backward"
 # APGD-T in AutoAttack: its steps, and the smallest number of its targets (that of L1).
 _STRONG = {"steps": 100, "targets": 5}
+# Records of the accuracies of single attacks and ensembles, at one epsilon or over several.
+_SEARCHES = (ATTACK, MEMBER, CURVE, EXPECTED, VIDEO_ATTACK, VIDEO_MEMBER)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,8 +227,32 @@ def weakly_attacked(measurements) -> list[str]:
     return [budget for budget in dict.fromkeys(row.budget for row in rows) if budget not in strong]
 
 
-def unmeasured_norms(rows: list[AttackRow]) -> list[str]:
-    """Return the names of the main norms in which no attack was run."""
+def searches(items) -> list[dict]:
+    """Return the settings of all attacks under which accuracies were measured, also over radii or of a union.
+
+    Args:
+        items: measurements, and series, of which the curves over epsilon count.
+    """
+    settings = []
+    for item in items:
+        entry = catalog.read(item)
+        if any(entry.record is record for record in _SEARCHES):
+            settings.append(entry.settings)
+        elif entry.record is UNION:
+            attacks = {name: entry.settings.get(name) for name in ("attacks", "member_efforts")}
+            settings += [attacks | threat for threat in entry.settings["threats"]]
+    return settings
+
+
+def names_in(settings: dict) -> set[str]:
+    """Return the names of the attack of a search, and of the members of an ensemble or a union."""
+    listed = [settings.get(name) for name in ("members", "attacks", "member_efforts")]
+    members = [member for names in listed if isinstance(names, list) for member in names]
+    return {str(name) for name in (settings.get("attack"), *members) if name}
+
+
+def unmeasured_norms(tried: list[dict]) -> list[str]:
+    """Return the names of the main norms that none of some `searches` took."""
     # A ball of the whole clip lies in the balls of its frames, but not in the set of few changed frames.
-    measured = {row.norm for row in rows if "_max_frames_" not in row.frames}
+    measured = {settings["norm"] for settings in tried if "_max_frames_" not in frames(settings)}
     return [NORM_NAMES[norm] for norm in DIRECTED if norm not in measured]

@@ -1,7 +1,7 @@
 """The list of what a report does not measure."""
 
 from tfrobust.report import catalog
-from tfrobust.report.attack_table import attack_rows, unmeasured_norms
+from tfrobust.report.attack_table import names_in, searches, unmeasured_norms
 from tfrobust.report.catalog.natural import SHIFT
 from tfrobust.report.catalog.under_attack import CERTIFIED
 from tfrobust.report.reading import examples_of
@@ -16,47 +16,48 @@ _CHECKS = {
     "transfer": "Comparison with attacks transferred from an undefended model (gin/eval/full.gin).",
     "duplicates": "Overlap of test and training {examples}: not checked, or the training {examples} are unknown.",
 }
+# Parts of the names of the attacks that need no gradients of the model, apart from the baselines of random noise.
+_BLACK_BOX = ("square", "hop_skip_jump", "transfer")
 
 
-def not_measured(measurements, findings=(), examples: str = "images") -> list[str]:
+def not_measured(measurements, findings=(), examples: str = "images", series=()) -> list[str]:
     """List what a reader might expect but was not measured, one sentence each, most important first.
 
     Args:
         measurements: sequence of Measurement.
         findings: sequence of Finding, the doctor's.
         examples: kind of the evaluated examples, "images", "clips" or "sentences".
+        series: sequence of Series, of which the curves over epsilon count as attacks.
     """
-    return [sentence for sentence, _ in _missing(measurements, findings, examples)]
+    return [sentence for sentence, _ in _missing(measurements, findings, examples, series)]
 
 
 def untried(report: Report) -> list[str]:
     """List in a few words each what `not_measured` lists in sentences, as far as it concerns changes of the images."""
     examples = examples_of(report.data)
-    return [words for _, words in _missing(report.measurements, report.doctor, examples) if words]
+    return [words for _, words in _missing(report.measurements, report.doctor, examples, report.series) if words]
 
 
-def _missing(measurements, findings, examples: str) -> list[tuple[str, str]]:
+def _missing(measurements, findings, examples: str, series) -> list[tuple[str, str]]:
     """Return a sentence on each subject that was not measured, and the subject in a few words, "" for minor ones."""
     if examples == "sentences":
         return _missing_of_text(measurements, findings)
-    rows = attack_rows(measurements, members=True)
-    # By the attack, whatever its label.
-    attacks = {str(row.accuracy.settings.get("attack", row.attack)) for row in rows}
-    attacks |= {row.member for row in rows if row.member}
+    tried = searches([*measurements, *series])
+    attacks = {name for settings in tried for name in names_in(settings)}  # whatever their labels
     families, missing = catalog.families(measurements), []
     if is_black_box(findings):
         missing.append(("White-box attacks: the model provides no input gradients.", "attacks by gradients"))
     if not any("autoattack" in name for name in attacks):
         sentence = "AutoAttack, the official ensemble: gradient attacks alone can overestimate robustness."
         missing.append((sentence, "AutoAttack"))
-    if not any("square" in name for name in attacks):  # also as a member of an ensemble: 'rand' has none
+    if not any(part in name for name in attacks for part in _BLACK_BOX):  # also as a member: 'rand' has none
         sentence = "Black-box attacks, which need no gradients (Square, decision-based, transfer)."
         missing.append((sentence, "attacks without gradients"))
     missing.append((_not_certified(measurements), ""))
     missing.append(("Adaptive attacks designed against this particular defense.", "attacks made for this defense"))
     checked = {finding.check for finding in findings}
     missing += [(text.format(examples=examples), "") for check, text in _CHECKS.items() if check not in checked]
-    norms = unmeasured_norms(rows)
+    norms = unmeasured_norms(tried)
     if norms:
         missing.append((f"Perturbations measured in {enumerated(norms)}.", f"changes bounded in {enumerated(norms)}"))
     missing += [(absence.sentence, absence.words) for absence in catalog.absences(examples, families)]

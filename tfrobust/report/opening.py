@@ -145,7 +145,7 @@ def _attacked(row: AttackRow, examples: str) -> str:
 def _without_attack(report: Report, examples: str) -> str:
     clean = _measurement_with_value(report, _CLEAN)
     errors = f"On unmodified {examples} this model is wrong on {_wrong(clean, examples)}. " if clean else ""
-    radii = catalog.radii_of_families(report.measurements)
+    radii = catalog.other_radii([*report.measurements, *report.series])
     if radii:
         return f"{errors}It was attacked within {enumerated(radii)} alone; the numbers are below."
     return f"{errors}No attack was run, so nothing is known about its robustness to attackers."

@@ -6,6 +6,7 @@ from tfrobust.report.attack_table import (
     attack_rows,
     brackets,
     compared_with,
+    searches,
     strongest,
     unmeasured_norms,
 )
@@ -31,7 +32,7 @@ def threat_statement(measurements, findings=(), examples: str = "images", series
     bounded = [bracket_sentence(bracket, examples) for bracket in brackets(measurements, series)]
     if not rows:
         seen = [f"unmodified test {examples}", *catalog.natural_families(measurements)]
-        radii = catalog.radii_of_families(measurements)
+        radii = catalog.other_radii([*measurements, *series])
         sentence = f"No attack was run. This report does not cover adversarial robustness, only {enumerated(seen)}."
         if radii:
             sentence = f"Attacks were run within {enumerated(radii)} alone; their accuracies are upper bounds."
@@ -50,7 +51,7 @@ def threat_statement(measurements, findings=(), examples: str = "images", series
     if mean is not None and mean.value is not None:
         frost = f" ({frost_word(mean)} frost)" if frost_word(mean) else ""
         sentences.append(f"The mean accuracy over the measured corruptions is {number(mean)}{frost}.")
-    sentences.append(_not_covered(rows, measurements, examples))
+    sentences.append(_not_covered([*measurements, *series], examples))
     return " ".join(sentences)
 
 
@@ -122,9 +123,9 @@ def _tested(accuracy, examples: str) -> str:
     return f"{accuracy.n} test {examples}" if accuracy.n else f"the test {examples}"
 
 
-def _not_covered(rows, measurements, examples: str) -> str:
+def _not_covered(items, examples: str) -> str:
     subjects = ["larger perturbations"]
-    norms, families = unmeasured_norms(rows), catalog.families(measurements)
+    norms, families = unmeasured_norms(searches(items)), catalog.families(items)
     if norms:
         subjects.append(f"perturbations measured in {enumerated(norms)}")
     subjects.append("attacks adapted to this defense")

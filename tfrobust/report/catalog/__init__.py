@@ -67,10 +67,11 @@ def natural_families(measurements: Iterable[Measurement]) -> list[str]:
     return [family.natural for family in _families() if family.natural and family.name in measured]
 
 
-def radii_of_families(measurements: Iterable[Measurement]) -> list[str]:
-    """Return the several radii within which attacks were run, in words."""
-    measured = families(m for m in measurements if m.value is not None)
-    return [family.radii for family in _families() if family.radii and family.name in measured]
+def other_radii(items: Iterable[Measurement | Series]) -> list[str]:
+    """Return the radii, in words, within which attacks were run that have no row in the table of attacks."""
+    measured = [read(item).record for item in items if not isinstance(item, Measurement) or item.value is not None]
+    measured.sort(key=lambda record: record.family.place)
+    return list(dict.fromkeys(record.radii for record in measured if record.radii))
 
 
 def absences(examples: str, measured: set[str]) -> list[Absence]:
@@ -111,7 +112,7 @@ def _of_reference(item: Measurement) -> Entry:
         name = inner.record.label(settings, quantity)
         return f"{name}, of {settings.get('reference', 'the reference')}"
 
-    record = dataclasses.replace(inner.record, family=_REFERENCE_FAMILY, label=label)
+    record = dataclasses.replace(inner.record, family=_REFERENCE_FAMILY, label=label, radii="")
     quantity = dataclasses.replace(inner.quantity, headline=None)
     return dataclasses.replace(inner, record=record, quantity=quantity, prefix=f"{REFERENCE}{inner.prefix}")
 
@@ -121,7 +122,9 @@ def _unrecorded(identity: str, settings: dict) -> Entry:
     name, (prefix, measure) = earlier.family_of(identity), earlier.quantity_of(identity)
     new = Family(name=name, place=math.inf, is_ranked=False)
     family = next((family for family in _families() if family.name == name), new)
-    record = Record(family=family, prefix=prefix, quantities={}, must_agree=_every_setting())
+    radii = {record.radii for record in records() if record.family.name == name}
+    common = radii.pop() if len(radii) == 1 else ""
+    record = Record(family=family, prefix=prefix, quantities={}, must_agree=_every_setting(), radii=common)
     return Entry(record, measure, _quantity_named(measure, name), settings, prefix)
 
 

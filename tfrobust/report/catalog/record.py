@@ -57,7 +57,6 @@ class Family:
         place: in the catalogue, which orders lists and sentences.
         is_ranked: True to list its numbers at its place; False to list them after all others.
         natural: its name in the threat statement of a report without attacks; "" for others.
-        radii: the radii of its attacks, in a sentence, if they are several; "" for others.
         absences: kind of examples -> `Absence` of a report of these examples without the family.
         other_images: name of the images in a model card if they are not those of the test set; "" otherwise.
     """
@@ -66,7 +65,6 @@ class Family:
     place: float
     is_ranked: bool = True
     natural: str = ""
-    radii: str = ""
     absences: dict[str, Absence] = dataclasses.field(default_factory=dict)
     other_images: str = ""
 
@@ -84,6 +82,7 @@ class Record:
         label: display name from settings and quantity; that of the quantity by default.
         must_agree: settings in which two measurements of one id must agree for gate and comparison. Under an attack it
             is all settings that describe the search.
+        radii: the radii of its attacks, in a sentence, if they have no single one; "" for others.
     """
 
     family: Family
@@ -91,6 +90,7 @@ class Record:
     quantities: dict[str, Quantity]
     label: Callable[[dict, Quantity], str] = lambda settings, quantity: quantity.label
     must_agree: tuple[str, ...] = ()
+    radii: str = ""
 
     def id(self, quantity: str = "", settings: dict | None = None) -> str:
         """Return the id of a number.

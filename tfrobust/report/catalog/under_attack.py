@@ -85,6 +85,7 @@ CURVE = Record(
     family=_ATTACK_FAMILY,
     prefix=lambda settings: f"attack.{curve_key(settings)}",
     quantities={"curve": Quantity()},
+    radii="a range of radii",
 )
 _CERTIFIED_FAMILY = Family(name="certified", place=20)
 CERTIFIED = Record(
@@ -151,6 +152,7 @@ def _of_videos(record: Record) -> Record:
         family=_VIDEO_FAMILY,
         prefix=lambda settings: f"video.{prefix(settings)}",
         quantities=quantities,
+        radii="budgets of whole videos",
     )
 
 

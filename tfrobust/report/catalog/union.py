@@ -10,9 +10,10 @@ def _label(settings: dict, quantity: Quantity) -> str:
 
 
 UNION = Record(
-    family=Family(name="union", place=12, radii="several norms"),
+    family=Family(name="union", place=12),
     prefix=lambda settings: "_".join([f"union.{text(settings['label'])}", *map(ball, settings["threats"])]),
     quantities={"accuracy": Quantity(label="Union", better=1, headline=0)},
     label=_label,
     must_agree=("attacks", "member_efforts", "sample", "votes"),
+    radii="several norms",
 )
