@@ -67,6 +67,9 @@ def test_equal_differences_are_no_certainty():
     gap = groups.difference(PGD, by_name["a"], by_name["b"])
     half = 12.706 / (360 * 12**0.5) / 2**0.5
     assert gap[:3] == pytest.approx((1 / 360, 1 / 360 - half, 1 / 360 + half), abs=1e-6)
+    mean = groups.summary("a", by_name["a"])[PGD]  # nor are equal values of one group
+    assert (mean.low, mean.high) == pytest.approx((0.3 - half, 0.3 + half), abs=1e-6)
+    assert mean.settings["deviation"] == 0
 
 
 def test_a_verdict_does_not_contradict_its_pairs():

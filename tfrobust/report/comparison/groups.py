@@ -114,10 +114,15 @@ def difference(identity: str, first: Runs, second: Runs) -> Difference | None:
         {seed: m for seed in pairs(first, second) if (m := runs[seed].get(identity)) and m.value is not None}
         for runs in (first, second)
     ]
-    counts = [m.n for runs in measured for m in runs.values() if m.n and m.unit.startswith("fraction")]
     minuends, subtrahends = ({seed: m.value for seed, m in runs.items()} for runs in measured)
-    estimate = paired_spread(minuends, subtrahends, 1.0 / min(counts) if counts else 0.0)
+    estimate = paired_spread(minuends, subtrahends, _resolution([m for runs in measured for m in runs.values()]))
     return estimate and Difference(estimate.mean, estimate.low, estimate.high, SEEDS if estimate.count > 1 else "")
+
+
+def _resolution(measured: list[Measurement]) -> float:
+    """Return the distance of neighboring shares of the fewest examples; 0 for other numbers."""
+    counts = [m.n for m in measured if m.n and m.unit.startswith("fraction")]
+    return 1.0 / min(counts) if counts else 0.0
 
 
 def _mean(measured: list[Measurement]) -> Measurement:
@@ -137,7 +142,7 @@ def _mean(measured: list[Measurement]) -> Measurement:
     values = [measurement.value for measurement in measured if measurement.value is not None]
     if not values:
         return dataclasses.replace(first, value=None, low=None, high=None, n=0, settings=shared_settings)
-    estimate = spread(values)
+    estimate = spread(values, _resolution(measured))
     if estimate.count > 1:
         shared_settings |= {"interval": "95 % over seeds, Student's t", "deviation": estimate.deviation}
     return dataclasses.replace(
