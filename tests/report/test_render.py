@@ -182,6 +182,14 @@ def test_a_curve_says_over_how_many_images_it_is():
         assert "(PGD-7, L∞: 7 steps)." in lead(n=unknown)
 
 
+def test_an_accuracy_halves_against_the_clean_one_or_not_at_all():
+    """Without a point at epsilon 0 the first point is an accuracy under attack."""
+    for first, words in ((0.0, "has halved by epsilon 0.3"), (0.1, "")):
+        curve = Series("attack.pgd_linf.curve", "", {"epsilon": [first, 0.2, 0.3], "accuracy": [0.4, 0.25, 0.15]})
+        sentence = Curve(make_report(series=[curve])).sentence
+        assert words in sentence if words else sentence == ""
+
+
 def hostile_report():
     numbers = attack("pgd", 0.5, 0.9, note=HOSTILE)
     numbers.append(Measurement("made.up", 1.0, HOSTILE))

@@ -45,8 +45,9 @@ class Curve(Section):
         for curve in accuracy_curves(self.report):
             columns = curve.columns
             points = sorted(p for p in zip(columns["epsilon"], columns["accuracy"], strict=True) if None not in p)
-            half = next((epsilon for epsilon, value in points if value <= points[0][1] / 2), None)
-            if half and points[0][1]:
+            clean = points[0][1] if points and points[0][0] == 0 else 0.0  # unknown without a point at epsilon 0
+            half = next((epsilon for epsilon, value in points if value <= clean / 2), None)
+            if half and clean:
                 clauses.append(f"under {_caption(curve)}, the accuracy has halved by epsilon {half:.6g}")
         return joined(clauses)
 
