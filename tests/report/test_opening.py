@@ -92,8 +92,10 @@ def test_a_certificate_and_an_attack_on_other_images_are_not_mixed():
 def test_only_the_measured_corruptions_are_named():
     for names, words in ((["brightness"], "With brightness it"), (list("abcd"), "With 4 of the 15 corruptions it")):
         mean = fraction("corruption.mean.accuracy", 0.9, corruptions=len(names), severities=[1], names=names)
-        details = opening(make_report(measurements=[*attack("pgd", 0.6, 0.9), mean])).details
-        assert any(sentence.startswith(words) for sentence in details)
+        report = make_report(measurements=[*attack("pgd", 0.6, 0.9), mean])
+        assert any(sentence.startswith(words) for sentence in opening(report).details)
+        page, note = html.render(report), words.removeprefix("With ").removesuffix(" it")
+        assert f"<i>{note}</i>" in page and "noise, blur, weather, digital" not in page
 
 
 def test_guessing_is_among_the_classes_of_the_model():

@@ -158,13 +158,18 @@ def _natural(report: Report, row: AttackRow | None, examples: str) -> list[str]:
     )
     sentences = [f"Without any attack it is wrong on {_wrong(clean, examples)}."] if row and clean else []
     if corrupted:
-        names = corrupted.settings.get("names")
-        changes = "noise, blur, weather and digital artifacts"
-        if isinstance(names, list):  # only some of the 15
-            few = [formats.nice(str(name)).lower() for name in names[:_MOST_CORRUPTIONS]]
-            changes = enumerated(few) if len(names) <= _MOST_CORRUPTIONS else f"{len(names)} of the 15 corruptions"
+        changes = some_corruptions(corrupted) or "noise, blur, weather and digital artifacts"
         sentences.append(f"With {changes} it is wrong on {_wrong(corrupted, examples)}.")
     return sentences
+
+
+def some_corruptions(mean: Measurement) -> str:
+    """Return the corruptions of a mean over only some of the 15, in words: "fog and snow"; "" for all of them."""
+    names = mean.settings.get("names")
+    if not isinstance(names, list) or not names:
+        return ""
+    few = [formats.nice(str(name)).lower() for name in names[:_MOST_CORRUPTIONS]]
+    return enumerated(few) if len(names) <= _MOST_CORRUPTIONS else f"{len(names)} of the 15 corruptions"
 
 
 def _compared(report: Report, row: AttackRow | None, examples: str) -> list[str]:

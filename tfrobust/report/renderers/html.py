@@ -23,7 +23,7 @@ from tfrobust.report.blocks import (
 from tfrobust.report.blocks import plain as plain_cell
 from tfrobust.report.blocks.plots import BAND, BAR, Key
 from tfrobust.report.blocks.svg import prefix
-from tfrobust.report.opening import Opening, main_attack, opening, reference_name, reference_of
+from tfrobust.report.opening import Opening, main_attack, opening, reference_name, reference_of, some_corruptions
 from tfrobust.report.renderers.style import NESTED_STYLE, STYLE
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.attacks import Attacks
@@ -401,7 +401,8 @@ def _tiles(report: Report) -> str:
             )
         )
     if mean is not None:
-        cells.append(_tile("Correct when corrupted", mean, "clean", "noise, blur, weather, digital"))
+        note = some_corruptions(mean) or "noise, blur, weather, digital"
+        cells.append(_tile("Correct when corrupted", mean, "clean", note))
     return f'<div class="tiles">{"".join(cells)}</div>' if cells else ""
 
 
