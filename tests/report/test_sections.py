@@ -14,14 +14,14 @@ from report import (
     test_stability_section,
     test_tokens_section,
 )
-from report.synthetic import history, make_report, written
+from report.synthetic import attack, history, make_report, written
 
 from tfrobust.report import Report, blocks, sections
 from tfrobust.report.blocks import Block, Grid, Numbers
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
 from tfrobust.report.renderers import console, html, markdown
-from tfrobust.report.sections import noise, sensitivity, tokens, training
+from tfrobust.report.sections import noise, protocol, sensitivity, smoothing, tokens, training
 from tfrobust.report.sections.corruptions import Corruptions
 from tfrobust.report.sections.stability import Stability
 from tfrobust.structs import Measurement, Series
@@ -170,3 +170,25 @@ def test_a_single_epoch_makes_no_curve():
     assert isinstance(grid, Grid)
     assert section.sentence == f"The robust accuracy was measured once: {100 * robust:.1f} % after epoch 5."
     assert len(training.Epochs(make_report(series=(history(10),))).blocks()) == 2
+
+
+def test_several_smoothed_classifiers_share_a_statement_only_where_they_agree():
+    def lead(*draws):
+        common = {"noise": "gaussian", "norm": "l2", "radius": 0.25, "confidence": 0.999}
+        sigmas = zip((0.25, 0.5), draws, strict=False)
+        settings = [{**common, "sigma": sigma, "n": count} for sigma, count in sigmas]
+        ids = [f"smoothing.sigma_{part['sigma']}.l2_0.25.accuracy" for part in settings]
+        numbers = [Measurement(name, 0.5, settings=part) for name, part in zip(ids, settings, strict=True)]
+        return smoothing.Smoothing(make_report(measurements=numbers)).lead
+
+    assert "A radius from 1,000 draws holds with confidence 99.9 %" in lead(1000, 1000)
+    assert "A radius holds with confidence 99.9 %" in lead(1000, 10_000)
+
+
+def test_the_settings_of_two_attacks_of_one_title_are_both_shown():
+    plain, labelled = attack("pgd", 0.5, 0.9, steps=20, restarts=1), attack("pgd20", 0.4, 0.9, steps=20, restarts=5)
+    for m in labelled:
+        m.settings.update(attack="pgd", label="pgd20")
+    *_, table = protocol.Protocol(make_report(measurements=[*plain, *labelled])).blocks()
+    assert table.header == ["Setting", *["PGD-20, L∞ ε = 0.2"] * 2]
+    assert ["restarts", "1", "5"] in table.rows

@@ -21,8 +21,8 @@ class Smoothing(Section):
     @property
     def lead(self) -> str:
         """The certified statement and its confidence."""
-        settings = next(iter(self._classifiers[0].accuracies.values())).settings if self._classifiers else {}
-        draws, confidence = settings.get("n"), settings.get("confidence")
+        settings = [next(iter(classifier.accuracies.values())).settings for classifier in self._classifiers]
+        draws, confidence = (_common(settings, name) for name in ("n", "confidence"))
         certainty = f" with confidence {100 * confidence:g} %" if isinstance(confidence, float) else ""
         effort = f" from {draws:,} draws" if isinstance(draws, int) else ""
         return (
@@ -74,3 +74,9 @@ class Smoothing(Section):
         axes = {"x_label": "radius (pixels in [0, 1])", "y_label": "certified accuracy", "percent": True}
         draw = partial(plots.curves, lines=lines, **axes)
         return [Figure("smoothing-curve", "Certified accuracy over the radius", draw)] if lines else []
+
+
+def _common(settings: list[dict], name: str):
+    """Return the value of a setting that all classifiers share; None if they differ."""
+    values = [each_settings.get(name) for each_settings in settings]
+    return values[0] if values and all(value == values[0] for value in values) else None
