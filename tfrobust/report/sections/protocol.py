@@ -35,19 +35,19 @@ class Protocol(Section):
                 for name, value in large.items()
             ]
         rows = attack_table.attack_rows(self.report.measurements)
-        settings = {row.title: dict(formats.flat(row.accuracy.settings)) for row in rows}
+        settings = [dict(formats.flat(row.accuracy.settings)) for row in rows]  # two attacks may have one title
         names = dict.fromkeys(
-            name for attack_settings in settings.values() for name in attack_settings if name not in _IN_THE_TITLE
+            name for attack_settings in settings for name in attack_settings if name not in _IN_THE_TITLE
         )
         cells = [
             [
                 formats.nice(name),
-                *(attack_settings.get(name, "-").replace("_", " ") for attack_settings in settings.values()),
+                *(attack_settings.get(name, "-").replace("_", " ") for attack_settings in settings),
             ]
             for name in names
         ]
         if settings:
-            tables.append(Table(["Setting", *settings], cells, texts=len(settings) + 1, title="Attacks"))
+            tables.append(Table(["Setting", *(row.title for row in rows)], cells, texts=len(settings) + 1, title="Attacks"))
         return tables
 
 
