@@ -10,7 +10,8 @@ from report.synthetic import attack, classes, curve, fraction, make_report
 from tfrobust.report import Report, attack_table, not_measured, threat
 from tfrobust.report.opening import main_attack, of_hundred, opening, power, reference_of
 from tfrobust.report.renderers import html
-from tfrobust.structs import Finding, Measurement
+from tfrobust.report.sections.attacks import Curve
+from tfrobust.structs import Finding, Measurement, Series
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "report_version_1.json"
 
@@ -48,6 +49,21 @@ def test_the_attack_within_the_radius_of_training_is_the_main_one():
     assert main_attack(report).epsilon == "0.2"
     assert opening(report).details[-1].startswith("Allowed to change every pixel by up to 40 % of full scale, an att")
     assert main_attack(make_report(measurements=measured, training={})).epsilon == "0.4"
+
+
+def test_the_radius_of_training_is_that_of_its_frames():
+    ids = [f"attack.pgd_l2_0.5{frames}.accuracy" for frames in ("", "_per_frame", "_max_frames_2")]
+    measured = [Measurement(name, value) for name, value in zip(ids, (0.2, 0.4, 0.3), strict=True)]
+    for frames, budget in (({}, "L2 ε = 0.5"), ({"per_frame": True}, "L2 ε = 0.5 per frame")):
+        training = {"norm": "l2", "epsilon": 0.5, **frames}
+        columns, name = {"epsilon": [0.0, 1.0], "accuracy": [0.9, 0.1]}, f"attack.pgd_l2{'_per_frame' * len(frames)}"
+        report = make_report(measurements=measured, training=training, series=[Series(f"{name}.curve", "", columns)])
+        assert main_attack(report).budget == budget
+        assert [key.text for key in Curve(report).content[0].draw("x").legend][-1] == "ε of training, 0.5"
+    # In L∞ the balls of the frames are the ball of the clip.
+    measured = [*attack("pgd", 0.6, 0.9), *attack("pgd", 0.1, 0.9, epsilon=0.4)]
+    training = {"norm": "linf", "epsilon": 0.2, "per_frame": True}
+    assert main_attack(make_report(measurements=measured, training=training)).epsilon == "0.2"
 
 
 @pytest.mark.parametrize("verdicts, verdict, words", stored.rows(globals(), "passed_checks_are_no_praise_of_the_model"))

@@ -9,6 +9,7 @@ from tfrobust.report import attack_table, catalog, formats, missing, parts, prot
 from tfrobust.report.attack_table import AttackRow
 from tfrobust.report.blocks import Figure
 from tfrobust.report.blocks.pictures import strips, titled_rows
+from tfrobust.report.catalog import spelling
 from tfrobust.report.catalog.natural import CORRUPTION_MEAN
 from tfrobust.report.catalog.under_attack import CLEAN
 from tfrobust.report.schema import Report
@@ -68,10 +69,16 @@ def main_attack(report: Report) -> AttackRow | None:
     """Return the attack that left the least accuracy within the radius of training, or within any; None without one."""
     rows = [row for row in attack_table.attack_rows(report.measurements) if row.accuracy.value is not None]
     norm, epsilon = report.training.get("norm"), report.training.get("epsilon")
-    trained = (
-        [row for row in rows if row.ball == (norm, f"{epsilon:.6g}", "")] if (isinstance(epsilon, (int, float))) else []
-    )
+    trained = []
+    if isinstance(epsilon, (int, float)):
+        ball = norm, f"{epsilon:.6g}", _restriction(norm, spelling.frames(report.training))
+        trained = [row for row in rows if (row.norm, row.epsilon, _restriction(row.norm, row.frames)) == ball]
     return attack_table.strongest(trained or rows)
+
+
+def _restriction(norm: str, frames: str) -> str:
+    """Return the restriction to frames as in ids, without `per_frame` in Linf, where it makes no difference."""
+    return frames.removeprefix("_per_frame") if norm == "linf" else frames
 
 
 def reference_of(report: Report, accuracy: Measurement) -> Measurement | None:

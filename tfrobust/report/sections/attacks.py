@@ -112,10 +112,10 @@ class Curve(Section):
 
     def _training_budget(self) -> float | None:
         """Return the epsilon of training if it has the curves' scale: a number, in the norm of all curves."""
-        norms = {f"{curve.settings['norm']}{frames(curve.settings)}" for curve in accuracy_curves(self.report)}
-        epsilon = self.report.training.get("epsilon")
+        kinds = {(curve.settings["norm"], frames(curve.settings)) for curve in accuracy_curves(self.report)}
+        training, epsilon = self.report.training, self.report.training.get("epsilon")
         is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
-        return epsilon if is_number and norms == {self.report.training.get("norm")} else None
+        return epsilon if is_number and kinds == {(training.get("norm"), frames(training))} else None
 
 
 def _attacks_of(curves: list[MeasuredCurve]) -> set[str]:

@@ -47,7 +47,9 @@ class Protocol(Section):
             for name in names
         ]
         if settings:
-            tables.append(Table(["Setting", *(row.title for row in rows)], cells, texts=len(settings) + 1, title="Attacks"))
+            tables.append(
+                Table(["Setting", *(row.title for row in rows)], cells, texts=len(settings) + 1, title="Attacks")
+            )
         return tables
 
 
