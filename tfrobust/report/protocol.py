@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfrobust.report import attack_table, catalog, formats
 from tfrobust.report.catalog import spelling
-from tfrobust.report.catalog.under_attack import ATTACK, PASSES
+from tfrobust.report.catalog.under_attack import ATTACK, PASSES, VIDEO
 from tfrobust.report.schema import Report
 from tfrobust.structs import Measurement
 
@@ -27,6 +27,9 @@ def same_data(reports: list[Report]) -> bool:
 def drawn_by(identity: str, report: Report) -> int | None:
     """Return the seed that drew the images of a measurement; None if it is on all images or the first ones."""
     measurement, size = report.get(identity), report.data.get("test_size")
+    if measurement is not None and catalog.read(measurement).family == VIDEO.family.name:  # n counts videos, not clips
+        videos = report.get(VIDEO.id("accuracy"))
+        size = size if videos is None else videos.n
     if measurement is None or measurement.n is None or size is None:
         return None
     if measurement.n >= size or str(measurement.settings.get("sample", "")).startswith("first"):
