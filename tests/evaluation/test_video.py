@@ -62,7 +62,10 @@ def test_accuracies_of_videos_and_of_their_clips():
     assert measurements["accuracy.clean"].n == 90
     error = 1.959964 * votes.mean(axis=1).std(ddof=1) / np.sqrt(VIDEOS)
     assert of_clips.high - of_clips.low == pytest.approx(2 * error)
-    assert "over videos" in of_videos.settings["interval"] and "over videos" in of_clips.settings["interval"]
+    assert of_videos.settings["interval"] == "95 % over videos, Wilson"
+    assert of_clips.settings["interval"].endswith(
+        "over videos, of each video's mean, normal; Wilson's where all are 0 or all 1"
+    )
     assert of_videos.settings["clips_per_video"] == COUNT
 
 
@@ -94,6 +97,13 @@ def test_an_attack_changes_all_clips_of_a_video_jointly():
     assert VideoAttackAccuracy(attack=FGSM(threat=THREAT)).ids() == tuple(
         measurement.id for measurement in measurements[:2]
     )
+
+
+def test_a_search_that_is_cut_short_counts_videos():
+    evaluator = VideoAttackAccuracy(attack=PGD(threat=THREAT, steps=2), seconds=1e-9)
+    (finding,) = [finding for finding in run_evaluation((evaluator,), setting()).findings if finding.verdict == "warn"]
+    assert finding.evidence.startswith("video.attack.pgd_linf_0.005 was ended after 1e-09 s")
+    assert finding.evidence.endswith(f" of {VIDEOS} videos.")
 
 
 def test_shards_search_the_videos(tmp_path, monkeypatch):

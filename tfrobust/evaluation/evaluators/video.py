@@ -17,7 +17,7 @@ from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.evaluators.accuracy import accuracy
 from tfrobust.evaluation.evaluators.adversarial import AttackAccuracy
 from tfrobust.report.catalog.under_attack import VIDEO
-from tfrobust.structs import Measurement, Series
+from tfrobust.structs import Finding, Measurement, Series
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,11 @@ class VideoAccuracy(Evaluator):
             n=len(shares),
             low=low,
             high=high,
-            settings={**settings, "prediction": "clip", "interval": "95 % over videos, of each video's mean, normal"},
+            settings={
+                **settings,
+                "prediction": "clip",
+                "interval": f"95 % over videos, {statistics.share_kind('video')}",
+            },
         )
         return Outcome([accuracy(VIDEO.id("accuracy"), videos.clean_correct, settings, "videos"), of_clips])
 
@@ -83,7 +87,7 @@ class VideoAttackAccuracy(Evaluator):
         """Run the attack and measure the accuracy it leaves."""
         outcome = self._of_videos.run(as_videos(setting))
         renamed = ([_renamed(part) for part in parts] for parts in (outcome.measurements, outcome.series))
-        return Outcome(*renamed, outcome.findings)
+        return Outcome(*renamed, [_of_whole_videos(finding) for finding in outcome.findings])
 
     def share(self, setting: Setting, shard: chunks.Shard) -> int:
         """Search a shard's chunks of the videos and store them; return the number of its videos."""
@@ -171,6 +175,12 @@ def _clips(setting: Setting) -> int:
     if not np.array_equal(np.repeat(setting.labels[::clips], clips), setting.labels):
         raise InputError("The accuracy of videos needs one label for all clips of a video.")
     return clips
+
+
+def _of_whole_videos(finding: Finding) -> Finding:
+    """Return a finding on an attack under the id of videos, which it counts in place of clips."""
+    evidence = finding.evidence.replace("attack.", "video.attack.", 1).replace(" clips", " videos")
+    return dataclasses.replace(finding, evidence=evidence)
 
 
 def _renamed(item: Measurement | Series) -> Measurement | Series:
