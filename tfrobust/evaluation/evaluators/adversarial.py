@@ -220,7 +220,9 @@ class AttackAccuracy(Evaluator):
 
     def _drop(self, clean: np.ndarray, robust: np.ndarray, settings: dict, setting: Setting) -> Measurement:
         drop, low, high = statistics.relative_drop(clean, robust)
-        settings = {**settings, "interval": setting.interval("Wilson among the correctly classified")}
+        # An image on which a stochastic model was wrong without an attack may be correct in the draws of the attack.
+        kind = "delta method" if np.any(robust & ~clean) else "Wilson among the correctly classified"
+        settings = {**settings, "interval": setting.interval(kind)}
         if "bound" in settings:
             settings["bound"] = "lower"
         return Measurement(ATTACK.id("drop", settings), drop, "fraction of clean", len(robust), low, high, settings)
