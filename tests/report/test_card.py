@@ -60,7 +60,13 @@ def test_numbers_on_other_images_are_kept_apart_and_nothing_is_left_without_a_va
     )
     sizes = {"train_size": 8, "validation_size": 0, "test_size": 4}
     about = {"model": {"name": "a: b", "version": 3, "weights_sha256": None, "parameters": None}}
-    data = {"name": "my photos", "fingerprint": "f", "class_names": [f"<{n}>" for n in range(12)], **sizes}
+    data = {
+        "name": "my photos",
+        "fingerprint": "f",
+        "test_fingerprint": "t",
+        "class_names": [f"<{n}>" for n in range(12)],
+        **sizes,
+    }
     doctor = (Finding("masking", "warn", "The gradients are *tiny*.", ""),)
     report = schema.Report(**about, data=data, measurements=measurements, threat="Nothing.", doctor=doctor)
     model_card = hub.ModelCard(card.render(report, repo="me/b", version=3, shape=(5,)))
@@ -68,6 +74,7 @@ def test_numbers_on_other_images_are_kept_apart_and_nothing_is_left_without_a_va
     assert [result.dataset_name for result in results] == ["my photos", "my photos", "imagenet_r"]
     assert [result.dataset_type for result in results] == ["my-photos", "my-photos", "imagenet_r"]
     assert [result.dataset_config for result in results] == [None, "corrupted", None]
+    assert [result.dataset_args for result in results] == [{"fingerprint": "t"}] * 2 + [None]
     assert "deep" not in results[1].metric_args
     assert "&lt;9&gt;, ..." in model_card.text and "&lt;10&gt;" not in model_card.text
     assert "- warn: masking: The gradients are \\*tiny\\*." in model_card.text

@@ -65,8 +65,9 @@ def _result(measurement: Measurement, report: Report, task: str):
     from huggingface_hub import EvalResult
 
     entry, name = catalog.read(measurement), report.data["name"]
-    if entry.record is SHIFT:
-        name = entry.settings["set"]
+    fingerprint = report.data.get("test_fingerprint")
+    if entry.record is SHIFT:  # the fingerprint is that of the test split
+        name, fingerprint = entry.settings["set"], None
     facts = {
         "id": measurement.id,
         "n": measurement.n,
@@ -81,7 +82,7 @@ def _result(measurement: Measurement, report: Report, task: str):
         dataset_name=name,
         dataset_config=entry.record.family.other_images or None,
         dataset_split="test",
-        dataset_args=_with_values({"fingerprint": report.data.get("test_fingerprint")}) or None,
+        dataset_args=_with_values({"fingerprint": fingerprint}) or None,
         metric_type=entry.measure.replace("clean", "accuracy"),
         metric_name=reading.label(measurement),
         metric_value=measurement.value,
