@@ -122,7 +122,8 @@ def test_a_limit_of_the_setting_draws_the_images(method):
     drawn, robust = setting.subset(None), np.array([True, False, True, False, False])
     outcome = evaluator.run(setting)
     assert drawn.tolist() != [0, 1, 2] and outcome.series == []
-    assert {(m.n, "sample" in m.settings) for m in outcome.measurements} == {(3, False)}
+    seeds = {(m.n, "sample" in m.settings, m.settings.get("seed")) for m in outcome.measurements}
+    assert seeds == {(3, False, setting.seed)}
     assert outcome.measurements[0].value == robust[drawn].mean()
     assert np.flatnonzero(evaluator.images(setting)).tolist() == drawn[robust[drawn]].tolist()
 

@@ -138,6 +138,8 @@ class CertifiedAccuracy(Evaluator):
         elif len(rows) < len(self._rows(setting)):
             settings |= {"sample": f"{len(rows)} drawn", "seed": setting.seed}
             images = np.isin(np.arange(len(setting.images)), rows)
+        elif len(rows) < len(setting.images):  # those that attacks draw too
+            settings["seed"] = setting.seed
         measurements = [
             accuracy.accuracy(name, values, settings, setting.examples)
             for name, values in ({identity: certified} | unknown).items()
