@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 import pytest
-from report.synthetic import attack, classes, examples, images, make_report, written
+from report.synthetic import attack, classes, examples, fraction, images, make_report, written
 
 from tfrobust.common import thumbnails
 from tfrobust.report import sections
-from tfrobust.report.sections.classes import Classes
+from tfrobust.report.sections.classes import Classes, Groups
 from tfrobust.report.sections.examples import Examples
 from tfrobust.structs import Series
 
@@ -51,6 +51,15 @@ def test_an_attack_on_fewer_images_has_its_n_beside_its_accuracy():
     assert table.header == ["Class", "n", "Clean", "n, attacked", "PGD, L∞ ε = 0.2"]
     assert {(row[1], row[2].n, row[3], row[4].n) for row in table.rows} == {(36, 36, 12, 12)}
     assert table.bars == ((2, "clean"), (4, "attacked"))
+
+
+@pytest.mark.parametrize(("kind", "part", "key"), [(Classes, "class", 0), (Groups, "group", "clinic")])
+def test_the_interval_over_a_part_of_the_images_is_not_named_as_another_kind(kind, part, key):
+    columns = {kind.kind.replace("classes", "label").removesuffix("s"): [key]}
+    columns |= {"n": [9], "accuracy": [0.5], "low": [0.2], "high": [0.8]}
+    parts = Series(f"accuracy.{kind.kind}", "", columns, {"interval": f"95 % over images of the {part}, Wilson"})
+    clean = fraction("accuracy.clean", 0.9, interval="95 % over images, Wilson")
+    assert "Intervals" not in kind(with_series(parts, measurements=[clean])).introduction
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -32,11 +32,11 @@ def statement(report: Report) -> str:
 def unusual_kinds(report: Report, measurements) -> str:
     """State the kinds of those intervals that differ from the most frequent one of the report; "" without any.
 
-    Over the images of one class or bin, the same kind of interval does not count as another.
+    Over the images of one class, group or bin, the same kind of interval does not count as another.
     """
     names: dict[str, dict[str, None]] = {}
     for measurement in measurements:
-        kind_text = re.sub(" of the (class|bin)(?=, )", "", kind(measurement))
+        kind_text = re.sub(" of the (class|group|bin)(?=, )", "", kind(measurement))
         if kind_text not in ("", common(report)):
             name = (
                 "relative drops"
