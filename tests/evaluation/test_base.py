@@ -1,17 +1,22 @@
 """A setting decides once, from all clean images, what kind of answers a model gives."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from oracles import linear_model
 from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import baseline
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
+from tfrobust.keras import evaluate
 from tfrobust.keras.attacks import FGSM, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy
 from tfrobust.ops.probabilities import kind_of_outputs
+from tfrobust.report import protocol
 
 PREDICT, IMAGES, LABELS, MARGINS, _ = linear_model.make(600)
 # The surest last: no first batch holds a row that reaches from one end of [0, 1] to the other.
@@ -69,3 +74,16 @@ def test_one_hot_labels_may_have_columns_for_classes_that_the_model_lacks():
     np.testing.assert_array_equal(setting.labels, LABELS[:9])
     with pytest.raises(InputError, match="A label is 11, but function has the classes 0 to 1"):
         Setting(predictor=predictor, images=IMAGES[:2], labels=np.eye(12)[[0, 11]])
+
+
+def test_a_model_and_its_conversion_to_an_integer_input_have_one_data_set():
+    """The images of the conversion are rounded to what it can store, and its numbers are those of the same test set."""
+    exact = from_function(PREDICT, image_shape=linear_model.SHAPE)
+    predictors = (exact, dataclasses.replace(exact, grid=1 / 255))
+    settings = [Setting(predictor=predictor, images=IMAGES, labels=LABELS) for predictor in predictors]
+    assert np.any(settings[0].images != settings[1].images) and settings[0].data_sha256 == settings[1].data_sha256
+    assert len({baseline.images_of(setting, np.arange(9))["images_sha256"] for setting in settings}) == 1
+    reports = [
+        evaluate(predictor, IMAGES, LABELS, epsilon=0.1, evaluators=(CleanAccuracy(),)) for predictor in predictors
+    ]
+    assert protocol.same_data([outcome.report for outcome in reports])

@@ -16,7 +16,7 @@ from tfrobust.attacks.gradient import FGSM, PGD
 from tfrobust.attacks.shared.attack import Attack, facts_of
 from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
-from tfrobust.common import arrays, files, fingerprint
+from tfrobust.common import arrays, files
 from tfrobust.common.console import in_notebook
 from tfrobust.common.kinds import CLIPS
 from tfrobust.common.settings import require_choice
@@ -305,7 +305,7 @@ def _to_unit(images: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def _report(outcome: Outcome, setting: Setting, training: dict | None, seconds: float) -> Report:
     predictor, count = setting.predictor, len(setting.images)
-    sha256 = fingerprint.data_sha256(setting.images, setting.labels)
+    sha256 = setting.data_sha256
     held_out = len(setting.validation_images) if setting.has_validation else None
     sizes = {"train_size": None, "validation_size": held_out, "test_size": count}
     kind = {"kind": predictor.kind.name} if predictor.kind is CLIPS else {}

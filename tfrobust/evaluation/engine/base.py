@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.attacks.shared.engine import Votes
-from tfrobust.common import arrays
+from tfrobust.common import arrays, fingerprint
 from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import OF_PIXELS, kind_of
 from tfrobust.common.settings import require_least
@@ -28,7 +28,7 @@ from tfrobust.structs import Finding, Measurement, Series
 
 # Largest difference by rounding alone between two outputs of one example, as a share of the largest logit, or of 1.
 ROUNDING = 1e-5
-_VALIDATION = ("validation_images", "validation_labels")
+_DATA_HASH = "hash of the data"
 
 
 def are_correct(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -142,10 +142,15 @@ class Setting:
 
     def __post_init__(self):
         Votes.of(self.votes)
-        images, labels = self._checked_pair(self.images, self.labels)
+        images, labels = checked_examples(self.images, self.labels, self.predictor)
+        if self.predictor.grid:
+            self._cache[_DATA_HASH] = fingerprint.data_sha256(images, labels)
+        # As the model stores them, so that epsilon is measured between what it sees.
+        images = self.predictor.onto_grid(images)
         if self.has_validation:
-            for name, value in zip(_VALIDATION, self._checked_pair(*map(vars(self).get, _VALIDATION)), strict=True):
-                object.__setattr__(self, name, value)
+            held_out = checked_examples(self.validation_images, self.validation_labels, self.predictor)
+            object.__setattr__(self, "validation_images", self.predictor.onto_grid(held_out[0]))
+            object.__setattr__(self, "validation_labels", held_out[1])
         names = self.class_names
         if names is not None and len(names) != self.predictor.class_count:
             raise InputError(f"There are {len(names)} class names for a model of {self.predictor.class_count} classes.")
@@ -157,11 +162,6 @@ class Setting:
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "predictor", self.predictor.as_logits(images, self.batch_size))
 
-    def _checked_pair(self, images, labels) -> tuple[np.ndarray, np.ndarray]:
-        images, labels = checked_examples(images, labels, self.predictor)
-        # As the model stores them, so that epsilon is measured between what it sees.
-        return self.predictor.onto_grid(images), labels
-
     @property
     def group_names(self) -> np.ndarray | None:
         """The name of each example's group, str [n]; None without groups."""
@@ -172,6 +172,11 @@ class Setting:
     def has_validation(self) -> bool:
         """True if there are images of a validation split."""
         return self.validation_images is not None and len(self.validation_images) > 0
+
+    @property
+    def data_sha256(self) -> str:
+        """Hash of images and labels as passed: a model has the same data as its conversion, which rounds the images."""
+        return self.cached(_DATA_HASH, lambda: fingerprint.data_sha256(self.images, self.labels))
 
     @property
     def examples(self) -> str:

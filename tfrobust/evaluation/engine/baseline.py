@@ -70,8 +70,7 @@ def values_of(path: str, mean: str) -> tuple[str, dict[str, float | None], dict]
 
 def images_of(setting: Setting, positions: np.ndarray) -> dict:
     """Return settings that identify the evaluated images: a hash of all images and labels, and of the positions [m]."""
-    all_images = setting.cached("images_sha256", lambda: fingerprint.data_sha256(setting.images, setting.labels))
-    return {"images_sha256": fingerprint.json_sha256([all_images, positions])}
+    return {"images_sha256": fingerprint.json_sha256([setting.data_sha256, positions])}
 
 
 def images_of_measurement(settings: dict, count: int | None) -> dict:
