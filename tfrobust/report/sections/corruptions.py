@@ -40,9 +40,10 @@ class Corruptions(Section):
         text = f"Accuracy in per cent on {corrupted}, by severity: darker is more accurate."
         if self.cells["drop"]:
             text += " Drop: the lost share of the clean accuracy, in per cent, averaged over the severities."
-        widths = [(m.high - m.low) / 2 for m in self.accuracies if intervals.kind(m)]
-        if widths:
-            widest = formats.per_cent(max(widths))
+        measured = [m for m in self.accuracies if intervals.kind(m) and m.value is not None]
+        reaches = [max(m.high - m.value, m.value - m.low) for m in measured]
+        if reaches:
+            widest = formats.per_cent(max(reaches))
             text += f" The 95 % intervals of single cells extend up to {widest} points to either side."
         return text
 
