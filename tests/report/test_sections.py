@@ -21,7 +21,7 @@ from tfrobust.report.blocks import Block, Grid, Numbers
 from tfrobust.report.comparison import reports as compare
 from tfrobust.report.comparison import views as compare_views
 from tfrobust.report.renderers import console, html, markdown
-from tfrobust.report.sections import noise, protocol, sensitivity, smoothing, tokens, training
+from tfrobust.report.sections import attacks, noise, protocol, sensitivity, smoothing, tokens, training
 from tfrobust.report.sections.corruptions import Corruptions
 from tfrobust.report.sections.stability import Stability
 from tfrobust.structs import Measurement, Series
@@ -161,6 +161,14 @@ def test_a_minimal_norm_curve_stands_beside_fixed_radii_with_its_area():
     # The lowest of FGSM, PGD and multi-targeted PGD.
     (line,) = [line for line in figure.draw.keywords["lines"] if not line.joined]
     assert (line.x, line.y) == ([0.2], [report.get("attack.multi_targeted_pgd_linf_0.2.accuracy").value])
+
+
+def test_a_curve_of_few_radii_keeps_them_beside_one_of_many_in_another_norm():
+    many = {"epsilon": [number / 80 for number in range(41)], "accuracy": [0.5] * 41}
+    few = {"epsilon": [0.003, 1.003, 2.003], "accuracy": [0.9, 0.8, 0.7]}
+    curves = [Series(f"attack.{name}.curve", "", part) for name, part in (("fmn_l2", many), ("pgd_linf", few))]
+    _, grid, *_ = attacks.Curve(make_report(series=curves)).content
+    assert [row[0] for row in grid.rows if row[2] is not None] == ["0.003", "1.003", "2.003"] and len(grid.rows) == 17
 
 
 def test_a_single_epoch_makes_no_curve():

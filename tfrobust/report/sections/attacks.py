@@ -106,8 +106,10 @@ class Curve(Section):
         # A minimal-norm attack has a point at every distance; a table needs those that all curves have.
         if len(epsilons) > _LONGEST_GRID:
             shared = [epsilon for epsilon in epsilons if all(epsilon in curve_points for curve_points in points)]
-            shared = shared if len(points) > 1 and len(shared) > 1 else epsilons
-            epsilons = shared[:: -(-len(shared) // _LONGEST_GRID)]
+            if len(points) > 1 and len(shared) > 1:
+                epsilons = _thinned(shared)
+            else:  # curves of other radii, such as those of another norm
+                epsilons = sorted({epsilon for curve_points in points for epsilon in _thinned(sorted(curve_points))})
         return [[f"{epsilon:.6g}", *(curve_points.get(epsilon) for curve_points in points)] for epsilon in epsilons]
 
     def _training_budget(self) -> float | None:
@@ -116,6 +118,11 @@ class Curve(Section):
         training, epsilon = self.report.training, self.report.training.get("epsilon")
         is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
         return epsilon if is_number and kinds == {(training.get("norm"), frames(training))} else None
+
+
+def _thinned(epsilons: list[float]) -> list[float]:
+    """Return all of a few epsilons, and about every second, third or so of many, so that these are few."""
+    return epsilons[:: max(1, -(-len(epsilons) // _LONGEST_GRID))]
 
 
 def _attacks_of(curves: list[MeasuredCurve]) -> set[str]:
