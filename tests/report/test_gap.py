@@ -69,6 +69,17 @@ def test_groups_close_a_gap_only_if_their_members_are_alike(reports):
         assert ("64.0 % (58%)" in {cell for row in table.rows for cell in row}) == closed
 
 
+def test_drops_on_images_that_two_seeds_drew_close_no_gap(reports):
+    for seed, closed in ((0, True), (7, False)):
+        parts = []
+        for number, (_, report) in enumerate(reports[:3]):
+            settings = {"seed": seed if number == 2 else 0}
+            drawn = [dataclasses.replace(m, n=100, settings=m.settings | settings) for m in report.measurements]
+            parts.append(dataclasses.replace(report, measurements=tuple(drawn)))
+        rows = gap_table(list(zip("abc", parts, strict=True)), "a", "b").rows
+        assert ("64.0 % (58%)" in {cell for row in rows for cell in row}) == closed
+
+
 def test_page_and_command(reports, tmp_path, capsys):
     for number, (_, report) in enumerate(reports):
         (tmp_path / f"{number}.json").write_text(report.to_json())

@@ -83,6 +83,7 @@ def _alike(identity: str, reports: list[Report]) -> bool:
     if len(drops) < len(reports):
         return False
     unlike = any(protocol.differences(drops[0], other) for other in drops[1:])
+    unlike |= len({protocol.drawn_by(identity, report) for report in reports}) > 1
     return not unlike and protocol.same_data(reports) and not any("bound" in drop.settings for drop in drops)
 
 
