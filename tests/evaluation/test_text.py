@@ -13,10 +13,13 @@ from tfrobust.evaluation.engine import base, loading
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators.calibration import Calibration, brier_scores
 from tfrobust.evaluation.runner import cache_key, run_evaluation
+from tfrobust.keras import evaluate
 from tfrobust.keras.attacks import FGSM, ThreatModel
 from tfrobust.keras.evaluators import AttackAccuracy, CleanAccuracy, Doctor
 from tfrobust.methods.supervised import Supervised
 from tfrobust.models.heads.linear import LinearHead
+from tfrobust.report.opening import opening
+from tfrobust.report.schema import Report
 
 GENERATOR = np.random.default_rng(0)
 SIZES = GENERATOR.integers(1, 7, (60, 1))
@@ -35,6 +38,13 @@ def predict(tokens):
 def _setting(tokens=TOKENS, labels=LABELS, **more):
     predictor = from_function(predict, image_shape=(6,), name="words")
     return base.Setting(predictor=predictor, images=tokens, labels=labels, vocabulary=WORDS, batch_size=16, **more)
+
+
+def test_a_report_of_one_call_is_of_sentences():
+    report = evaluate(from_function(predict, image_shape=(6,)), TOKENS, LABELS, evaluators=(CleanAccuracy(),)).report
+    assert opening(Report.from_json(report.to_json())).answer.startswith("On unmodified sentences this model is wrong")
+    assert report.threat.endswith("only unmodified test sentences.")
+    assert not any("AutoAttack" in line for line in report.not_measured)
 
 
 def test_accuracy_and_calibration_of_sentences():

@@ -18,7 +18,7 @@ from tfrobust.attacks.shared.threat import ThreatModel
 from tfrobust.attacks.square import Square
 from tfrobust.common import arrays, files
 from tfrobust.common.console import in_notebook
-from tfrobust.common.kinds import CLIPS
+from tfrobust.common.kinds import CLIPS, TEXT
 from tfrobust.common.settings import require_choice
 from tfrobust.errors import InputError
 from tfrobust.evaluation.doctor.evaluator import Doctor
@@ -308,7 +308,7 @@ def _report(outcome: Outcome, setting: Setting, training: dict | None, seconds: 
     sha256 = setting.data_sha256
     held_out = len(setting.validation_images) if setting.has_validation else None
     sizes = {"train_size": None, "validation_size": held_out, "test_size": count}
-    kind = {"kind": predictor.kind.name} if predictor.kind is CLIPS else {}
+    kind = {"kind": predictor.kind.name} if predictor.kind in (CLIPS, TEXT) else {}
     return assembly.make_report(
         measurements=outcome.measurements,
         series=outcome.series,

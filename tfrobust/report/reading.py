@@ -16,7 +16,9 @@ _FROST_NOTE = (
 
 def examples_of(data: dict) -> str:
     """Return the kind of examples in a report's `data`: "images", "clips" or "sentences"."""
-    return "sentences" if data.get("vocabulary_size") else "clips" if data.get("kind") == "clips" else "images"
+    if data.get("vocabulary_size") or data.get("kind") == "text":
+        return "sentences"
+    return "clips" if data.get("kind") == "clips" else "images"
 
 
 def in_order(report: Report) -> list[Measurement]:
