@@ -185,6 +185,8 @@ def test_a_data_frame_has_a_row_per_measurement(outcome, monkeypatch):
     rows = {row["id"]: row for row in outcome.to_frame()}
     assert rows["accuracy.clean"]["value"] == outcome["clean"].value and rows["accuracy.clean"]["n"] == 40
     assert rows["attack.fgsm_linf_0.1.accuracy"]["epsilon"] == 0.1
+    (smoothed,) = Evaluation([dataclasses.replace(outcome["clean"], settings={"n": 1000, "n0": 100})]).to_frame()
+    assert (smoothed["n"], smoothed["setting_n"], smoothed["n0"]) == (40, 1000, 100)  # images, and draws
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ValueError, match="pip install pandas"):
         outcome.to_frame()

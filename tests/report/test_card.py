@@ -85,6 +85,14 @@ def test_numbers_on_other_images_are_kept_apart_and_nothing_is_left_without_a_va
     assert "classifies clips of 8 frames of 16 x 16 x 1 pixels in" in model_card.text
 
 
+def test_the_images_of_a_smoothed_classifier_are_not_its_draws(report):
+    settings = {"noise": "gaussian", "sigma": 0.25, "norm": "l2", "radius": 0.5, "n": 1000}
+    smoothed = Measurement("smoothing.sigma_0.25.l2_0.5.accuracy", 0.5, n=4, settings=settings)
+    model_card = hub.ModelCard(card.render(dataclasses.replace(report, measurements=(smoothed,)), **WHERE))
+    (result,) = model_card.data.eval_results
+    assert (result.metric_args["n"], result.metric_args["setting_n"]) == (4, 1000)
+
+
 def test_metadata_that_the_hub_cannot_read_are_refused(report, monkeypatch):
     def refuse(*_):
         raise ValueError("repo card metadata block\nshould be a dict")

@@ -53,6 +53,8 @@ class Outcome:
     def to_frame(self):
         """Return the measurements as a data frame of pandas: columns id, value, unit, n, low, high, and each setting.
 
+        A setting with the name of one of these, such as the draws n of a smoothed classifier, is `setting_n`.
+
         Raises:
             InputError (a ValueError): pandas is not installed.
         """
@@ -61,9 +63,11 @@ class Outcome:
         except ImportError:
             raise InputError("to_frame needs the package pandas: pip install pandas.") from None
         names = ("id", "value", "unit", "n", "low", "high")
-        return pandas.DataFrame(
-            [{name: getattr(row, name) for name in names} | row.settings for row in self.measurements]
-        )
+        rows = []
+        for row in self.measurements:
+            settings = {f"setting_{name}" if name in names else name: part for name, part in row.settings.items()}
+            rows.append({name: getattr(row, name) for name in names} | settings)
+        return pandas.DataFrame(rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

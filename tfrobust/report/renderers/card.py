@@ -74,8 +74,9 @@ def _result(measurement: Measurement, report: Report, task: str):
         "low": measurement.low,
         "high": measurement.high,
         "unit": measurement.unit,
-        **measurement.settings,
     }
+    # A smoothed classifier has a setting n, its draws.
+    facts |= {f"setting_{key}" if key in facts else key: value for key, value in measurement.settings.items()}
     return EvalResult(
         task_type=task,
         dataset_type=re.sub(r"[^A-Za-z0-9._-]+", "-", name),
