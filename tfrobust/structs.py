@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -95,11 +96,11 @@ class AttackResult(NamedTuple):
     passes: Any = None
 
     def __repr__(self) -> str:
-        """Return a line without the arrays: "AttackResult(512 examples, success 62.1 %, median distance 0.031)"."""
+        """Return a line without the arrays: "AttackResult(512 examples, success 62.1%, median distance 0.031)"."""
         success = [bool(hit) for hit in self.success]
         # An image that is misclassified without an attack has the distance 0.
-        sizes = sorted(float(size) for size, hit in zip(self.distance, success, strict=True) if hit and size > 0)
-        distance = f", median distance {sizes[len(sizes) // 2]:.3g}" if sizes else ""
+        sizes = [float(size) for size, hit in zip(self.distance, success, strict=True) if hit and size > 0]
+        distance = f", median distance {statistics.median(sizes):.3g}" if sizes else ""
         share = f", success {sum(success) / len(success):.1%}" if success else ""
         bound = "" if self.complete else ", ended by its time budget"
         return f"AttackResult({len(success)} examples{share}{distance}{bound})"
