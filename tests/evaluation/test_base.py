@@ -87,3 +87,9 @@ def test_a_model_and_its_conversion_to_an_integer_input_have_one_data_set():
         evaluate(predictor, IMAGES, LABELS, epsilon=0.1, evaluators=(CleanAccuracy(),)) for predictor in predictors
     ]
     assert protocol.same_data([outcome.report for outcome in reports])
+
+
+def test_groups_of_any_type_of_text_are_named():
+    predictor, names = from_function(PREDICT, image_shape=linear_model.SHAPE), np.array(["a", "b"])[np.arange(600) % 2]
+    setting = Setting(predictor=predictor, images=IMAGES, labels=LABELS, groups=names.astype(object))
+    np.testing.assert_array_equal(setting.group_names, names)

@@ -155,7 +155,7 @@ def test_remedies_can_be_followed():
 def test_the_accuracy_of_each_group_is_measured(outcome):
     """The accuracies follow by hand from the recorded outcomes of single images."""
     groups = np.array(["low", "high"])[np.arange(len(IMAGES)) % 2]
-    report = evaluate(halves, IMAGES, LABELS, groups=groups, **FEW).report
+    report = evaluate(halves, IMAGES, LABELS, groups=groups.astype(object), **FEW).report  # as a column of pandas
     for prefix, identity in (("accuracy", "accuracy.clean"), ("attack.fgsm_linf_0.1", "attack.fgsm_linf_0.1.accuracy")):
         correct = np.array([*report.get_series(f"outcomes.{identity}").columns["right"][0]]) == "1"
         columns = report.get_series(f"{prefix}.groups").columns
@@ -165,6 +165,8 @@ def test_the_accuracy_of_each_group_is_measured(outcome):
     assert outcome.report.get_series("accuracy.groups") is None
     with pytest.raises(ValueError, match=r"groups: the shape is \[3\], not \["):
         evaluate(halves, IMAGES, LABELS, groups=["a", "b", "c"], **FEW)
+    with pytest.raises(ValueError, match="groups: names are object; give texts"):
+        evaluate(halves, IMAGES, LABELS, groups=np.array(["a", None] * 20, object), **FEW)
 
 
 def test_a_notebook_shows_opening_plot_and_table(outcome):

@@ -74,6 +74,8 @@ def check_groups(groups, count: int, where: str = "groups") -> np.ndarray | None
     names = np.asarray(groups)
     if names.ndim != 1 or len(names) != count:
         raise InputError(f"{where}: the shape is {list(names.shape)}, not [{count}], one name for each example.")
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names):  # a column of pandas
+        names = names.astype(str)
     if names.dtype.kind not in "Uiub":
         raise InputError(f"{where}: names are {names.dtype}; give texts, or integers.")
     names = names.astype(str)

@@ -169,7 +169,7 @@ class Setting:
     @property
     def group_names(self) -> np.ndarray | None:
         """The name of each example's group, str [n]; None without groups."""
-        is_named = self.groups is not None and np.asarray(self.groups).dtype.kind == "U"
+        is_named = self.groups is not None and np.asarray(self.groups).dtype.kind in "UO"
         return np.asarray(self.groups) if is_named else None
 
     @property
