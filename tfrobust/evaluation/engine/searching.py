@@ -291,7 +291,7 @@ def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoin
 
 def check_last_points(owner: str, attack: Attack) -> None:
     """Raise ValueError for an attack that does not return a last point of every image, even where it fails."""
-    if attack.members or attack.minimal or not attack.needs_gradient:
+    if attack.members or attack.minimal or attack.needs_answers or not attack.needs_gradient:
         raise InputError(
             f"{owner}.attack is {type(attack).__name__}, which has no last point of every image; use one "
             "that maximizes the loss, such as PGD."

@@ -8,9 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from tfrobust.attacks.shared.attack import Attack
+from tfrobust.attacks.square import Square
+from tfrobust.attacks.transfer import Transfer
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
-from tfrobust.evaluation.engine.searching import last_points, perturbed
+from tfrobust.evaluation.engine.searching import check_last_points, last_points, perturbed
 from tfrobust.evaluation.evaluators.adversarial import attack_settings, check_epsilons, curve_epsilons
 from tfrobust.ops.divergences import Divergences, batched_divergences
 from tfrobust.ops.probabilities import entropy_from_logits
@@ -30,7 +32,7 @@ class Divergence(Evaluator):
     measured, and a finding says so.
 
     Attributes:
-        attack: the attack; the measurements are at its own epsilon.
+        attack: an attack that maximizes the loss, such as PGD, or random noise; the measurements are at its epsilon.
         epsilons: values of the curve; None: multiples of the attack's from 0 to 2.
         batch_size: images per batch of pairs; the paper's 128.
         limit: maximum number of images, drawn by the seed; None: all.
@@ -45,6 +47,7 @@ class Divergence(Evaluator):
 
     def __post_init__(self):
         check_epsilons("Divergence", self.epsilons)
+        _check_attack("Divergence", self.attack)
         if self.batch_size < 2:
             raise InputError(f"Divergence.batch_size is {self.batch_size}; pairs need at least 2.")
 
@@ -106,7 +109,7 @@ class FeatureMap(Evaluator):
     features or logits are not all finite are left out.
 
     Attributes:
-        attack: the attack; None shows clean images alone, whatever `adversarial` is.
+        attack: as in `Divergence`; None shows clean images alone, whatever `adversarial` is.
         natural: number of clean images, drawn by the seed.
         adversarial: number of them that are also shown with their adversarial image; at most `natural`.
         perplexity: of t-SNE, reduced if there are fewer than three times as many points.
@@ -126,6 +129,8 @@ class FeatureMap(Evaluator):
                 f"FeatureMap shows {self.natural} natural and {self.adversarial} adversarial images; at least "
                 "4 natural ones are needed, and no more adversaries than those."
             )
+        if self.attack is not None:
+            _check_attack("FeatureMap", self.attack)
 
     def run(self, setting: Setting) -> Outcome:
         """Compute the map."""
@@ -156,6 +161,13 @@ class FeatureMap(Evaluator):
     def ids(self) -> tuple[str, ...]:
         """Return the id of the series."""
         return ("geometry.feature_map",)
+
+
+def _check_attack(owner: str, attack: Attack) -> None:
+    """Raise ValueError for an attack of this library that does not change every image, as random noise does."""
+    is_search = isinstance(attack, (Square, Transfer)) or attack.members or attack.minimal
+    if attack.needs_gradient or is_search:
+        check_last_points(owner, attack)
 
 
 def _tsne(embeddings: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
