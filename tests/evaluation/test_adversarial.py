@@ -14,8 +14,19 @@ from tfrobust.evaluation.engine import base, chunks, searching, statistics
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import adversarial
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
-from tfrobust.keras.attacks import FGSM, PGD, APGDTargeted, AutoAttack, Ensemble, MultiTargetedPGD, Square, ThreatModel
+from tfrobust.keras.attacks import (
+    FGSM,
+    MSD,
+    PGD,
+    APGDTargeted,
+    AutoAttack,
+    Ensemble,
+    MultiTargetedPGD,
+    Square,
+    ThreatModel,
+)
 from tfrobust.report import protocol
+from tfrobust.report.schema import plain
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +146,10 @@ def test_settings_resolve_the_step_size_and_name_the_objective_and_labels_the_id
     assert settings["step_size"] == pytest.approx(0.01) and settings["steps"] == 10
     assert settings["objective"] == "cross_entropy"
     assert adversarial.attack_settings(targeted, model[0])["objective"] == "targeted_cross_entropy"
+    steepest = MSD((ThreatModel(epsilon=0.2),), steps=4)  # whose threat models are no settings
+    settings = plain(adversarial.attack_settings(steepest, model[0]))
+    assert settings["step_sizes"] == [0.125] and "threats" not in settings
+    assert adversarial.effort_of(steepest) == "msd (4 steps, 1 restart)"
     accuracy = adversarial.AttackAccuracy(attack=pgd, label="pgd{steps}")
     assert accuracy.ids()[0] == "attack.pgd10_linf_0.04.accuracy"
 

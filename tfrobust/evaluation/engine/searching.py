@@ -290,7 +290,12 @@ def last_points(setting: Setting, attack: Attack, limit: int | None) -> LastPoin
 
 
 def check_last_points(owner: str, attack: Attack) -> None:
-    """Raise ValueError for an attack that does not return a last point of every image, even where it fails."""
+    """Raise ValueError for an attack without a last point of every image in one threat model, even where it fails."""
+    if len(getattr(attack, "threats", ())) > 1:
+        raise InputError(
+            f"{owner}.attack is {type(attack).__name__} in several threat models, and a number belongs to one; use an "
+            "attack in one of them, such as PGD."
+        )
     if attack.members or attack.minimal or attack.needs_answers or not attack.needs_gradient:
         raise InputError(
             f"{owner}.attack is {type(attack).__name__}, which has no last point of every image; use one "

@@ -25,6 +25,8 @@ from tfrobust.structs import Finding, Measurement, Series
 CURVE_FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Settings that a report lists for every attack, also where a subclass fixes them.
 _ALWAYS = ("steps", "step_size", "restarts", "random_start")
+# Arguments that are no settings: threat models, which others describe, and members.
+_PARTS = ("threat", "threats", "attacks")
 # Certified images that are attacked nevertheless.
 _ATTACKED_CERTIFIED = 100
 # Points in the curve of a minimal-norm attack, which take no additional search.
@@ -69,7 +71,7 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True, lab
     for name in (*_ALWAYS, *configured.constructor_arguments(type(attack))):
         if name in attack.clip_settings and kind_of(setting.images.shape[1:]) is not CLIPS:
             continue
-        if name not in ("threat", "attacks") and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
+        if name not in _PARTS and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
             # The attack's own default, resolved, so that readers of the report need not know it.
             settings[name] = getattr(attack, f"resolved_{name}", getattr(attack, name))
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -110,7 +112,7 @@ def effort_of(member: Attack) -> str:
     arguments = [f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items()]
     for name, parameter in configured.constructor_arguments(type(member)).items():
         value = getattr(member, name, parameter.default)
-        if name not in ("threat", *counts) and str(value) != str(parameter.default):
+        if name not in (*_PARTS, *counts) and str(value) != str(parameter.default):
             shown = f"{value:.6g}" if isinstance(value, float) else str(value)
             arguments.append(name if value is True else f"{name} {shown}")
     return f"{title} ({', '.join(arguments)})"
