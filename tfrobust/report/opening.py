@@ -76,7 +76,7 @@ def main_attack(report: Report) -> AttackRow | None:
     return attack_table.strongest(trained or rows)
 
 
-def _restriction(norm: str, frames: str) -> str:
+def _restriction(norm: str | None, frames: str) -> str:
     """Return the restriction to frames as in ids, without `per_frame` in Linf, where it makes no difference."""
     return frames.removeprefix("_per_frame") if norm == "linf" else frames
 
