@@ -221,7 +221,7 @@ def test_runs_are_stored_once_and_compared(run_tool, plan_file, tmp_path):
     np.testing.assert_allclose(predict["both-seed0"](images), mean, rtol=1e-5)
     assert json.loads(stored["both-seed0.json"])["members"] == ["plain-seed0", "plain-seed1"]
     attacked = json.loads(stored["attacked-seed1.json"])
-    value = attacked["measurements"]["attack.pgd3_linf_0.1.accuracy"]["value"]
+    value = attacked["measurements"]["attack.pgd_linf_0.1.accuracy"]["value"]
     (line,) = [line for line in done.out.splitlines() if line.startswith("| plain | 2 |")]
     assert attacked["members"] == ["plain-seed1"] and f" | {100 * value:.1f} [" in line
     assert (
