@@ -13,6 +13,8 @@ import results_table
 import stored
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
 PLAN = stored.text(globals(), "plan")
 
 
@@ -191,6 +193,30 @@ def test_tables_share_the_rows_of_the_plan(tmp_path):
     assert f"--gin_param=Pretrained.path='{exported}/cnn-seed3'" in first and "--gin_param=STEPS=7" in first
     assert f"--gin_param=Pretrained.path='{exported}/vit-seed3'" in second and "--gin_import=my_vit" in second
     assert not any(argument.startswith("--gin_import") for argument in first)
+    claims = [(claim.text, claim.better, claim.worse) for claim in plan.claims]
+    assert claims == [
+        ("TRADES is better on cnn", "cnn_trades", "cnn"),
+        ("TRADES is better on vit", "vit_trades", "vit"),
+        ("alone is best", "alone", "cnn"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds = [1], params", "seeds = [1, 2], params", "'attacked' evaluates seeds that 'plain' does not train"),
+        ('better = "mixed"', 'better = "mixup"', "'mixup' is no row"),
+        ('evaluates = "plain"', 'evaluates = "both"', "'both' is no row"),
+        ('name = "both"', 'name = "mixed"', "two rows 'mixed'"),
+        ('source = "no paper"', 'sources = "no paper"', "is no plan: .*unexpected keyword argument 'sources'"),
+    ],
+)
+def test_a_plan_with_a_mistake_says_which(plan_file, old, new, message):
+    text = plan_file.read_text()
+    assert text.count(old) == 1
+    plan_file.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        _results_plan.read(plan_file)
 
 
 def test_the_small_convnext_is_the_published_block():

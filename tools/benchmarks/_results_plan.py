@@ -156,8 +156,9 @@ def read(path: pathlib.Path) -> Plan:
     try:
         content = tomllib.loads(path.read_text("utf-8"))
         repeated_rows = content.pop("rows", [])
+        values = [table["values"] for table in content["tables"] if "values" in table]
+        claims = _claims(content.pop("claims", []), values or [{}])
         tables = tuple(_table(table, repeated_rows) for table in content.pop("tables"))
-        claims = tuple(Claim(**claim) for claim in content.pop("claims", ()))
         content.setdefault("commands", content["page"])
         folders = {name: ROOT / content.pop(name) for name in ("output", "work", "page", "commands")}
         plan = Plan(**folders, **content, tables=tables, claims=claims)
@@ -171,6 +172,10 @@ def read(path: pathlib.Path) -> Plan:
     repeated = [name for name in names if names.count(name) > 1]
     if unknown or repeated:
         raise InputError(f"{path}: {unknown[0]!r} is no row." if unknown else f"{path}: two rows {repeated[0]!r}.")
+    rows = plan.rows()
+    for _, row in rows.values():
+        if row.evaluates and not set(row.seeds) <= set(rows[row.evaluates][1].seeds):
+            raise InputError(f"{path}: {row.name!r} evaluates seeds that {row.evaluates!r} does not train.")
     return plan
 
 
@@ -182,6 +187,12 @@ def _table(content: dict, repeated_rows: list[dict]) -> Table:
         Row(**{**row, "published": tuple(Published(**other) for other in row.get("published", ()))}) for row in contents
     ]
     return Table(**content, rows=tuple(rows))
+
+
+def _claims(contents: list[dict], values_of_tables: list[dict]) -> tuple[Claim, ...]:
+    """Return each claim once; where it has <name>, once with the `values` of each table."""
+    filled = [_filled(claim, values) for claim in contents for values in values_of_tables]
+    return tuple(Claim(**claim) for number, claim in enumerate(filled) if claim not in filled[:number])
 
 
 def _filled(content, values: dict[str, str]):
