@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
-from tfrobust.keras.attacks import FGSM, ThreatModel, run_attack
+from tfrobust.keras.attacks import FGSM, PGD, ThreatModel, run_attack
 
 IMAGES = np.full([3, 2, 2, 1], 0.5)
 
@@ -17,6 +17,16 @@ def test_good_inputs_come_back_in_their_types():
     with pytest.raises(ValueError, match="uint8, not floating point in .0, 255.; cast them by images.astype"):
         checks.check_images(IMAGES.astype("uint8"), 0, 255)
     assert checks.check_logits(np.array([[1.0, -2.0], [0.5, 0.5]]), np.array([0, 1])) == 2
+
+
+def test_integers_of_numpy_become_those_of_python():
+    threat = ThreatModel(epsilon=0.1, max_frames=np.int32(2))
+    attack = PGD(threat, steps=np.int64(5), restarts=np.uint8(2))
+    values = threat.max_frames, attack.steps, attack.restarts
+    assert values == (2, 5, 2) and {type(value) for value in values} == {int}
+    for wrong in (np.float64(5.0), np.bool_(True), np.array([5])):
+        with pytest.raises(ValueError, match="PGD.steps is .*; it must be an integer >= 1"):
+            PGD(threat, steps=wrong)
 
 
 def test_what_looks_like_sigmoids_may_be_logits():

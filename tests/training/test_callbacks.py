@@ -102,7 +102,7 @@ def test_sigmoids_are_probabilities_before_and_after_training(linear):
 def test_robust_accuracy_looks_every_so_many_epochs(linear):
     model, _, images, labels = linear
     assert [bool(watch(model, images, labels, every=3, epoch=epoch)) for epoch in range(6)] == [0, 0, 1, 0, 0, 1]
-    with pytest.raises(ValueError, match="every must be an integer >= 1, got 0"):
+    with pytest.raises(ValueError, match="every is 0; it must be an integer >= 1"):
         RobustAccuracy(images, labels, every=0, attack=PGD(ThreatModel(epsilon=0.2), steps=10))
 
 
@@ -249,6 +249,11 @@ def test_the_ramp_starts_with_the_weights_of_the_first_steps():
         expected = decay * expected + (1 - decay) * (step + 1.0)
         np.testing.assert_allclose(average.averages[0].numpy(), np.full([4, 2], expected), rtol=1e-6)
     assert int(average.count) == 4  # in the checkpoint, with the averages
+
+
+def test_an_average_is_not_restored_before_training():
+    with pytest.raises(ValueError, match="no average yet: pass the callback to fit"):
+        AveragedWeights().restore()
 
 
 def test_the_average_starts_from_weights_that_another_callback_restores():

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.evaluation.evaluators.calibration import check_adaptive_bins
 from tfrobust.ops import batch_checks
@@ -136,10 +137,8 @@ class ExpectedCalibrationError(_BinnedMetric):
         self, *, bins: int = 15, from_logits: bool = True, name: str = "expected_calibration_error", dtype=None
     ):
         super().__init__(from_logits=from_logits, name=name, dtype=dtype)
-        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise InputError(f"ExpectedCalibrationError.bins is {bins!r}; it is an integer >= 1.")
-        self.bins = bins
-        self._make_sums(bins)
+        self.bins = require_whole(bins, "ExpectedCalibrationError.bins")
+        self._make_sums(self.bins)
 
     def _cells(self, confidence):
         cell = tf.searchsorted(np.linspace(0.0, 1.0, self.bins + 1), confidence, side="left") - 1

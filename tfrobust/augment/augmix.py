@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfrobust.augment import levels, operations
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.mixing import CANDIDATES, log_gamma_of
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution, hashing, randomness
 from tfrobust.ops.shapes import batch_size
@@ -74,8 +75,7 @@ class AugMix(Augmentation):
 
     def __post_init__(self):
         for name, value in (("width", self.width), ("depth", 1 if self.depth is None else self.depth)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"AugMix.{name} is {value!r}; it must be a whole number >= 1.")
+            require_whole(value, f"AugMix.{name}")
         if not 0.1 <= self.severity <= 10:
             raise InputError(f"AugMix.severity is {self.severity}; it must lie in [0.1, 10].")
         if not 0 < self.alpha < math.inf:

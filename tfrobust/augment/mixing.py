@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution, randomness
 from tfrobust.ops.shapes import by_example, shape_of
@@ -185,8 +186,7 @@ class Mixing(Configured):
     def __post_init__(self):
         if not 0 <= self.alpha < math.inf:
             raise InputError(f"Mixing.alpha is {self.alpha}; it must be finite and not negative.")
-        if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 1:
-            raise InputError(f"Mixing.group is {self.group!r}; it must be a whole number >= 1.")
+        require_whole(self.group, "Mixing.group")
 
     def draw(self, key: tf.Tensor, count) -> Mix:
         """Sample the weights and partners of one batch.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrobust.augment import levels, operations
 from tfrobust.augment.augmentation import Augmentation, draw_uniform
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
 
 # One sub-policy per line: operation, probability in tenths, magnitude, twice. Operations without a magnitude have the
@@ -216,8 +216,7 @@ class RandAugment(_Policy):
 
     def __post_init__(self):
         self._check_ranges()
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise InputError(f"RandAugment.count is {self.count!r}; it is a whole number >= 1.")
+        require_whole(self.count, "RandAugment.count")
         if not 0 <= self.magnitude <= 10:
             raise InputError(f"RandAugment.magnitude is {self.magnitude}; it must lie in [0, 10].")
         unknown = [name for name in self.operations if name not in OPERATIONS]

@@ -57,14 +57,14 @@ def require_share(value, name: str) -> float:
 
 
 def require_whole(value, name: str, minimum: int = 1) -> int:
-    """Return an integer of at least `minimum`.
+    """Return an integer of at least `minimum`, one of NumPy as Python's, which JSON can represent.
 
     Raises:
         InputError (a ValueError): `value` is no integer, or below `minimum`.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise InputError(f"{name} must be an integer >= {minimum}, got {value!r}.")
-    return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
+        raise InputError(f"{name} is {value!r}; it must be an integer >= {minimum}.")
+    return int(value)
 
 
 def require_wholes(values, name: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import arrays
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import batch_checks
 from tfrobust.ops.probabilities import kind_of_outputs
@@ -40,11 +41,13 @@ def refuse_frames(part) -> None:
 
 
 def check_counts(attack, *names: str) -> None:
-    """Raise ValueError unless the named attributes are integers >= 1 and the attack supports its threat model."""
+    """Raise ValueError unless the named attributes are integers >= 1 and the attack supports its threat model.
+
+    Integers of NumPy become Python's.
+    """
     for name in names:
-        value = getattr(attack, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{type(attack).__name__}.{name} is {value!r}; it is an integer >= 1.")
+        whole = require_whole(getattr(attack, name), f"{type(attack).__name__}.{name}")
+        object.__setattr__(attack, name, whole)
     check_norm(attack)
 
 

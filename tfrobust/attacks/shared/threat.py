@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrobust.common import norm_table
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import require_choice, require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import frames, norms, randomness
 from tfrobust.ops.shapes import by_example
@@ -106,8 +106,8 @@ class ThreatModel(Configured):
         object.__setattr__(self, "bounds", bounds)
         if not isinstance(self.per_frame, bool):
             raise InputError(f"ThreatModel.per_frame is {self.per_frame!r}; it is True or False.")
-        if self.max_frames is not None and (type(self.max_frames) is not int or self.max_frames < 1):
-            raise InputError(f"ThreatModel.max_frames is {self.max_frames!r}; it is an integer >= 1, or None for all.")
+        if self.max_frames is not None:
+            object.__setattr__(self, "max_frames", require_whole(self.max_frames, "ThreatModel.max_frames"))
         if self.norm == "linf":
             self.check_radius(1)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.kinds import ANY
-from tfrobust.common.settings import require_least
+from tfrobust.common.settings import require_least, require_whole
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
@@ -127,8 +127,7 @@ def rms_calibration_error(
 
 def check_adaptive_bins(bin_size: int, bins: str, count: int | None = None) -> None:
     """Raise ValueError unless both are valid arguments of `rms_calibration_error`, for `count` images if given."""
-    if isinstance(bin_size, bool) or not isinstance(bin_size, int) or bin_size < 1:
-        raise InputError(f"the bin size of the RMS calibration error is {bin_size!r}; it is an integer >= 1.")
+    require_whole(bin_size, "the bin size of the RMS calibration error")
     if bins not in ADAPTIVE_BINS:
         raise InputError(f"the bins of the RMS calibration error are {bins!r}; they are one of {list(ADAPTIVE_BINS)}.")
     if bins == "code" and count is not None and count < 2 * bin_size:

@@ -168,7 +168,7 @@ class KNearestNeighbours(Configured, keras.layers.Layer):
         super().__init__(name=name, **kwargs)
         self.class_count = require_whole(class_count, "KNearestNeighbours.class_count", minimum=2)
         if neighbours is not None:
-            require_whole(neighbours, "KNearestNeighbours.neighbours")
+            neighbours = require_whole(neighbours, "KNearestNeighbours.neighbours")
         if not temperature > 0:
             raise InputError(f"KNearestNeighbours.temperature is {temperature}; it must be > 0.")
         self.neighbours, self.temperature, self.examples = neighbours, temperature, examples

@@ -1,6 +1,7 @@
 """CIFAR ResNets of depth 6n+2 (post-activation, "v1")."""
 
 import functools
+import numbers
 
 import keras
 
@@ -23,7 +24,7 @@ def blocks_per_stage(depth: int) -> int:
     Raises:
         ValueError: another depth; the message names the nearest valid ones.
     """
-    is_integer = isinstance(depth, int) and not isinstance(depth, bool)
+    is_integer = isinstance(depth, numbers.Integral) and not isinstance(depth, bool)
     if is_integer and depth >= 8 and (depth - 2) % 6 == 0:
         return (depth - 2) // 6
     if not is_integer:

@@ -36,9 +36,7 @@ class GroupSort(Configured, keras.layers.Layer):
 
     def __init__(self, size: int | None = 2, *, name: str | None = None, **kwargs):
         super().__init__(name=name, **kwargs)
-        if size is not None:
-            require_whole(size, "GroupSort.size", 2)
-        self.size = size
+        self.size = None if size is None else require_whole(size, "GroupSort.size", 2)
 
     def build(self, input_shape):
         """Check that groups fill the channels."""

@@ -118,7 +118,13 @@ class AveragedWeights(keras.callbacks.Callback):
             self._follow(1.0 / tf.cast(self.count.value, tf.float32))
 
     def restore(self) -> dict:
-        """Assign the averages to the model's variables; return {"kind": kind}."""
+        """Assign the averages to the model's variables; return {"kind": kind}.
+
+        Raises:
+            ValueError: there is no average yet.
+        """
+        if not self.variables:
+            raise InputError("AveragedWeights has no average yet: pass the callback to fit before restore().")
         for variable, average in zip(deployable_variables(self.model), self.averages, strict=True):
             variable.assign(average)
         return {"kind": self.kind}

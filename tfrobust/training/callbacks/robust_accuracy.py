@@ -67,12 +67,11 @@ class RobustAccuracy(keras.callbacks.Callback):
         from_logits: bool = True,
     ):
         super().__init__()
-        require_whole(every, "RobustAccuracy.every")
         images, labels = finite.arrays_of(images, labels, type(self).__name__)
         self.attack = required_attack(attack, type(self).__name__)
         self.images = checks.check_images(images, *self.attack.threat.bounds)
         self.labels = checks.label_ids(labels, len(self.images))
-        self.every, self.seed, self.batch_size = every, seed, batch_size
+        self.every, self.seed, self.batch_size = require_whole(every, "RobustAccuracy.every"), seed, batch_size
         self.from_logits = from_logits
 
     def on_train_begin(self, logs=None):
