@@ -37,3 +37,9 @@ def test_what_is_no_finite_set_of_batches_is_refused(arguments, message, monkeyp
     monkeypatch.setattr(finite, "_MOST_BYTES", 10 * IMAGES.nbytes)
     with pytest.raises(InputError, match=f"^It .*{message}"):
         finite.arrays_of(*arguments, caller="It")
+
+
+@pytest.mark.parametrize("stream", [PAIRS.batch(4), Batches()], ids=["dataset", "PyDataset"])
+def test_a_stream_of_known_length_may_be_large(stream, monkeypatch):
+    monkeypatch.setattr(finite, "_MOST_BYTES", IMAGES.nbytes // 2)
+    np.testing.assert_array_equal(finite.arrays_of(stream)[0], IMAGES)

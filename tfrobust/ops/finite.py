@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import keras
@@ -46,12 +47,13 @@ def arrays_of(examples, labels=None, caller: str = "this") -> tuple[np.ndarray, 
     images: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     size = 0
+    most = _MOST_BYTES if _has_unknown_length(examples) else math.inf
     for element in _batches(examples, caller):
         image, target = (np.asarray(part) for part in _pair(element, caller))
         if not target.ndim:
             raise InputError(f"{caller} takes batches, got single examples: call .batch(128) on the data set.")
         size += image.nbytes + target.nbytes
-        if size > _MOST_BYTES:
+        if size > most:
             raise InputError(f"{caller} has read {size >> 30} GiB without end: call .take(n) on the data set.")
         images.append(image)
         targets.append(target)
@@ -85,6 +87,10 @@ def _batches(stream, caller: str) -> Iterator:
     if stream.num_batches is None:
         raise endless
     yield from (stream[number] for number in range(stream.num_batches))
+
+
+def _has_unknown_length(stream) -> bool:
+    return isinstance(stream, tf.data.Dataset) and stream.cardinality() == tf.data.UNKNOWN_CARDINALITY
 
 
 def _pair(element, caller: str) -> tuple:
