@@ -148,15 +148,22 @@ def test_what_does_not_fit_is_said_in_one_line_and_nothing_changes(fitting, tmp_
     assert all(np.array_equal(old, other) for old, other in zip(before, after, strict=True))
 
 
-def test_the_prefix_tells_one_of_two_networks(fitting, tmp_path):
+@pytest.mark.parametrize("chosen, other", [("key.", "query."), ("key.", ""), ("", "key.")])
+def test_the_prefix_tells_one_of_two_networks(fitting, tmp_path, chosen, other):
     _, tensors = fitting
-    both = {f"{start}{name}": value for start in ("query.", "key.") for name, value in tensors.items()}
+    both = {f"{chosen}{name}": value for name, value in tensors.items()}
+    both |= {f"{other}{name}": 2 * value for name, value in tensors.items()}
+    both |= {"queue": np.ones(2)} if chosen else {}
     encoder = ENCODER()
-    # What belongs to neither is still accounted for: the other network is left over.
-    with pytest.raises(InputError, match="unused tensor query"):
-        checkpoints.load(encoder, written(tmp_path, both), prefix="key.")
-    alone = {name: value for name, value in both.items() if name.startswith("key.")}
-    assert checkpoints.load(encoder, written(tmp_path, alone), prefix="key.").prefix == "key."
+    loaded = checkpoints.load(encoder, written(tmp_path, both), prefix=chosen)
+    assert loaded.prefix == chosen and sorted([*loaded.used, *loaded.ignored]) == sorted(both)
+    assert {float(np.max(variable)) for variable in encoder.variables} <= {0.0, 1.0}
+
+
+def test_what_belongs_to_the_chosen_network_is_accounted_for(fitting, tmp_path):
+    tensors = {f"key.{name}": value for name, value in fitting[1].items()} | {"key.block4.weight": np.ones(3)}
+    with pytest.raises(InputError, match="unused tensor key.block4"):
+        checkpoints.load(ENCODER(), written(tmp_path, tensors), prefix="key.")
 
 
 @pytest.mark.parametrize("make, family, message", stored.rows(globals(), "another_padding_of_the_same_shapes_is"))

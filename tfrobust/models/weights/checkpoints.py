@@ -50,7 +50,8 @@ class Loaded:
         prefix: prefix of the encoder's names, such as "module.encoder.".
         used: names of the tensors that are now in the model.
         ignored: names of the others: batch counters, classifiers and projections that the model does not have, mean and
-            deviation of pixels (which were compared with the encoder's), and blocks that are never used.
+            deviation of pixels (which were compared with the encoder's), blocks that are never used, momentum encoders,
+            and what `prefix` leaves out.
         note: a setting that no file contains and that decides the outputs; "" if there is none.
     """
 
@@ -95,7 +96,8 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
             as `encoder` and a `LinearHead` or `Dense` as `head`, such as a method. It is built for color images of any
             size if it is not built.
         path: `.safetensors` or `.npz`. A pickle (`.pt`, `.pth`) is refused with the command that converts it.
-        prefix: prefix of the encoder's names if the file holds several networks; None detects it.
+        prefix: prefix of the encoder's names if the file holds several networks, of which the others are ignored; None
+            detects it.
 
     Returns:
         The names of used and of ignored tensors.
@@ -106,20 +108,22 @@ def load(model: keras.Model, path, *, prefix: str | None = None) -> Loaded:
     """
     encoder, head = (model.encoder, model.head) if hasattr(model, "encoder") else (model, None)
     _build(encoder, head)
-    with open_tensors(path) as tensors:
+    with open_tensors(path) as stored:
+        tensors = stored if prefix is None else _of_network(encoder, stored, prefix)
         naming, start, destinations = _match(encoder, tensors, prefix, display_name(path))
-        ignored = _account(encoder, tensors, destinations, start, naming, display_name(path))
+        _account(encoder, tensors, destinations, start, naming, display_name(path))
         if head is not None:
             name = _head_name(tensors, start, encoder, display_name(path))
             destinations = destinations | layer_destinations(name, _dense(head))
             if f"{name}.bias" in tensors.keys() - destinations.keys():
                 raise _refusal(f"{display_name(path)} has {name}.bias, and the head has no bias: set use_bias=True.")
-            ignored = _account(encoder, tensors, destinations, start, naming, display_name(path))
+            _account(encoder, tensors, destinations, start, naming, display_name(path))
         _check_function(encoder, naming, start, tensors, display_name(path))
         values = {
             name: _value(name, tensors[name], destination, display_name(path))
             for name, destination in destinations.items()
         }
+        ignored = [name for name in stored if name not in destinations]
     for name, destination in destinations.items():
         destination.assign(values[name])
     return Loaded(naming.name, start, tuple(destinations), tuple(ignored), naming.note(encoder))
@@ -153,7 +157,8 @@ def classifier(encoder: Encoder, path, *, prefix: str | None = None) -> tuple[ke
         InputError (a ValueError): as in `load`, or the file holds no linear classifier.
     """
     _build(encoder, None)
-    with open_tensors(path) as tensors:
+    with open_tensors(path) as stored:
+        tensors = stored if prefix is None else _of_network(encoder, stored, prefix)
         naming, start, destinations = _match(encoder, tensors, prefix, display_name(path))
         _account(encoder, tensors, destinations, start, naming, display_name(path))
         class_count = tensors[f"{_head_name(tensors, start, encoder, display_name(path))}.weight"].shape[0]
@@ -242,6 +247,33 @@ def _match(encoder, tensors: Tensors, prefix: str | None, where: str) -> tuple[N
     return first[1:]
 
 
+def _of_network(encoder, tensors: Tensors, prefix: str) -> Tensors:
+    """Return the tensors of the network that a prefix chooses, without those of other networks.
+
+    Tensors outside of the prefix belong to others, except for a classifier above it and the statistics of the pixels.
+    Inside of it, those of a second network that is complete do. A prefix of no name leaves all tensors.
+    """
+    if not any(name.startswith(prefix) for name in tensors):
+        return tensors
+    inner = tuple(start for start in _complete_starts(encoder, tensors) if start != prefix and start.startswith(prefix))
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not (inner and name.startswith(inner))
+        and (name.startswith(prefix) or _is_pixel_statistic(name, tensor) or set(name.split(".")) & {*HEADS})
+    }
+
+
+def _complete_starts(encoder, tensors: Tensors) -> set[str]:
+    """Return the prefixes under which a file has each tensor of the encoder in the names of a family."""
+    starts: set[str] = set()
+    for naming in NAMINGS:
+        destinations, stem = naming.destinations(encoder) or {}, f"{naming.stem}.weight"
+        candidates = {name.removesuffix(stem) for name in tensors if name.endswith(stem)} if destinations else set()
+        starts |= {start for start in candidates if all(f"{start}{name}" in tensors for name in destinations)}
+    return starts
+
+
 def _is_companion(name: str) -> bool:
     return any(part in _COMPANIONS for part in name.split("."))
 
@@ -311,17 +343,11 @@ def _is_pixel_statistic(name: str, tensor: StoredTensor) -> bool:
 # ----------------------------------------------------------------------------------------------------- checking
 
 
-def _account(encoder, tensors: Tensors, destinations: dict, prefix: str, naming: Naming, where: str) -> list[str]:
-    """Return the names of tensors that may be ignored.
-
-    Raises:
-        InputError: a tensor is missing, left over or of another shape.
-    """
-    ignored = _ignored_names(tensors, destinations, prefix, naming)
-    fault = _fault(tensors, destinations, ignored)
+def _account(encoder, tensors: Tensors, destinations: dict, prefix: str, naming: Naming, where: str) -> None:
+    """Raise InputError if a tensor is missing, left over or of another shape."""
+    fault = _fault(tensors, destinations, _ignored_names(tensors, destinations, prefix, naming))
     if fault:
         raise _refusal(f"{where} is no {_summary(encoder)}: {fault}")
-    return ignored
 
 
 def _fault(tensors: Tensors, destinations: dict[str, Destination], ignored: list[str]) -> str:
