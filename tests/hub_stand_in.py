@@ -15,10 +15,11 @@ import urllib.parse
 
 
 class StandIn:
-    """Repositories as {name: [files of each commit]}, and the address."""
+    """Repositories as {name: [files of each commit]}, the names of private ones, and the address."""
 
     def __init__(self):
         self.repositories: dict[str, list[dict[str, bytes]]] = {}
+        self.private: set[str] = set()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
@@ -73,6 +74,8 @@ def _handler(hub: StandIn):
                 asked = json.loads(body)
                 repo = f"{asked['organization']}/{asked['name']}"
                 code = 409 if repo in hub.repositories else 200
+                if code == 200 and (asked.get("private") or asked.get("visibility") == "private"):
+                    hub.private.add(repo)
                 hub.repositories.setdefault(repo, [])
                 return self.answer({"url": f"{hub.url}/{repo}"}, code)
             if route == "/api/validate-yaml":
@@ -104,7 +107,8 @@ def _handler(hub: StandIn):
                     return self.answer([{"type": "file", "path": name, **facts} for name, facts in sizes.items()])
                 name = identity(len(hub.repositories[repo]) - 1) if revision == "main" else revision
                 siblings = [{"rfilename": file, "size": len(data), **_digest(data)} for file, data in files.items()]
-                return self.answer({"id": repo, "sha": name, "siblings": siblings})
+                facts = {"id": repo, "sha": name, "siblings": siblings, "private": repo in hub.private}
+                return self.answer(facts)
             repo, revision, path = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", route).groups()
             data = hub.files(repo, revision)[path]
             return self.answer(data, ETag=f'"{_etag(data)}"', X_Repo_Commit=revision)

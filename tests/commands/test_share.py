@@ -134,6 +134,16 @@ def test_what_cannot_be_shared_or_found_is_said_in_one_line(stand_in, earlier, t
         hub.local("hf://me/small")
 
 
+def test_a_private_upload_goes_to_no_public_repository(stand_in, earlier, capsys):
+    stand_in.repositories["me/public"] = [{}]
+    assert share.main([str(earlier), "--repo=me/public", "--private"]) == 2
+    assert "me/public exists and is public" in capsys.readouterr().err
+    assert stand_in.files("me/public") == {}
+    for _ in range(2):
+        assert share.main([str(earlier), "--repo=me/private", "--private"]) == 0
+    assert stand_in.private == {"me/private"} and "README.md" in stand_in.files("me/private")
+
+
 def test_a_private_card_is_refused(tmp_path, capsys):
     output = tmp_path / "card"
     assert share.main([str(tmp_path), "--repo=me/small", "--private", f"--output={output}"]) == 2

@@ -29,7 +29,7 @@ def parser() -> Parser:
     flags.add_argument("--repo", metavar="OWNER/NAME", required=True, help="the repository, created if it is missing")
     help_text = "license of the weights, by its identifier on the Hub, such as apache-2.0; default: unknown"
     flags.add_argument("--license", metavar="ID", default="unknown", help=help_text)
-    flags.add_argument("--private", action="store_true", help="create a private repository")
+    flags.add_argument("--private", action="store_true", help="create a private repository; refuse a public one")
     help_text = "write the card into this folder and list the files, without network"
     flags.add_argument("--output", metavar="DIR", type=pathlib.Path, help=help_text)
     return flags

@@ -26,13 +26,14 @@ def upload(files: Mapping[str, pathlib.Path | bytes], repo: str, *, private: boo
         files: path in the repository -> the file, or its content. Other files in their top folders, such as those of an
             earlier upload of the same version, are deleted; the rest of the repository is kept.
         repo: "owner/name".
-        private: True to create a private repository; an existing one keeps its visibility.
+        private: True to create a private repository, or to require that an existing one is private.
 
     Returns:
         The URL of the commit.
 
     Raises:
-        InputError (a ValueError): huggingface_hub is not installed, or the Hub refuses the name or the files.
+        InputError (a ValueError): huggingface_hub is not installed, the Hub refuses the name or the files, or the
+            repository is public and should be private.
         Failure: the Hub cannot be reached, or does not permit the upload.
     """
     hub = _library()
@@ -41,6 +42,8 @@ def upload(files: Mapping[str, pathlib.Path | bytes], repo: str, *, private: boo
     with _one_line(hub, repo):
         api = hub.HfApi()
         api.create_repo(repo, private=private or None, exist_ok=True)
+        if private and not api.model_info(repo).private:  # the Hub ignores the wish for an existing repository
+            raise InputError(f"{repo} exists and is public: make it private on the Hub, or leave --private out.")
         stale = [name for name in api.list_repo_files(repo) if name.startswith(folders) and name not in files]
         operations += map(hub.CommitOperationDelete, stale)
         return str(api.create_commit(repo, operations, commit_message="Upload by tfrobust").commit_url)
