@@ -5,6 +5,7 @@ A release that fails here needs another way to the same thing in `tfrobust/ops/k
 
 import pathlib
 import re
+import runpy
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ import stored
 import tensorflow as tf
 
 import tfrobust
+from tfrobust.errors import InputError
 from tfrobust.ops import keras_private
 
 IMAGES = np.ones((2, 4), "float32")
@@ -33,6 +35,12 @@ def _functional():
     inputs = keras.Input((4,), name="start")
     shared = keras.layers.Dense(4, name="shared")
     return keras.Model(inputs, keras.layers.Add(name="sum")([shared(shared(inputs)), inputs]))
+
+
+def test_another_backend_of_keras_is_refused_at_import(monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "torch")
+    with pytest.raises(InputError, match="Keras runs on torch: set the environment variable KERAS_BACKEND=tensorflow"):
+        runpy.run_path(keras_private.__file__)
 
 
 def test_layers_at_any_depth_are_listed():

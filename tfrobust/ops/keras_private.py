@@ -9,6 +9,15 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
+from tfrobust.errors import InputError
+
+# Here because attacks, methods and models all import this module.
+if keras.config.backend() != "tensorflow":
+    raise InputError(
+        f"tfrobust needs Keras on TensorFlow, and Keras runs on {keras.config.backend()}: set the environment variable "
+        "KERAS_BACKEND=tensorflow before Keras is imported."
+    )
+
 
 def all_layers(layer: keras.layers.Layer, include_self: bool = True) -> list[keras.layers.Layer]:
     """Return a layer and its inner layers at any depth.
