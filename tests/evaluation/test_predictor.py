@@ -55,7 +55,10 @@ def served(model, tmp_path_factory):
     return _export(model, tmp_path_factory.mktemp("served") / "3")
 
 
-def test_from_keras(model):
+@pytest.mark.parametrize("layers_are_shared", [False, True])
+def test_from_keras(model, layers_are_shared):
+    if layers_are_shared:  # with another model, whose tensors are not those of this one
+        model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Rescaling(0.5), *model.layers], name="small")
     loaded = loading.from_keras(model)
     assert (loaded.image_shape, loaded.class_count, loaded.name) == ((4, 4, 1), 3, "small")
     assert loaded.parameters == model.count_params()

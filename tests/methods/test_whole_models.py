@@ -19,6 +19,19 @@ def classifier(activation=None, functional=False):
     return keras.Model(inputs, outputs, name="whole")
 
 
+def test_a_classifier_of_the_layers_of_another_is_split():
+    model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Rescaling(0.5), *classifier().layers])
+    method = Supervised(model)
+    assert method.head is model.layers[-1]
+    np.testing.assert_allclose(method.predict(IMAGES, verbose=0), model.predict(IMAGES, verbose=0), rtol=1e-5)
+
+
+def test_a_classifier_that_repeats_its_last_layer_is_not_split():
+    inputs, last = keras.Input((4,)), keras.layers.Dense(4)
+    with pytest.raises(ValueError, match="ends with Dense"):
+        Supervised(keras.Model(inputs, last(last(inputs))))
+
+
 @pytest.mark.parametrize("functional", [True, False])
 def test_a_classifier_is_split_before_its_last_layer_and_trained(functional, capsys, tmp_path):
     model = classifier(functional=functional)

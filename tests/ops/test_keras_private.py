@@ -55,6 +55,7 @@ def test_calls_are_in_the_order_of_the_computation():
     assert [call.operation.name for call in calls] == ["start", "shared", "shared", "sum"]
     assert [call.is_input for call in calls] == [True, False, False, False] and calls[1] in calls[2].parent_nodes
     assert keras_private.operation_of(model.outputs[0]).name == "sum"
+    assert keras_private.call_of(model, calls[2].outputs[0]) is calls[2]
     wrapped = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     assert len(keras_private.calls(keras_private.functional(wrapped))) == 2
     assert keras_private.functional(keras.Sequential([keras.layers.Dense(2)])) is None

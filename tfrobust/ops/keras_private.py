@@ -43,6 +43,14 @@ def calls(model: keras.Model) -> list:
     return [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
 
 
+def call_of(model: keras.Model, tensor: keras.KerasTensor):
+    """Return the call in a functional model that computes a tensor.
+
+    `Layer.input` and `Layer.output` are those of the layer's first call, which may lie in another model.
+    """
+    return next(call for call in calls(model) if any(output is tensor for output in call.outputs))
+
+
 def operation_of(tensor: keras.KerasTensor) -> keras.Operation:
     """Return the operation or layer that computes a symbolic tensor."""
     return tensor._keras_history.operation

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.errors import InputError
+from tfrobust.ops import keras_private
 
 # Ranks of a batch of tokens, images or clips.
 RANKS = (2, 4, 5)
@@ -56,9 +57,13 @@ def embedding(model: keras.Model) -> Callable | None:
     if "embedding" in (*(getattr(model, "output_names", None) or ()), *(output if isinstance(output, dict) else ())):
         return lambda images: named_outputs(model, model(images, training=False))["embedding"]
     # Only Sequential and functional models have a known graph.
-    inputs = getattr(model, "inputs", None)
-    layers = [layer for layer in model.layers if not isinstance(layer, _AFTER_LOGITS)]
-    if not inputs or len(model.outputs) != 1 or not layers or not isinstance(layers[-1], keras.layers.Dense):
+    graph = keras_private.functional(model)
+    if graph is None or len(graph.outputs) != 1:
         return None
-    penultimate = keras.Model(inputs, layers[-1].input)
+    call = keras_private.call_of(graph, graph.outputs[0])
+    while isinstance(call.operation, _AFTER_LOGITS):
+        call = keras_private.call_of(graph, call.input_tensors[0])
+    if not isinstance(call.operation, keras.layers.Dense):
+        return None
+    penultimate = keras.Model(graph.inputs, call.input_tensors[0])
     return lambda images: penultimate(images, training=False)

@@ -11,6 +11,7 @@ from tfrobust.common.configured import constructor_arguments
 from tfrobust.errors import InputError
 from tfrobust.methods.shared import projections
 from tfrobust.methods.shared.mixin import Mixin
+from tfrobust.ops import keras_private
 
 
 class WholeModels(Mixin):
@@ -52,15 +53,21 @@ def split(model: keras.Model, name: str) -> tuple[keras.Model, keras.layers.Dens
         ValueError: another kind of model, or one that returns probabilities.
     """
     refuse_probabilities(model, name)
-    layers = getattr(model, "layers", None) or [None]
-    inputs, outputs = (getattr(model, attribute, None) or () for attribute in ("inputs", "outputs"))
-    divisible = len(inputs) == len(outputs) == 1 and isinstance(layers[-1], keras.layers.Dense)
-    if not divisible or outputs[0] is not layers[-1].output:
+    graph = keras_private.functional(model)
+    call = None
+    if graph is not None and len(graph.inputs) == len(graph.outputs) == 1:
+        call = keras_private.call_of(graph, graph.outputs[0])
+    if call is None or not isinstance(call.operation, keras.layers.Dense) or _is_repeated(graph, call.operation):
         raise InputError(
             f"{name} takes an encoder and a head. It splits one model only if that begins with keras.Input and ends "
             f"with Dense(k), unlike {model.name!r}: pass head=keras.layers.Identity() if it returns logits."
         )
-    return keras.Model(inputs[0], layers[-1].input, name=f"{model.name}_without_{layers[-1].name}"), layers[-1]
+    head = call.operation
+    return keras.Model(graph.inputs[0], call.input_tensors[0], name=f"{model.name}_without_{head.name}"), head
+
+
+def _is_repeated(graph: keras.Model, layer: keras.layers.Layer) -> bool:
+    return sum(call.operation is layer for call in keras_private.calls(graph)) > 1
 
 
 def check_parts(method: keras.Model, encoder: keras.layers.Layer, keywords: dict) -> None:
