@@ -110,6 +110,13 @@ def check_range_and_shape(case):
     assert 0 <= tf.reduce_min(result) and tf.reduce_max(result) <= 1
 
 
+def check_floats_of_any_precision(case):
+    """Arrays of NumPy have float64 unless something else is asked for."""
+    images, key = images_of(), randomness.make_key(1)
+    result = case.augmentation(images.numpy().astype(np.float64), key)
+    assert result.dtype == tf.float32 and np.array_equal(result, case.augmentation(images, key))
+
+
 def check_identity_draw(case):
     images = images_of()
     assert np.array_equal(case.augmentation.apply(images, case.identity(SHAPE[0])), images)
@@ -175,6 +182,7 @@ def check_whole_numbers_are_numbers(case):
 
 CHECKS = [
     check_range_and_shape,
+    check_floats_of_any_precision,
     check_identity_draw,
     check_call_is_draw_then_apply,
     check_key_decides,

@@ -63,19 +63,24 @@ class Augmentation(Configured):
     def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Sample and apply; the result is a function of the images and the key alone.
 
+        Floats of other precision than float32 are converted.
+
         Raises:
-            ValueError: examples of another kind, or sizes that only the values have where the change needs them.
+            ValueError: examples of another kind, or integers or sizes that only the values have where the change needs
+                others.
         """
         images = tf.convert_to_tensor(images)
+        images = tf.cast(images, tf.float32) if images.dtype.is_floating else images
         try:
             kind = kind_of(images.shape[1:])  # AutoGraph, in `Dataset.map`, cannot convert assignment expressions
             if not takes(self, kind):
                 supported = " and ".join(self.kinds) or "neither images nor clips"
                 raise InputError(f"{type(self).__name__} changes {supported}, not {kind.examples} {images.shape}.")
             return self.apply(images, self.draw(key, shape_of(images)))
-        except (TypeError, ValueError) as error:
-            # Most changes compute with the sizes, which may be None; a flip does not.
+        except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+            # Most changes compute with the pixels and the sizes, which may be None; a flip does not.
             if not isinstance(error, InputError):
+                batch_checks.check_floats(images, type(self).__name__)
                 batch_checks.check_sizes(images, type(self).__name__)
             raise
 
