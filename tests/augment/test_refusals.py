@@ -1,10 +1,14 @@
 """Refusals of augmentations, and their messages."""
 
+import numpy as np
 import pytest
 import refusals
 import tensorflow as tf
 
-from tfrobust.augment.mixing import Mix
+from tfrobust.augment.mixing import Mix, require_stages
+from tfrobust.augment.patch_gaussian import PatchGaussian
+from tfrobust.augment.puzzlemix import Puzzle
+from tfrobust.augment.utility_perturbation import UtilityPerturbation
 from tfrobust.models.cnn import DigitsCNN
 from tfrobust.ops import randomness
 
@@ -14,3 +18,14 @@ PAIR = Mix(tf.constant(0.5), tf.constant([1, 0]))
 @pytest.mark.parametrize(("call", "message"), refusals.rows(__file__))
 def test_what_does_not_fit_is_refused_by_name(call, message):
     refusals.check(__file__, call, message, KEY=randomness.make_key(0), PAIR=PAIR, DigitsCNN=DigitsCNN)
+
+
+def test_integers_of_numpy_become_those_of_python():
+    puzzle = Puzzle(blocks=(np.int64(2),), neighbourhood=np.int64(4), transport_side=np.int16(5))
+    values = (
+        *PatchGaussian(patch=(np.int64(2), np.uint8(3))).patch,
+        UtilityPerturbation(count=np.int32(6)).count,
+        *(*puzzle.blocks, puzzle.neighbourhood, puzzle.transport_side),
+        *require_stages(DigitsCNN(), [np.int64(0), 3], "Mine"),
+    )
+    assert values == (2, 3, 6, 2, 4, 5, 0, 3) and {type(value) for value in values} == {int}

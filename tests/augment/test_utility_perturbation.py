@@ -34,6 +34,14 @@ def test_noise_is_on_exactly_the_chosen_features(unit, count):
             assert np.array_equal(np.sort(row[mask]), np.sort(row)[:expected])
 
 
+def test_double_precision_is_converted():
+    single, double = (
+        UtilityPerturbation(count=3)(*(values.astype(dtype) for values in _inputs()), KEY)
+        for dtype in ("float32", "float64")
+    )
+    assert all(np.array_equal(*pair) for pair in zip(single, double, strict=True))
+
+
 def test_the_noise_is_gaussian_and_drawn_twice():
     images = np.zeros((400, *SHAPE), np.float32)
     # One half of the values is useful, and each copy has noise on 45 of the 90.

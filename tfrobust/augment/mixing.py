@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import require_whole
+from tfrobust.common.settings import is_whole, require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution, randomness
 from tfrobust.ops.shapes import by_example, shape_of
@@ -395,8 +395,8 @@ def require_stages(encoder, stages: Sequence[int] | int, owner: str) -> tuple[in
             f"{owner} mixes hidden states at the stages of its encoder, and {type(encoder).__name__} has none; "
             f"take an encoder of tfrobust.keras.models or a subclass of its Encoder."
         )
-    if not chosen or not all(type(stage) is int and 0 <= stage <= count for stage in chosen):
+    if not chosen or not all(is_whole(stage, 0) and stage <= count for stage in chosen):
         raise InputError(
             f"{owner}.stages is {chosen}; {type(encoder).__name__} has the stages 0 to {count}{more_stages(encoder)}."
         )
-    return chosen
+    return tuple(map(int, chosen))

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.augment.noise import check_deviation, draw_noise
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import is_whole, require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
@@ -63,10 +63,12 @@ class PatchGaussian(Augmentation):
     def __post_init__(self):
         check_deviation(self.deviation, "PatchGaussian.deviation")
         sizes = self._sizes
-        if len(sizes) != 2 or not all(type(size) is int for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
+        if len(sizes) != 2 or not all(map(is_whole, sizes)) or sizes[0] > sizes[1]:
             raise InputError(
                 f"PatchGaussian.patch is {self.patch}; it is a whole number >= 1, or (smallest, largest) of those."
             )
+        whole = tuple(map(int, sizes)) if isinstance(self.patch, (list, tuple)) else int(self.patch)
+        object.__setattr__(self, "patch", whole)
         if not 0 <= self.probability <= 1:
             raise InputError(f"PatchGaussian.probability is {self.probability}; it must lie in [0, 1].")
         require_choice(self.centres, "PatchGaussian.centres", CENTRES)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfrobust.augment.mixing import Mix
 from tfrobust.common.configured import Configured
 from tfrobust.common.kinds import IMAGES
+from tfrobust.common.settings import is_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.grid_energy import lowest_levels
@@ -86,12 +87,15 @@ class Puzzle(Configured):
         blocks = self.blocks if isinstance(self.blocks, (tuple, list)) else ()
         sides = (self.neighbourhood, self.transport_side)
         least = (*((size, 2) for size in blocks), *((size, 1) for size in sides))
-        if not blocks or not all(type(size) is int and size >= lowest for size, lowest in least):
+        if not blocks or not all(is_whole(size, lowest) for size, lowest in least):
             sizes = f"{self.blocks!r}, {self.neighbourhood!r} and {self.transport_side!r}"
             raise InputError(
                 f"Puzzle has blocks, neighbourhood and transport_side {sizes}; blocks are a tuple of whole numbers >= "
                 "2, such as (4,), the others whole numbers >= 1."
             )
+        object.__setattr__(self, "blocks", tuple(map(int, blocks)))
+        for name in ("neighbourhood", "transport_side"):
+            object.__setattr__(self, name, int(getattr(self, name)))
         if not (min(self.prior, self.smoothness, self.transport_cost) >= 0 and 0 <= self.contrast <= 1):
             weights = f"{self.prior}, {self.smoothness}, {self.contrast} and {self.transport_cost}"
             raise InputError(

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import is_whole, require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness, sensitivity_maps
 from tfrobust.ops.shapes import batch_size
@@ -71,8 +71,9 @@ class UtilityPerturbation(Configured):
     smallest_utility: float = 1e-12
 
     def __post_init__(self):
-        is_count = isinstance(self.count, int) and not isinstance(self.count, bool) and self.count >= 1
-        if not is_count and not (isinstance(self.count, float) and 0 < self.count <= 0.5):
+        if is_whole(self.count):
+            object.__setattr__(self, "count", int(self.count))
+        elif not (isinstance(self.count, float) and 0 < self.count <= 0.5):
             raise InputError(
                 f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share in (0, 0.5]."
             )
@@ -142,8 +143,8 @@ class UtilityPerturbation(Configured):
             utility: float32 in the shape of `images`, >= 0, the output of `ops.sensitivity_maps.utility`.
             key: int32 [2], one key for the global batch.
         """
-        images, utility = tf.convert_to_tensor(images), tf.convert_to_tensor(utility)
-        shape = images.shape
+        images, utility = tf.convert_to_tensor(images), tf.cast(utility, tf.float32)
+        images, shape = tf.cast(images, tf.float32) if images.dtype.is_floating else images, images.shape
         if None in shape[1:] or not shape.is_compatible_with(utility.shape):
             raise InputError(f"Images {shape} and utility {utility.shape} must have one, known shape [b, h, w, c].")
         channels = shape[-1] if self.unit == "pixels" else 1

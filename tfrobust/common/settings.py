@@ -62,9 +62,14 @@ def require_whole(value, name: str, minimum: int = 1) -> int:
     Raises:
         InputError (a ValueError): `value` is no integer, or below `minimum`.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
+    if not is_whole(value, minimum):
         raise InputError(f"{name} is {value!r}; it must be an integer >= {minimum}.")
     return int(value)
+
+
+def is_whole(value, minimum: int = 1) -> bool:
+    """Return True for an integer of at least `minimum`, of Python or of NumPy."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= minimum
 
 
 def require_wholes(values, name: str) -> tuple[int, ...]:
