@@ -71,6 +71,10 @@ def test_words_and_numbers_draw_anew():
     assert np.any(draws.fold(KEYS, "a", 1) != draws.fold(KEYS, "b", 1))
 
 
+def test_integers_of_numpy_are_numbers_like_others():
+    assert np.array_equal(draws.fold(KEYS, "a", np.int64(3)), draws.fold(KEYS, "a", 3))
+
+
 def test_angles_and_offsets_have_their_ranges():
     angle = weather.draw_snow(KEYS, tf.zeros([40, 4, 4, 3]), None)["angle"].numpy()
     assert angle.shape == (40,) and -135 <= angle.min() < -115 and -65 < angle.max() < -45

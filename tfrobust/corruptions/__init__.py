@@ -15,6 +15,7 @@ Source:
 """
 
 import importlib
+import numbers
 import pkgutil
 
 import tensorflow as tf
@@ -131,8 +132,7 @@ def corrupt_clips(clips: tf.Tensor, name: str, severity: int, keys: tf.Tensor) -
     clips = tf.convert_to_tensor(clips)
     if name not in CLIP_NAMES:
         raise InputError(f"There is no corruption {name!r} of clips; there are {', '.join(CLIP_NAMES)}.")
-    if severity not in SEVERITIES:
-        raise InputError(f"The severity is {severity}; it is a whole number from 1 to 5.")
+    _check_severity(severity)
     if clips.shape.rank != 5:
         raise InputError(f"corrupt_clips needs clips [b, t, h, w, c]; these have shape {list(clips.shape)}.")
     if name in temporal.NAMES:
@@ -176,7 +176,11 @@ def check(name: str, severity: int) -> None:
     """Raise ValueError for an unknown corruption or severity."""
     if name not in CORRUPTIONS:
         raise InputError(f"There is no corruption {name!r}; there are {', '.join((*NAMES, *EXTRA_NAMES))}.")
-    if severity not in SEVERITIES:
+    _check_severity(severity)
+
+
+def _check_severity(severity) -> None:
+    if not isinstance(severity, numbers.Integral) or severity not in SEVERITIES:
         raise InputError(f"The severity is {severity}; it is a whole number from 1 to 5.")
 
 

@@ -28,7 +28,7 @@ def fold(keys: tf.Tensor, purpose: str, number: int) -> tf.Tensor:
     keys = tf.convert_to_tensor(keys)
     if keys.dtype != tf.int32 or not keys.shape.is_compatible_with([None, 2]):
         raise InputError(f"Keys are {keys.dtype.name} of shape {keys.shape}; they are int32 [b, 2], one per image.")
-    steps = tf.fill([tf.shape(keys)[0]], number)
+    steps = tf.fill([tf.shape(keys)[0]], int(number))  # one of NumPy would have 64 bits
     return tf.bitcast(hashing.random_bits(keys, steps, 2, purpose), tf.int32)
 
 

@@ -21,6 +21,7 @@ Source:
 """
 
 import math
+import numbers
 from typing import NamedTuple
 
 import numpy as np
@@ -151,7 +152,7 @@ def check(name: str, level: int = 1) -> None:
             f"There is no perturbation sequence {name!r}; there are {', '.join((*SEQUENCES, *EXTRA_SEQUENCES))}."
         )
     levels = LEVELS if is_noise(name) else LEVELS[:1]
-    if level not in levels:
+    if not isinstance(level, numbers.Integral) or level not in levels:
         raise InputError(f"{name} has no level {level}; it has {', '.join(map(str, levels))}.")
 
 
