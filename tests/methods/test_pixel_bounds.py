@@ -64,3 +64,27 @@ def test_bounds_of_pixels_are_those_of_the_attack(kind):
         history = trained.fit(PIXELS / 255 * scale, LABELS, batch_size=8, shuffle=False, verbose=0).history
         terms.append([history[name][0] for name in sorted(history)])
     np.testing.assert_allclose(terms[1], terms[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "kind, keywords",
+    [
+        (PARTS.RoCL, {"views": robust.augment.AddGaussian(), "projection": robust.layers.LinearProjection(4)}),
+        (PARTS.CLGaussian, {}),
+        (PARTS.ASCL, {"transforms": PARTS.TwoTransforms(augmentation=robust.augment.ContrastiveViews())}),
+    ],
+)
+def test_augmentations_see_unit_pixels(kind, keywords):
+    """They clip to [0, 1], which would leave nothing of bytes but white images."""
+    histories = []
+    for scale in (1.0, 255.0):
+        keras.utils.set_random_seed(0)
+        threat = robust.attacks.ThreatModel(epsilon=0.05 * scale, bounds=(0.0, scale))
+        attack = robust.attacks.PGD(threat, steps=1, random_start="none")
+        encoder = robust.models.CNN(((4,),), dense=(8,), batch_normalization=False, pixel_std=scale)
+        trained = kind(encoder, robust.models.LinearHead(3), attack=attack, **keywords)
+        trained.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+        histories.append(trained.fit(PIXELS / 255 * scale, LABELS, batch_size=8, shuffle=False, verbose=0).history)
+    assert histories[1].keys() == histories[0].keys()
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=1e-3, err_msg=name)

@@ -1,6 +1,7 @@
 """Adversarial Supervised Contrastive Learning, with global and local selection of pairs."""
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
@@ -144,7 +145,8 @@ class ASCL(AdversarialMethod):
         views = {}
         for number in (1, 2):
             transform_context = context._replace(key=randomness.fold(context.key, "transform", number))
-            images = self.transforms.augmentation(batch.images, transform_context.key)
+            transform = functools.partial(self.transforms.augmentation, key=transform_context.key)
+            images = self.on_unit_pixels(transform, batch.images)
             transformed = adversarial_views(self, self.adversary, batch._replace(images=images), transform_context)
             views |= {f"{name}_{number}": view for name, view in transformed.items()}
         return views

@@ -1,5 +1,7 @@
 """Contrastive learning with noisy copies: the baseline of feature contrastive learning."""
 
+import functools
+
 import keras
 
 from tfrobust.attacks.shared.attack import Attack
@@ -78,7 +80,8 @@ class CLGaussian(Method):
         views = {"images": batch.images}
         if self.adversary is not None:
             views = adversarial_views(self, self.adversary, batch, context)
-        return {**views, "noisy": self.noise(batch.images, randomness.fold(context.key, "noise"))}
+        noise = functools.partial(self.noise, key=randomness.fold(context.key, "noise"))
+        return {**views, "noisy": self.on_unit_pixels(noise, batch.images)}
 
     def loss_terms(self, views, batch, context):
         """Compute the terms and the logits of the images."""

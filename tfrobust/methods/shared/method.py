@@ -256,7 +256,24 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
         """
         if all(name in batch.extra for name in self.host_view_names):
             return {name: batch.extra[name] for name in self.host_view_names}
-        return self.host_views(batch.images, randomness.fold(context.key, "host_views"))
+        key = randomness.fold(context.key, "host_views")
+        return self.on_unit_pixels(lambda images: self.host_views(images, key), batch.images)
+
+    def on_unit_pixels(self, change: Callable, images: tf.Tensor):
+        """Apply an augmentation, which is made for pixels in [0, 1], to images within `pixel_bounds`.
+
+        Args:
+            change: images in [0, 1] -> a nest of such images.
+            images: float32 [b, ...] within `pixel_bounds`; or tokens, which have the bounds [0, 1].
+
+        Returns:
+            The nest, within `pixel_bounds`.
+        """
+        low, high = self.pixel_bounds
+        if (low, high) == (0.0, 1.0):
+            return change(images)
+        changed = change((images - low) / (high - low))
+        return tf.nest.map_structure(lambda view: low + (high - low) * view, changed)
 
     def make_views(self, batch: Batch, context: Context) -> dict:
         """Compute the named views [b, ...] outside the weight tape (hook).
