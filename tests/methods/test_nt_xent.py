@@ -49,6 +49,15 @@ def test_negatives_left_are_counted_without_labels_too(rule, remaining, labelled
     assert ("false_negatives_found" in observed) == labelled
 
 
+def test_shares_by_labels_are_not_logged_without_labels():
+    method = battery.build("simclr", false_negatives=AdaptiveFNC(threshold=0.5), probe=False)
+    method.compile("sgd", run_eagerly=True)
+    images, labels = battery.data(8)
+    logs = [method.fit(images, batch_size=8, verbose=0, y=y).history for y in (None, labels)]
+    shares = {"false_negatives_found", "true_negatives_removed"}
+    assert logs[1].keys() - logs[0].keys() == shares and "negatives_left" in logs[0]
+
+
 def test_one_warning_where_every_negative_is_cancelled(caplog):
     """The threshold falls to -1 in the second of three steps, so that the mean over the epoch is above 0."""
     falling = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [2.0, -1.0, 2.0])

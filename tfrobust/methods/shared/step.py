@@ -55,6 +55,7 @@ class Steps(Mixin):
         updates.after(self, updated)
         self.total.update_state(losses, weight)
         self._log_radius(context.step)
+        self._unobserved = frozenset(self.observations) - values.keys()
         for name, mean in self.means.items():
             if name in values:
                 mean.update_state(values[name], weight)

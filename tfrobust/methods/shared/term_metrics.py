@@ -12,6 +12,9 @@ RADIUS = "epsilon"
 class TermMetrics(Mixin):
     """Mixin of `Method`: what a step logs."""
 
+    # Observations that the last traced step did not make, as without labels.
+    _unobserved: frozenset[str] = frozenset()
+
     def _make_metrics(self) -> None:
         unknown = sorted(set(self.term_weights or {}) - set(self.terms))
         if unknown:
@@ -40,6 +43,10 @@ class TermMetrics(Mixin):
         results = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         internal = {"loss", *self.means}
         return {name: value for name, value in results.items() if name not in internal}
+
+    def get_metrics_result(self):
+        """Return the value of each metric by name, without observations that the steps do not make."""
+        return {name: value for name, value in super().get_metrics_result().items() if name not in self._unobserved}
 
     @property
     def metrics(self):
