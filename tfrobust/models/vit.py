@@ -86,7 +86,7 @@ class ViT(Encoder):
         self.depth = require_whole(depth, "ViT.depth")
         self.heads = require_whole(heads, "ViT.heads")
         self.positions = require_choice(positions, "ViT.positions", POSITIONS)
-        self.grid = grid and require_whole(grid, "ViT.grid")
+        self.grid = None if grid is None else require_whole(grid, "ViT.grid")
         self.drop_path = drop_path
         self.pooling = require_choice(pooling, "ViT.pooling", tuple(POOLINGS))
         self.frozen_patches = frozen_patches

@@ -84,7 +84,7 @@ class Encoder(Configured, keras.Model):
         self.pixel_std = _per_channel(pixel_std, "pixel_std")
         if pixel_std is not None and not min(keras.tree.flatten(self.pixel_std)) > 0:
             raise InputError(f"{type(self).__name__}.pixel_std must be positive, got {pixel_std}.")
-        self.resize_to = resize_to and require_whole(resize_to, f"{type(self).__name__}.resize_to")
+        self.resize_to = None if resize_to is None else require_whole(resize_to, f"{type(self).__name__}.resize_to")
         self._any_size, self._one_size = 0, None  # number of open `accepting_any_size`, and the spec behind them
 
     def style(
