@@ -78,6 +78,7 @@ def test_a_step_moves_the_encoder_towards_its_start_and_not_its_copy():
     assert losses[-1] < 0.5 * losses[0]
     for now, before in ((method.original.get_weights(), copy), (method.head.get_weights(), head)):
         assert all(np.array_equal(a, b) for a, b in zip(now, before, strict=True))
+    assert method.head.trainable_variables  # by another method
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.1])

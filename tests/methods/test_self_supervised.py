@@ -8,7 +8,7 @@ import tensorflow as tf
 from conformance import methods as battery
 from tfrobust import saving, structs
 from tfrobust.augment.noise import AddGaussian
-from tfrobust.keras.methods import SimCLR, Tikhonov
+from tfrobust.keras.methods import SimCLR, Supervised, Tikhonov
 from tfrobust.methods.shared.self_supervised import embedding_deviation
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.ops import randomness
@@ -89,6 +89,9 @@ def test_without_a_probe_it_trains_without_labels(tmp_path):
     assert not np.array_equal(encoder[0], method.encoder.get_weights()[0])
     saving.save(method, tmp_path / "method.keras")
     assert len(saving.load(tmp_path / "method.keras").trainable_variables) == len(method.trainable_variables)
+    later = Supervised(method.encoder, method.head)
+    later.build((None, *battery.IMAGE_SHAPE))
+    assert set(map(id, method.head.variables)) <= set(map(id, later.trainable_variables))
 
 
 def test_each_view_can_have_an_augmentation_of_its_own():

@@ -42,7 +42,7 @@ class FARE(Method):
         adversary: attack and mode of batch norm that find x^a; it has no objective of its own. The authors' attack is
             PGD in Linf 2/255 or 4/255, with 10 steps.
         attack: the attack of an adversary without further settings, in place of `adversary`.
-        probe: False trains without labels and leaves the head unchanged.
+        probe: False trains without labels and leaves the head unchanged; another method may train it later.
         **kwargs: as in `Method`.
 
     Raises:
@@ -78,8 +78,6 @@ class FARE(Method):
             )
         if self.adversary.starts_at_image:
             raise InputError(f"FARE.adversary starts at the image, where the distance is 0: {NOISY_STARTS}.")
-        if not probe:
-            head.trainable = False
 
     @property
     def passes_per_step(self):

@@ -162,6 +162,16 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
         if self.built:
             self.freeze_copies()
 
+    @property
+    def trainable_variables(self) -> list:
+        """The variables that a step updates, without those of a head that no term trains."""
+        variables = super().trainable_variables
+        if getattr(self, "probe", True):
+            return variables
+        # Not by `head.trainable`, which would freeze the head for the next method that gets it, too.
+        of_head = set(map(id, self.head.variables))
+        return [variable for variable in variables if id(variable) not in of_head]
+
     def freeze_copies(self) -> None:
         """Freeze the parts that no gradient updates, such as copies of the encoder (hook)."""
 

@@ -34,7 +34,7 @@ class SelfSupervised(Method):
         views: the augmentation that makes a view, sampled for each of the two views; or a pair, one augmentation per
             view. `ContrastiveViews()` by default.
         forward: one "joint" pass of all views, or "separate" passes, which decides the batch statistics.
-        probe: False trains without labels and leaves the head unchanged.
+        probe: False trains without labels and leaves the head unchanged; another method may train it later.
         **kwargs: as in `Method`.
 
     Raises:
@@ -67,8 +67,6 @@ class SelfSupervised(Method):
             raise InputError(
                 f"{type(self).__name__}.views has {len(views)} augmentations; it must be one, or one per view (2)."
             )
-        if not probe:
-            head.trainable = False
 
     def build_parts(self, example_shape, embedding_dim):
         """Build the projection."""
