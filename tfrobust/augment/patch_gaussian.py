@@ -67,8 +67,8 @@ class PatchGaussian(Augmentation):
             raise InputError(
                 f"PatchGaussian.patch is {self.patch}; it is a whole number >= 1, or (smallest, largest) of those."
             )
-        whole = tuple(map(int, sizes)) if isinstance(self.patch, (list, tuple)) else int(self.patch)
-        object.__setattr__(self, "patch", whole)
+        patch = tuple(map(int, sizes)) if isinstance(self.patch, (list, tuple)) else int(self.patch)
+        object.__setattr__(self, "patch", patch)
         if not 0 <= self.probability <= 1:
             raise InputError(f"PatchGaussian.probability is {self.probability}; it must lie in [0, 1].")
         require_choice(self.centres, "PatchGaussian.centres", CENTRES)
