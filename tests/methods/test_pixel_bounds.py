@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfrobust import keras as robust
 from tfrobust.errors import InputError
@@ -88,3 +89,20 @@ def test_augmentations_see_unit_pixels(kind, keywords):
     assert histories[1].keys() == histories[0].keys()
     for name, values in histories[0].items():
         np.testing.assert_allclose(histories[1][name], values, rtol=1e-3, err_msg=name)
+
+
+class UnitTeacher(robust.methods.TeacherLogits):
+    """Stands in for an export, whose pixels lie in [0, 1]: logits for HAT, utilities for FCL."""
+
+    def __call__(self, images, labels=None):
+        assert 0.5 < float(tf.reduce_max(images)) <= 1
+        return tf.reshape(images, [-1, 64])[:, :3] if labels is None else images
+
+
+def test_exports_that_teach_see_unit_pixels():
+    attack = robust.attacks.PGD(robust.attacks.ThreatModel(epsilon=8.0, bounds=(0.0, 255.0)), steps=1)
+    teacher, few = UnitTeacher(path="exported"), robust.augment.UtilityPerturbation(count=4)
+    assert np.isfinite(losses(method(PARTS.HAT, True, helper=teacher, attack=attack), PIXELS)).all()
+    for combine in ("replace", "add"):
+        taught = method(PARTS.FCL, True, teacher=teacher, combine=combine, perturbation=few, attack=attack)
+        assert np.isfinite(losses(taught, PIXELS)).all()

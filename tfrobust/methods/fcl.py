@@ -17,6 +17,7 @@ from tfrobust.methods.shared.adversarial_terms import adversarial_views
 from tfrobust.methods.shared.adversary import Adversary, of_method
 from tfrobust.methods.shared.feature_objectives import FeatureContrast, FeatureObjective
 from tfrobust.methods.shared.method import Method, checked_forward
+from tfrobust.methods.shared.teacher import Teacher
 from tfrobust.ops import randomness
 
 COMBINATIONS = ("replace", "add")
@@ -157,7 +158,7 @@ class FCL(Method):
             float32 in the shape of `images`, >= 0; of a model that computes in float16 up to a factor for each image.
         """
         if self.teacher is not None and self.combine == "replace":
-            return tf.stop_gradient(self.teacher(images, labels))
+            return self._utility_of_teacher(images, labels)
 
         def predict(images, training):
             return self.propagate(images, training=training)[1]
@@ -172,7 +173,12 @@ class FCL(Method):
         own_utility = self.perturbation.utility(objective, images, labels)
         if self.teacher is None:
             return own_utility
-        return _by_largest(own_utility) + _by_largest(tf.stop_gradient(self.teacher(images, labels)))
+        return _by_largest(own_utility) + _by_largest(self._utility_of_teacher(images, labels))
+
+    def _utility_of_teacher(self, images, labels):
+        # An export of this library takes pixels in [0, 1]. The utility is used up to a factor.
+        shown = self.unit_pixels(images) if isinstance(self.teacher, Teacher) else images
+        return tf.stop_gradient(self.teacher(shown, labels))
 
     def loss_terms(self, views, batch, context):
         """Compute the terms, `usable`, and the logits of the images."""

@@ -9,6 +9,7 @@ from tfrobust.errors import InputError
 from tfrobust.losses import classification
 from tfrobust.methods.shared.adversarial_method import AdversarialMethod
 from tfrobust.methods.shared.adversarial_terms import robust_terms
+from tfrobust.methods.shared.teacher import Teacher
 
 
 @keras.saving.register_keras_serializable(package="tfrobust")
@@ -38,8 +39,8 @@ class HAT(AdversarialMethod):
 
     Args:
         encoder, head: as in `Method`.
-        helper: images -> logits [b, k] of a model that was trained without attacks, such as `TeacherLogits`. A Keras
-            model is frozen, and runs in inference mode.
+        helper: images -> logits [b, k] of a model that was trained without attacks, such as `TeacherLogits`, which gets
+            its pixels in [0, 1] in every case. A Keras model is frozen, and runs in inference mode.
         distance: s > 1, distance of the helper examples in units of x^a - x.
         **kwargs: as in `AdversarialMethod`: adversary, attack, forward, label_smoothing (of `ce`), weight_perturbation.
 
@@ -87,7 +88,8 @@ class HAT(AdversarialMethod):
         far = images + self.distance * (adversarial - images)
         (_, clean), (_, attacked), (_, beyond) = self.propagate_views(images, adversarial, far, forward=self.forward)
         keywords = {"training": False} if isinstance(self.helper, keras.layers.Layer) else {}
-        helper_labels = tf.argmax(self.helper(adversarial, **keywords), axis=-1)
+        shown = self.unit_pixels(adversarial) if isinstance(self.helper, Teacher) else adversarial
+        helper_labels = tf.argmax(self.helper(shown, **keywords), axis=-1)
         helped = classification.cross_entropy(beyond, helper_labels)
         terms = robust_terms("trades", clean, attacked, self.targets(batch.labels, clean))
         return {**terms, "helper": helped}, clean

@@ -281,9 +281,14 @@ class Method(Configured, WholeModels, Entrances, Steps, Terms, TermMetrics, kera
         """
         low, high = self.pixel_bounds
         if (low, high) == (0.0, 1.0):
-            return change(images)
-        changed = change((images - low) / (high - low))
+            return change(images)  # without rounding
+        changed = change(self.unit_pixels(images))
         return tf.nest.map_structure(lambda view: low + (high - low) * view, changed)
+
+    def unit_pixels(self, images: tf.Tensor) -> tf.Tensor:
+        """Map images within `pixel_bounds` to [0, 1]."""
+        low, high = self.pixel_bounds
+        return images if (low, high) == (0.0, 1.0) else (images - low) / (high - low)
 
     def make_views(self, batch: Batch, context: Context) -> dict:
         """Compute the named views [b, ...] outside the weight tape (hook).
