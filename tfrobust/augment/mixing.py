@@ -277,8 +277,7 @@ class FeatureNoise(Configured):
         additive: level of the additive noise, >= 0, in units of the features; 0 for none.
         multiplicative: level of the multiplicative noise, >= 0; 0 for none.
         sparsity: in [0, 1).
-        scale: concentrations of the Beta distribution. The papers (001, eq. of the NFM loss) have no random scale:
-            None.
+        scale: concentrations of the Beta distribution. The papers have no random scale: None.
 
     Raises:
         ValueError: an argument out of its range.

@@ -31,8 +31,8 @@ def jensen_shannon(logits: Sequence[tf.Tensor], *, clip: float = 1e-7) -> tf.Ten
         ValueError: fewer than two views, views of different shapes, or a clip outside (0, 1).
 
     Source:
-        Hendrycks et al. 2020 (AugMix), https://arxiv.org/abs/1912.02781, eq. 2, and its released code (the clip); paper
-        001, end of section 3.2, with three views.
+        Hendrycks et al. 2020 (AugMix), https://arxiv.org/abs/1912.02781, eq. 2, and its released code (the clip);
+        Erichson et al. 2022, end of section 3.2, with three views.
     """
     if not 0 < clip < 1:
         raise InputError(f"jensen_shannon has clip {clip}; it lies in (0, 1).")

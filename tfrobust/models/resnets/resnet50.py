@@ -97,8 +97,8 @@ class ResNet50(Encoder):
             default with the readings for small images.
 
     Source: He et al. 2016, table 1 and section 4.2; for the second version He et al. 2016 (Identity mappings in deep
-        residual networks); Bui et al. 2021 (ASCL), section 4 and appendix; Manta's released code of report
-        002 (Campbell, Manta and Iannantuono 2020), after Finlay and Oberman's, https://arxiv.org/abs/1905.11468.
+        residual networks); Bui et al. 2021 (ASCL), section 4 and appendix; Manta's released code of
+        Campbell, Manta and Iannantuono 2020, after Finlay and Oberman's, https://arxiv.org/abs/1905.11468.
     """
 
     def __init__(
