@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.attacks.shared import modes, objectives
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import is_whole, require_choice
 from tfrobust.errors import InputError
 from tfrobust.methods.shared.ramped_adversary import RampedAdversary
 from tfrobust.ops import distribution
@@ -53,8 +53,11 @@ class InstanceAdversary(RampedAdversary):
     def __post_init__(self):
         super().__post_init__()
         require_choice(self.negatives, "InstanceAdversary.negatives", NEGATIVES)
-        if self.group is not None and self.group < 2:
-            raise InputError(f"InstanceAdversary.group is {self.group}; it is at least 2 rows, or None.")
+        if self.group is None:
+            return
+        if not is_whole(self.group, 2):
+            raise InputError(f"InstanceAdversary.group is {self.group}; it is a whole number >= 2 of rows, or None.")
+        object.__setattr__(self, "group", int(self.group))
 
     def against(self, embed: Callable, images, fixed: tuple, rows, key, *, temperature, step=None) -> tf.Tensor:
         """Return adversarial images of one view against the other, with gradients stopped.
