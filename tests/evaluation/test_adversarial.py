@@ -14,13 +14,16 @@ from tfrobust.evaluation.engine import base, chunks, searching, statistics
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.evaluators import adversarial
 from tfrobust.evaluation.evaluators.accuracy import CleanAccuracy
+from tfrobust.evaluation.evaluators.calibration import Calibration
 from tfrobust.keras.attacks import (
     FGSM,
+    MALT,
     MSD,
     PGD,
     APGDTargeted,
     AutoAttack,
     Ensemble,
+    GaussianNoise,
     MultiTargetedPGD,
     Square,
     ThreatModel,
@@ -150,8 +153,23 @@ def test_settings_resolve_the_step_size_and_name_the_objective_and_labels_the_id
     settings = plain(adversarial.attack_settings(steepest, model[0]))
     assert settings["step_sizes"] == [0.125] and "threats" not in settings
     assert adversarial.effort_of(steepest) == "msd (4 steps, 1 restart)"
+    noise = GaussianNoise(threat)  # its deviation follows from epsilon and the image
+    settings = plain(adversarial.attack_settings(noise, model[0]))
+    assert settings["deviation"] == 0.04 and "deviation" not in adversarial.settings_of_radii(noise, settings)
+    noise = GaussianNoise(threat, deviation=0.1)
+    assert adversarial.settings_of_radii(noise, adversarial.attack_settings(noise, model[0]))["deviation"] == 0.1
     accuracy = adversarial.AttackAccuracy(attack=pgd, label="pgd{steps}")
     assert accuracy.ids()[0] == "attack.pgd10_linf_0.04.accuracy"
+
+
+def test_settings_of_last_points_are_those_of_the_search_that_finds_them(model):
+    attack = MALT(ThreatModel(epsilon=0.04), steps=3, restarts=2, targets=2)
+    assert adversarial.attack_settings(attack, model[0])["objective"] == "targeted_dlr"
+    (ece, *_) = Calibration(attack=attack, limit=4).run(model[0]).measurements
+    assert (ece.settings["objective"], ece.settings["restarts"], ece.settings["steps"]) == ("cross_entropy", 1, 3)
+    assert not {"targets", "candidates", "fallback"} & ece.settings.keys()
+    noise = adversarial.last_point_settings(GaussianNoise(attack.threat), model[0])
+    assert "objective" not in noise and "restarts" not in noise
 
 
 def test_a_time_budget_gives_bounds(model):

@@ -17,6 +17,7 @@ from tfrobust.evaluation.evaluators.adversarial import (
     AttackAccuracy,
     attack_settings,
     curve_epsilons,
+    settings_of_radii,
 )
 from tfrobust.report import assembly, reading
 from tfrobust.report.renderers import html, markdown
@@ -149,7 +150,7 @@ def _asked(evaluator: AttackAccuracy | AccuracyCurve, setting: Setting) -> dict:
     asked["images"] = len(setting.subset(evaluator.limit))
     if not evaluator.attack.minimal:
         asked["epsilons"] = curve_epsilons(evaluator.attack, evaluator.epsilons)
-    return {name: value for name, value in asked.items() if name not in ("epsilon", "step_size")}
+    return settings_of_radii(evaluator.attack, asked)
 
 
 def _jointly_checked(earlier: Report, later: Report) -> tuple[Report, Report]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import numpy as np
 
@@ -27,6 +28,8 @@ CURVE_FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 _ALWAYS = ("steps", "step_size", "restarts", "random_start")
 # Arguments that are no settings: threat models, which others describe, and members.
 _PARTS = ("threat", "threats", "attacks")
+# Settings of the loss in evaluation, which the last points of an attack do not have.
+_OF_TARGETS = ("targets", "candidates", "include_true_class", "fallback")
 # Certified images that are attacked nevertheless.
 _ATTACKED_CERTIFIED = 100
 # Points in the curve of a minimal-norm attack, which take no additional search.
@@ -73,7 +76,8 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True, lab
             continue
         if name not in _PARTS and not (attack.members and name in _ALWAYS) and hasattr(attack, name):
             # The attack's own default, resolved, so that readers of the report need not know it.
-            settings[name] = getattr(attack, f"resolved_{name}", getattr(attack, name))
+            value = getattr(attack, f"resolved_{name}", getattr(attack, name))
+            settings[name] = value(setting.images.shape[1:]) if inspect.ismethod(value) else value
     settings = {name: value for name, value in settings.items() if value is not None}
     if attack.needs_gradient and not attack.members:
         settings["objective"] = getattr(attack, "objective", "cross_entropy")
@@ -84,6 +88,26 @@ def attack_settings(attack: Attack, setting: Setting, complete: bool = True, lab
     if not complete:
         settings["bound"] = "upper"
     return settings
+
+
+def settings_of_radii(attack: Attack, settings: dict) -> dict:
+    """Return the settings of an attack at several radii: without those that differ from radius to radius.
+
+    Args:
+        attack: the attack.
+        settings: its `attack_settings`.
+    """
+    scaled = ("step_size", "deviation")
+    varying = [name for name in scaled if name == "step_size" or getattr(attack, name, None) is None]
+    return {name: value for name, value in settings.items() if name not in ("epsilon", *varying)}
+
+
+def last_point_settings(attack: Attack, setting: Setting, label: str | None = None) -> dict:
+    """Return an attack's settings for numbers of its last points, which maximize the cross-entropy from one start."""
+    settings = attack_settings(attack, setting, label=label)
+    own = {"objective": "cross_entropy", "restarts": 1}
+    settings |= {name: value for name, value in own.items() if name in settings}
+    return {name: value for name, value in settings.items() if name not in _OF_TARGETS}
 
 
 def pass_settings(passes: np.ndarray | None) -> dict:
@@ -369,8 +393,7 @@ class AccuracyCurve(Evaluator):
                 columns[name].append(value)
         settings = attack_settings(self.attack, setting, label=self.label) | setting.vote_settings
         settings["interval"] = setting.interval("Wilson")
-        # Epsilon, and with it the step size, differs from point to point.
-        settings = {name: value for name, value in settings.items() if name not in ("epsilon", "step_size")}
+        settings = settings_of_radii(self.attack, settings)
         return Outcome(series=[Series(self._id(), "Accuracy against epsilon", columns, settings)])
 
     def _sizes(self, once: chunks.SearchResult | None) -> tuple[float, ...]:

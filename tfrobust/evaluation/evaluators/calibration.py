@@ -14,7 +14,7 @@ from tfrobust.errors import InputError
 from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import check_last_points, last_points
-from tfrobust.evaluation.evaluators.adversarial import attack_settings, id_settings
+from tfrobust.evaluation.evaluators.adversarial import id_settings, last_point_settings
 from tfrobust.report.catalog.outputs import (
     ATTACKED_CALIBRATION,
     ATTACKED_RELIABILITY,
@@ -291,7 +291,7 @@ class Calibration(Evaluator):
         if self.attack is None:
             return setting.clean_logits, setting.labels, {}
         result = last_points(setting, self.attack, self.limit)
-        settings = attack_settings(self.attack, setting, label=self.label) | {
+        settings = last_point_settings(self.attack, setting, self.label) | {
             "answers": "to the last points of all images"
         }
         return result.logits, setting.labels[result.positions], settings

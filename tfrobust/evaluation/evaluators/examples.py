@@ -15,7 +15,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.predictor import Predictor
 from tfrobust.evaluation.engine.searching import LastPoints, check_last_points, last_points
-from tfrobust.evaluation.evaluators.adversarial import attack_settings, id_settings
+from tfrobust.evaluation.evaluators.adversarial import id_settings, last_point_settings
 from tfrobust.evaluation.evaluators.calibration import log_probabilities, none_if_nan
 from tfrobust.report.catalog.under_attack import PICTURES
 from tfrobust.structs import Series
@@ -68,7 +68,7 @@ class AdversarialExamples(Evaluator):
             return Outcome()
         differences = points.images[rows] - setting.images[points.positions[rows]]
         factor = _factor(float(np.abs(differences).max()))
-        settings = attack_settings(self.attack, setting, label=self.label) | {
+        settings = last_point_settings(self.attack, setting, self.label) | {
             "difference_factor": factor,
             "drawn": _DRAWN,
         }

@@ -15,6 +15,7 @@ from tfrobust.evaluation.evaluators.adversarial import (
     check_epsilons,
     curve_epsilons,
     id_settings,
+    settings_of_radii,
     succeeded,
 )
 from tfrobust.report.catalog.expected_robustness import EXPECTED
@@ -66,8 +67,8 @@ class ExpectedRobustness(Evaluator):
     def run(self, setting: Setting) -> Outcome:
         """Attack at every radius and average."""
         positions = setting.subset(self.limit)
-        settings = attack_settings(self.attack, setting, label=self.label) | setting.vote_settings
-        settings.pop("step_size", None)  # differs from radius to radius
+        settings = settings_of_radii(self.attack, attack_settings(self.attack, setting, label=self.label))
+        settings |= {"epsilon": self.attack.threat.epsilon, **setting.vote_settings}
         if self.attack.minimal:
             shares, settings["radii"] = self._by_distance(setting, positions), "all"
         else:

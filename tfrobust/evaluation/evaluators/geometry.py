@@ -13,7 +13,7 @@ from tfrobust.attacks.transfer import Transfer
 from tfrobust.errors import InputError
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting, are_correct
 from tfrobust.evaluation.engine.searching import check_last_points, last_points, perturbed
-from tfrobust.evaluation.evaluators.adversarial import attack_settings, check_epsilons, curve_epsilons
+from tfrobust.evaluation.evaluators.adversarial import check_epsilons, curve_epsilons, last_point_settings
 from tfrobust.ops.divergences import Divergences, batched_divergences
 from tfrobust.ops.probabilities import entropy_from_logits
 from tfrobust.report.catalog.features import DIVERGENCES, GEOMETRY
@@ -62,7 +62,7 @@ class Divergence(Evaluator):
         sizes = curve_epsilons(self.attack, self.epsilons)
         trained = float(self.attack.threat.epsilon)
         results = {epsilon: self._at(setting, epsilon, positions, clean) for epsilon in {*sizes, trained}}
-        settings = attack_settings(self.attack, setting) | {
+        settings = last_point_settings(self.attack, setting) | {
             "batch_size": self.batch_size,
             "distance": "cosine",
         }

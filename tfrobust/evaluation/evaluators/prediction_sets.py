@@ -18,7 +18,7 @@ from tfrobust.evaluation.engine import statistics
 from tfrobust.evaluation.engine.base import Evaluator, Outcome, Setting
 from tfrobust.evaluation.engine.searching import check_last_points, last_points
 from tfrobust.evaluation.evaluators.accuracy import accuracy
-from tfrobust.evaluation.evaluators.adversarial import attack_settings, id_settings
+from tfrobust.evaluation.evaluators.adversarial import id_settings, last_point_settings
 from tfrobust.evaluation.evaluators.calibration import log_confidence, log_probabilities
 from tfrobust.ops import randomness
 from tfrobust.report.catalog.outputs import PREDICTION_SETS
@@ -180,7 +180,7 @@ class PredictionSets(Evaluator):
         if self.attack is None:
             return setting.clean_logits, np.arange(len(setting.images)), {}
         points = last_points(setting, self.attack, self.limit)
-        settings = attack_settings(self.attack, setting, label=self.label) | {
+        settings = last_point_settings(self.attack, setting, self.label) | {
             "answers": "to the last points of all images"
         }
         return points.logits, points.positions, settings
