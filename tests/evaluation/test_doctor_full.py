@@ -11,7 +11,7 @@ from tfrobust.evaluation.doctor import full as doctor_full
 from tfrobust.evaluation.engine.base import Setting
 from tfrobust.evaluation.engine.predictor import from_function
 from tfrobust.evaluation.runner import run_evaluation
-from tfrobust.keras.attacks import FGSM, PGD, Square, ThreatModel
+from tfrobust.keras.attacks import FGSM, PGD, AutoAttack, Square, ThreatModel
 
 PREDICT, IMAGES, LABELS, _, _ = linear_model.make(40)
 THREAT = ThreatModel(epsilon=0.02)
@@ -29,6 +29,16 @@ def test_stronger():
     fixed = doctor_full.stronger(PGD(threat=THREAT, steps=5, random_start="none"), 4)
     assert (fixed.steps, fixed.restarts) == (20, 1)
     assert doctor_full.stronger(FGSM(threat=THREAT), 3).steps == 30
+
+
+def test_a_stronger_ensemble_is_one_of_stronger_members():
+    """A single PGD in its place succeeds on fewer images, so that the check would pass."""
+    ensemble = AutoAttack(THREAT)
+    more = doctor_full.stronger(ensemble, 2)
+    assert [member.name for member in more.members] == [member.name for member in ensemble.members]
+    assert [(member.steps, member.restarts) for member in more.members] == [(200, 2), (200, 2), (200, 2), (10_000, 2)]
+    finding = doctor_full.check_effort([ensemble, more], np.ones(4, bool), np.ones(4, bool))
+    assert "square by 10000 steps (restarts: 2) succeed on 0.0% of 4 images" in finding.evidence
 
 
 @pytest.mark.parametrize(("norm", "radius"), [("linf", 0.5), ("l2", np.sqrt(12) / 2), ("l1", 6.0)])

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.ensemble import Ensemble
 from tfrobust.attacks.gradient import PGD
 from tfrobust.attacks.shared.attack import Attack
 from tfrobust.common.configured import constructor_arguments
@@ -108,7 +109,9 @@ class FullDoctor(Evaluator):
 
 
 def stronger(attack: Attack, more: int) -> Attack:
-    """Return the attack with `more` times its steps and, if it starts at random, its restarts."""
+    """Return the attack with `more` times its steps and, if it starts at random, its restarts; so of each member."""
+    if attack.members:
+        return Ensemble(tuple(stronger(member, more) for member in attack.members))
     names = constructor_arguments(type(attack))
     arguments = {name: getattr(attack, name) for name in names}
     if "steps" not in names:  # one step by construction
@@ -140,10 +143,16 @@ def check_large(setting: Setting, attack: Attack, positions: np.ndarray, robust:
 
 def check_effort(attacks: list[Attack], plain: np.ndarray, longer: np.ndarray, examples: str = "images") -> Finding:
     """Check that a longer search with more restarts succeeds on few further images."""
-    once, more = (f"{attack.steps} steps (restarts: {getattr(attack, 'restarts', 1)})" for attack in attacks)
+    once, more = map(_effort, attacks)
     evidence = f"{more} succeed on {_only(plain, longer):.1%} of {len(plain)} {examples} on which {once} fail."
     remedy = "The search has not converged: use more steps and restarts, or gin/eval/autoattack.gin."
     return _gain("more_effort", plain, longer, evidence, remedy)
+
+
+def _effort(attack: Attack) -> str:
+    if not attack.members:
+        return f"{attack.steps} steps (restarts: {getattr(attack, 'restarts', 1)})"
+    return ", ".join(f"{member.name} by {_effort(member)}" for member in attack.members)
 
 
 def check_black_box(attack: Attack, white: np.ndarray, blind: np.ndarray, examples: str = "images") -> Finding:
