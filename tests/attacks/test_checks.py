@@ -3,7 +3,8 @@ import pytest
 import tensorflow as tf
 
 from tfrobust.attacks.shared import checks
-from tfrobust.keras.attacks import FGSM, PGD, ThreatModel, run_attack
+from tfrobust.attacks.shared.engine import Votes
+from tfrobust.keras.attacks import DDN, FGSM, PGD, HopSkipJump, ThreatModel, run_attack
 
 IMAGES = np.full([3, 2, 2, 1], 0.5)
 
@@ -22,11 +23,23 @@ def test_good_inputs_come_back_in_their_types():
 def test_integers_of_numpy_become_those_of_python():
     threat = ThreatModel(epsilon=0.1, max_frames=np.int32(2))
     attack = PGD(threat, steps=np.int64(5), restarts=np.uint8(2))
-    values = threat.max_frames, attack.steps, attack.restarts
-    assert values == (2, 5, 2) and {type(value) for value in values} == {int}
+    values = threat.max_frames, attack.steps, attack.restarts, *Votes.of((np.int64(10), np.uint8(5)))
+    assert values == (2, 5, 2, 10, 5) and {type(value) for value in values} == {int}
     for wrong in (np.float64(5.0), np.bool_(True), np.array([5])):
         with pytest.raises(ValueError, match="PGD.steps is .*; it must be an integer >= 1"):
             PGD(threat, steps=wrong)
+
+
+def test_floats_of_numpy_become_those_of_python():
+    """Operations of TensorFlow take float64 from some of them, and the attack ended in a TypeError."""
+    low, high, share = np.float64([0.0, 1.0, 0.1])
+    threat = ThreatModel(norm="l2", epsilon=np.float32(0.5), bounds=(low, high), l1_share=share)
+    attack = DDN(threat, steps=2, radius_change=share, first_radius=high)
+    values = (threat.epsilon, *threat.bounds, threat.l1_share, attack.radius_change, attack.first_radius)
+    assert {type(value) for value in values} == {float}
+    predict = lambda images: images[:, 0, 0]  # noqa: E731
+    for kind in (attack, HopSkipJump(threat, steps=1, first_samples=2)):
+        run_attack(kind, predict, np.full([1, 1, 1, 2], 0.5, np.float32), [0])
 
 
 def test_what_looks_like_sigmoids_may_be_logits():

@@ -3,6 +3,8 @@
 import numbers
 from collections.abc import Collection, Iterable
 
+import numpy as np
+
 from tfrobust.errors import InputError
 
 
@@ -81,6 +83,14 @@ def require_wholes(values, name: str) -> tuple[int, ...]:
     if not isinstance(values, (list, tuple)):
         raise InputError(f"{name} must be a tuple of integers >= 1, got {values!r}.")
     return tuple(require_whole(value, f"each entry of {name}") for value in values)
+
+
+def as_plain(value):
+    """Return a number of NumPy as Python's, and all else as it is.
+
+    JSON cannot represent those of NumPy, and some operations of TensorFlow take float64 from them.
+    """
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def require_tuple(value, name: str, length: int) -> tuple:

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common import arrays
-from tfrobust.common.settings import require_whole
+from tfrobust.common.settings import as_plain, require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import batch_checks
 from tfrobust.ops.probabilities import kind_of_outputs
@@ -52,15 +52,17 @@ def check_counts(attack, *names: str) -> None:
 
 
 def check_positive(attack, *names: str) -> None:
-    """Raise ValueError unless the named attributes are finite numbers > 0."""
+    """Raise ValueError unless the named attributes are finite numbers > 0; NumPy's become Python's."""
     for name in names:
+        object.__setattr__(attack, name, as_plain(getattr(attack, name)))
         if not 0 < getattr(attack, name) < float("inf"):
             raise InputError(f"{type(attack).__name__}.{name} is {getattr(attack, name)!r}; it is a number > 0.")
 
 
 def check_share(attack, *names: str) -> None:
-    """Raise ValueError unless the named attributes are above 0 and below 1."""
+    """Raise ValueError unless the named attributes are above 0 and below 1; NumPy's become Python's."""
     for name in names:
+        object.__setattr__(attack, name, as_plain(getattr(attack, name)))
         if not 0 < getattr(attack, name) < 1:
             where = f"{type(attack).__name__}.{name}"
             raise InputError(f"{where} is {getattr(attack, name)!r}; it is a share, from 0 to 1.")

@@ -36,6 +36,7 @@ from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.goal import Goal
 from tfrobust.attacks.shared.modes import as_predict
 from tfrobust.attacks.shared.passes import PassCounter
+from tfrobust.common.settings import as_plain
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 from tfrobust.ops.gradients import straight_through
@@ -92,12 +93,12 @@ class Votes(NamedTuple):
     @classmethod
     def of(cls, votes) -> Votes:
         """Return (draws, needed) as votes, or raise ValueError unless they are integers with 1 <= needed <= draws."""
-        is_pair = isinstance(votes, (tuple, list)) and [type(number) for number in votes] == [int, int]
-        if not is_pair or not 1 <= votes[1] <= votes[0]:
+        numbers = [as_plain(number) for number in votes] if isinstance(votes, (tuple, list)) else []
+        if [type(number) for number in numbers] != [int, int] or not 1 <= numbers[1] <= numbers[0]:
             raise InputError(
                 f"votes is {str(votes)[:60]}; it is (draws, needed), integers with 1 <= needed <= draws, as in (10, 5)."
             )
-        return cls(*votes)
+        return cls(*numbers)
 
 
 _ONE_VOTE = Votes()

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrobust.common import norm_table
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import require_choice, require_whole
+from tfrobust.common.settings import as_plain, require_choice, require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import frames, norms, randomness
 from tfrobust.ops.shapes import by_example
@@ -88,8 +88,8 @@ class ThreatModel(Configured):
         norms.check_kind(self.norm, norms.ALL_KINDS)
         if self.epsilon is None:
             raise InputError(f"ThreatModel.epsilon is not set, and no radius fits all data; {USUAL_RADII}.")
-        if isinstance(self.epsilon, np.generic):  # JSON cannot represent NumPy scalars
-            object.__setattr__(self, "epsilon", self.epsilon.item())
+        for name in ("epsilon", "l1_share"):
+            object.__setattr__(self, name, as_plain(getattr(self, name)))
         if not _is_number(self.epsilon) or not self.epsilon > 0:
             raise InputError(f"ThreatModel.epsilon is {self.epsilon!r}; it is a radius in pixel units, a number > 0.")
         if self.norm == "l0" and self.epsilon != round(self.epsilon):
@@ -98,7 +98,7 @@ class ThreatModel(Configured):
                 ">= 1: set EPSILON (in evaluation EVAL_EPSILON), such as EPSILON=5. Of the attacks only FMN "
                 "(gin/eval/curve.gin) and ProxLogBarrier (gin/eval/prox_log_barrier.gin) support it."
             )
-        bounds = tuple(self.bounds)
+        bounds = tuple(map(as_plain, self.bounds))
         if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:
             raise InputError(f"ThreatModel.bounds is {self.bounds!r}; it is (lowest, highest) pixel, like (0.0, 1.0).")
         if not _is_number(self.l1_share) or not 0 <= self.l1_share <= 1:
