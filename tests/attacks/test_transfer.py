@@ -41,6 +41,14 @@ def test_the_surrogates_gradients_reach_a_model_without_any(search):
     assert result.distance.max() <= 0.1 + 1e-6
 
 
+def test_a_surrogate_of_probabilities_is_searched_by_its_logits():
+    """The probability of class 1 rounds to 1, and that of class 0 has hardly a slope then."""
+    probabilities = lambda images: tf.nn.softmax(80.0 * _linear(images))  # noqa: E731
+    search = Transfer(gradient.PGD(THREAT, steps=20))
+    result = run_attack(search, _stepped, IMAGES, LABELS, surrogate=probabilities)
+    np.testing.assert_array_equal(result.success, WITHIN_REACH)
+
+
 def test_a_search_that_needs_the_models_answers_is_refused():
     for search in (fab.FAB(THREAT), fab.FABUntargeted(THREAT)):
         with pytest.raises(ValueError, match=f"Transfer.search is {type(search).__name__}"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from tfrobust.attacks.shared import checks
 from tfrobust.attacks.shared.checks import ProbabilitiesError
 from tfrobust.attacks.shared.engine import Engine, checked_arguments
 from tfrobust.attacks.shared.modes import as_predict
@@ -45,8 +46,8 @@ def run_attack(
 
     `inputs` may be a finite `tf.data.Dataset` of batches (inputs, labels), without `labels`.
 
-    Probabilities, which hide gradients, are detected on the clean images and converted to logits as `evaluate` does:
-    log(p) of a softmax, log(p / (1 - p)) of sigmoids.
+    Probabilities, which hide gradients, are detected on the clean images and converted to logits as `evaluate` does,
+    also those of a surrogate: log(p) of a softmax, log(p / (1 - p)) of sigmoids.
 
     Example:
         >>> import keras, numpy as np
@@ -60,6 +61,8 @@ def run_attack(
     """
     _check_attack(attack, "run_attack")
     inputs, labels = finite.arrays_of(inputs, labels, "run_attack")
+    if surrogate is not None and any(member.searches_surrogate for member in (attack, *attack.members)):
+        surrogate = _as_logits(surrogate, checks.check_images(inputs, *attack.threat.bounds), batch_size)
 
     def run(function, known_logits: bool = False) -> AttackResult:
         return compile_attack(attack, function, known_logits=known_logits, surrogate=surrogate, votes=votes).run(
@@ -79,6 +82,16 @@ def run_attack(
     except ProbabilitiesError as error:
         logits = functools.partial(probabilities.INVERSES[error.kind], as_predict(predict))
         return run(logits, known_logits=True)
+
+
+def _as_logits(surrogate, inputs: np.ndarray, batch_size: int) -> Callable:
+    """Return a surrogate, whose outputs are converted to logits if they are probabilities for all inputs."""
+    predict = as_predict(surrogate)
+    compiled = tf.function(predict, autograph=False, reduce_retracing=True)
+    parts = [inputs[start : start + batch_size] for start in range(0, len(inputs), max(1, batch_size))]
+    kind = probabilities.kind_of_outputs(np.concatenate([compiled(tf.constant(part)).numpy() for part in parts]))
+    inverse = probabilities.INVERSES.get(kind)
+    return surrogate if inverse is None else functools.partial(inverse, predict)
 
 
 def compile_attack(attack: Attack, predict, **options) -> Engine | EnsembleEngine:
