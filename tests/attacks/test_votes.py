@@ -6,9 +6,10 @@ import stored
 import tensorflow as tf
 
 from oracles.chance import IMAGES, LABELS, deviation, fixed, wrong_by_chance
-from tfrobust.keras.attacks import FGSM, PGD, ThreatModel, run_attack
+from tfrobust.keras.attacks import DDN, FGSM, FMN, PGD, ThreatModel, run_attack
 
 THREAT = ThreatModel(epsilon=0.1)
+L2 = ThreatModel(norm="l2", epsilon=0.1)
 
 
 @pytest.mark.parametrize("votes,share", stored.rows(globals(), "the_share_of_wrong_points_is_that_of_the_binomial"))
@@ -27,3 +28,24 @@ def test_a_deterministic_model_has_the_same_result_for_more_passes():
     assert 0.1 < one.success.mean()
     np.testing.assert_array_equal((ten.passes - one.passes)[:, 0] % 9, 0)
     assert np.all((ten.passes - one.passes)[:, 0] >= 9)
+
+
+@pytest.mark.parametrize("attack", [FMN(L2, steps=30), DDN(L2, steps=30, first_radius=0.1)], ids=lambda it: it.name)
+def test_a_nearest_point_that_is_misclassified_by_chance_is_moved_until_the_votes_agree(attack):
+    """Noise of 1/50 of the logits: the nearest point of a hundred tries is on the right side of the boundary."""
+    images = np.random.default_rng(0).uniform(0.45, 0.55, [40, 8]).astype(np.float32).reshape(40, 2, 2, 2)
+
+    def score(inputs):
+        return tf.reduce_sum(inputs - 0.5, axis=[1, 2, 3])
+
+    def noisy(inputs):
+        height = score(inputs) + 0.02 * tf.random.normal(tf.shape(inputs)[:1])
+        return tf.stack([tf.zeros_like(height), height], axis=1)
+
+    truth = np.abs(score(images).numpy()) / np.sqrt(8)
+    tf.random.set_seed(1)
+    result = run_attack(attack, noisy, images, np.int32(score(images).numpy() > 0), votes=(10, 5))
+    assert result.success.all()
+    far = truth > 0.02  # beyond the noise
+    assert far.sum() > 15
+    np.testing.assert_array_less(result.distance[far], 2 * truth[far] + 0.02)

@@ -54,6 +54,8 @@ _STAGES = 10
 _SHORTEST_STAGE, _LONGEST_STAGE = 5, 50
 # Number of batch sizes while the batch shrinks: kernels are prepared anew for every shape.
 _SIZES = 8
+# Points tried beyond a minimal-norm attack's candidate, and how far the first lies beyond it, in units of its distance.
+_FARTHER, _FIRST_FARTHER = 15, 0.02
 # An interrupted run loses at most the rounds of so many seconds, and those of the batch.
 KEEP_SECONDS = 60.0
 
@@ -244,6 +246,8 @@ def verify(
 ):
     """Verify a candidate: project it again and predict it again; one that cannot be projected counts as the input.
 
+    With votes, the candidate of a minimal-norm attack that fails is moved away from the input until it succeeds.
+
     Args:
         attack: the attack, whose `project` defines where its candidates must lie.
         predict: float32 [b, ...] -> float32 logits [b, k].
@@ -257,15 +261,21 @@ def verify(
         (adversarial [b, ...], the input itself where the goal is not reached; reached, bool [b]; distance, float32 [b];
         logits [b, k] of the projected candidate).
     """
+
+    def placed(points):
+        projected = attack.project(inputs, points)
+        if grid:
+            projected = onto_grid(inputs, projected, grid, attack.threat.bounds)
+        return attack.restored(inputs, projected)
+
     finite = tf.reduce_all(tf.math.is_finite(candidate), axis=list(range(1, candidate.shape.rank)))
-    projected = attack.project(inputs, select(finite, candidate, inputs))
-    if grid:
-        projected = onto_grid(inputs, projected, grid, attack.threat.bounds)
-    projected = attack.restored(inputs, projected)
+    projected = placed(select(finite, candidate, inputs))
     logits = predict(projected)
     reached = goal.reached(logits)
     if votes.draws > 1:
         reached = _outvoted(predict, goal, projected, reached, votes)
+        if attack.minimal:
+            projected, reached = _farther(predict, inputs, goal, projected, reached, placed, votes)
     adversarial = select(reached, projected, inputs)
     return adversarial, reached, attack.threat.distance(inputs, adversarial), logits
 
@@ -279,6 +289,27 @@ def _outvoted(predict: Callable, goal: Goal, points, reached, votes: Votes):
     loop = (tf.constant(1), tf.cast(reached, tf.int32))
     _, count = tf.while_loop(lambda number, _: number < votes.draws, draw, loop, parallel_iterations=1)
     return count >= votes.needed
+
+
+def _farther(predict: Callable, inputs, goal: Goal, points, reached, placed: Callable, votes: Votes):
+    """Return (points, reached), with the nearest point farther out that reaches the goal where these points do not.
+
+    A search that sees single predictions ends at the nearest of all points that were misclassified by chance. The
+    points lie on the lines from the inputs through these, at 1.02, 1.04, 1.08, ... times their distances.
+    """
+    lines = points - inputs
+    moved = tf.reduce_any(lines != 0, axis=list(range(1, lines.shape.rank)))  # no clean input is tried again
+
+    def waits(number, points, reached):
+        return (number < _FARTHER) & tf.reduce_any(moved & ~reached)
+
+    def try_farther(number, points, reached):
+        tried = placed(inputs + (1.0 + _FIRST_FARTHER * 2.0 ** tf.cast(number, tf.float32)) * lines)
+        is_wrong = _outvoted(predict, goal, tried, goal.reached(predict(tried)), votes) & moved & ~reached
+        return number + 1, tf.ensure_shape(select(is_wrong, tried, points), inputs.shape), reached | is_wrong
+
+    _, points, reached = tf.while_loop(waits, try_farther, (tf.constant(0), points, reached), parallel_iterations=1)
+    return points, reached
 
 
 def round_keys(keys: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
