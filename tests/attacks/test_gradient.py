@@ -204,3 +204,19 @@ def test_one_hook_moves_the_gradient_in_training_and_evaluation():
 
     result = runner.run_attack(attack, predict, np.full([1, *SHAPE], 0.5, np.float32), [1])
     assert result.success[0] and result.distance[0] == pytest.approx(0.3, abs=1e-5)
+
+
+@pytest.mark.parametrize("make", [gradient.FGSM, gradient.PGD, APGDCrossEntropy], ids=lambda make: make.name)
+def test_a_constant_added_to_all_logits_changes_no_robust_accuracy(make):
+    """A model of one logit z returns [0, z], which is as good as [-z, 0], also where it is sure."""
+    images = np.random.default_rng(0).uniform(0.45, 0.55, [30, 8]).astype(np.float32).reshape(30, 2, 2, 2)
+    height = lambda inputs: 200.0 * tf.reduce_sum(inputs - 0.5, axis=[1, 2, 3])  # noqa: E731
+    labels = np.int32(height(images) > 0)
+    reached = np.abs(height(images)) < 200 * 8 * 0.0125
+    assert reached.sum() == 23 and np.sum(reached & (np.abs(height(images)) > 17)) == 3
+    for predict in (
+        lambda inputs: tf.stack([tf.zeros_like(height(inputs)), height(inputs)], axis=1),
+        lambda inputs: tf.stack([-height(inputs), tf.zeros_like(height(inputs))], axis=1),
+    ):
+        result = runner.run_attack(make(ThreatModel(epsilon=0.0125)), predict, images, labels)
+        np.testing.assert_array_equal(result.success, reached)

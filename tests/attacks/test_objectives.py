@@ -41,6 +41,28 @@ def test_kl_is_from_the_clean_prediction_and_stops_its_gradient():
     np.testing.assert_allclose(from_images, np.exp(q) - p, atol=1e-3)  # the cast to float16 rounds it
 
 
+def test_the_cross_entropy_of_a_label_whose_probability_rounds_to_1_does_not_round_to_0():
+    logits = tf.constant([[0.0, 30.0, -5.0], [60.0, 0.0, 1.0], [0.0, 20.0, 19.0], [0.0, 13.5, -9.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        values = objectives.cross_entropy(tf.identity, [[1], [0], [1], [1]])(logits)
+    exact, label = np.float64(logits), np.eye(3)[[1, 0, 1, 1]]
+    gaps = np.where(label, -np.inf, exact - np.sum(exact * label, axis=1, keepdims=True))
+    np.testing.assert_allclose(values, np.log1p(np.exp(gaps).sum(axis=1)), rtol=0.1)
+    others = np.exp(gaps) / (1 + np.exp(gaps).sum(axis=1, keepdims=True))
+    expected = np.where(label, -others.sum(axis=1, keepdims=True), others)
+    np.testing.assert_allclose(tape.gradient(values, logits), expected, rtol=0.1)
+
+
+def test_classes_that_are_ruled_out_leave_no_slope_and_no_nan():
+    logits = tf.constant([[-np.inf, 0.0], [0.0, 200.0]], tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        values = objectives.cross_entropy(tf.identity, [1, 1])(logits)
+    np.testing.assert_array_equal(values, [0.0, 0.0])
+    np.testing.assert_array_equal(tape.gradient(values, logits), np.zeros([2, 2]))
+
+
 def _dlr(logits, label):
     """By the formula, with the loop of the sort."""
     largest = sorted(logits, reverse=True)

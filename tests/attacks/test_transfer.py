@@ -43,7 +43,7 @@ def test_the_surrogates_gradients_reach_a_model_without_any(search):
 
 def test_a_surrogate_of_probabilities_is_searched_by_its_logits():
     """The probability of class 1 rounds to 1, and that of class 0 has hardly a slope then."""
-    probabilities = lambda images: tf.nn.softmax(80.0 * _linear(images))  # noqa: E731
+    probabilities = lambda images: tf.nn.softmax(30.0 * _linear(images))  # noqa: E731
     search = Transfer(gradient.PGD(THREAT, steps=20))
     result = run_attack(search, _stepped, IMAGES, LABELS, surrogate=probabilities)
     np.testing.assert_array_equal(result.success, WITHIN_REACH)

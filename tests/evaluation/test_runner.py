@@ -174,7 +174,7 @@ def test_only_those_who_judge_training_and_attacks_run_again_when_these_change(s
     assert RUNS == ["a", (), (), (), (0.02,)]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"format": 4, "seconds": 1, "outcome": {}}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"format": 5, "seconds": 1, "outcome": {}}'])
 def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     expected = _without_cost(run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path))
     (path,) = tmp_path.iterdir()
@@ -182,7 +182,7 @@ def test_damaged_files_are_made_again(setting, tmp_path, caplog, content):
     with caplog.at_level(logging.WARNING, logger="tfrobust"):
         outcome = run_evaluation([Probe(name="a")], setting, cache_directory=tmp_path)
     assert _without_cost(outcome) == expected and RUNS == ["a", "a"]
-    assert "cannot be read" in caplog.text and json.loads(path.read_text())["format"] == 4
+    assert "cannot be read" in caplog.text and json.loads(path.read_text())["format"] == 5
 
 
 def test_an_outcome_of_an_earlier_version_is_read(setting, tmp_path):

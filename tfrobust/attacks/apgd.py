@@ -57,9 +57,10 @@ class APGD(Attack):
     Source:
         Croce & Hein 2020, https://arxiv.org/abs/2003.01690, algorithm 1; L1: Croce & Hein 2021,
         https://arxiv.org/abs/2103.01208. Where paper and authors' code differ, this follows the code: the steps
-        compared at the first checkpoint, and scaling before clipping as the L2 projection. Two differences from the
-        code: in L1, rounding residues of an unchanged pixel do not count as changes; and gradients, of which only the
-        directions are used, are rescaled first, so that the smallest do not underflow.
+        compared at the first checkpoint, and scaling before clipping as the L2 projection. Three differences from the
+        code: in L1, rounding residues of an unchanged pixel do not count as changes; gradients, of which only the
+        directions are used, are rescaled first, so that the smallest do not underflow; and the cross-entropy of a label
+        whose probability rounds to 1 does not round to 0.
     """
 
     bounds_frames = True

@@ -36,7 +36,7 @@ from tfrobust.structs import Finding, Measurement, Series
 
 _log = logging.getLogger("tfrobust")
 # Version of cached results: increased with a new format, or when attacks or evaluators give other results than before.
-_FORMAT = 4
+_FORMAT = 5
 _PROBES = 32
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfrobust.attacks.shared import objectives
 from tfrobust.losses import classification
 
 
@@ -59,7 +60,7 @@ class Goal(NamedTuple):
     def cross_entropy(self, logits: tf.Tensor) -> tf.Tensor:
         """Return the label's cross-entropy, or minus the target's, which rises towards the goal; float32 [b]."""
         if self.targets is None:
-            return classification.cross_entropy(logits, self.labels)
+            return objectives.cross_entropy_of(logits, self.labels)
         return -classification.cross_entropy(logits, self.targets)
 
 

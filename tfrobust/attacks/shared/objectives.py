@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfrobust.losses import classification
 from tfrobust.losses import contrastive as contrastive_loss
 from tfrobust.ops import probabilities
+from tfrobust.ops.batch_checks import id_vector
 from tfrobust.structs import PairMasks
 
 
@@ -35,7 +36,7 @@ def cross_entropy(predict: Callable, labels: tf.Tensor) -> Callable:
     Source:
         Madry et al. 2018, https://arxiv.org/abs/1706.06083, eq. 2.1.
     """
-    return lambda inputs: classification.cross_entropy(predict(inputs), labels)
+    return lambda inputs: cross_entropy_of(predict(inputs), labels)
 
 
 def targeted_cross_entropy(predict: Callable, targets: tf.Tensor) -> Callable:
@@ -300,6 +301,28 @@ def ranged(predict: Callable, *, per_example: bool = True) -> Callable:
         inputs -> float32 [b, k].
     """
     return lambda inputs: in_range(_logits(predict, inputs), per_example=per_example)
+
+
+# The margin below which the label's probability is so close to 1 that float32 rounds away what it lacks.
+_SURE = -14.0
+
+
+def cross_entropy_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return `cross_entropy` [b] of logits [b, k], with a value and a gradient that do not round to 0.
+
+    The gradient toward the label is p_y - 1. Where p_y rounds to 1, the label's logit would not be lowered at all, and
+    with logits [0, z] no gradient would be left. There it is log(1 + exp(m)), m = log sum exp of the others minus z_y.
+    """
+    values = classification.cross_entropy(logits, labels)
+    logits, labels = tf.cast(logits, tf.float32), tf.convert_to_tensor(labels)
+    if labels.shape.rank != 1 and labels.shape[-1] != 1:  # distributions
+        return values
+    labels = id_vector(logits, labels)
+    is_label = tf.one_hot(labels, tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
+    rivals = tf.where(is_label, tf.float32.min, tf.maximum(logits, tf.float32.min))
+    margin = tf.reduce_logsumexp(rivals, axis=1) - tf.gather(logits, labels, batch_dims=1)
+    is_sure = margin < _SURE
+    return tf.where(is_sure, tf.nn.softplus(tf.where(is_sure, margin, _SURE)), values)
 
 
 # Added to the denominators of the DLR losses, as in the authors' code.
