@@ -49,8 +49,8 @@ def test_the_cross_entropy_of_a_label_whose_probability_rounds_to_1_does_not_rou
     exact, label = np.float64(logits), np.eye(3)[[1, 0, 1, 1]]
     gaps = np.where(label, -np.inf, exact - np.sum(exact * label, axis=1, keepdims=True))
     np.testing.assert_allclose(values, np.log1p(np.exp(gaps).sum(axis=1)), rtol=0.1)
-    others = np.exp(gaps) / (1 + np.exp(gaps).sum(axis=1, keepdims=True))
-    expected = np.where(label, -others.sum(axis=1, keepdims=True), others)
+    rivals = np.exp(gaps) / (1 + np.exp(gaps).sum(axis=1, keepdims=True))
+    expected = np.where(label, -rivals.sum(axis=1, keepdims=True), rivals)
     np.testing.assert_allclose(tape.gradient(values, logits), expected, rtol=0.1)
 
 

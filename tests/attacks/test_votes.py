@@ -6,6 +6,8 @@ import stored
 import tensorflow as tf
 
 from oracles.chance import IMAGES, LABELS, deviation, fixed, wrong_by_chance
+from tfrobust.attacks.shared import engine
+from tfrobust.attacks.shared.goal import Goal
 from tfrobust.keras.attacks import DDN, FGSM, FMN, PGD, ThreatModel, run_attack
 
 THREAT = ThreatModel(epsilon=0.1)
@@ -49,3 +51,14 @@ def test_a_nearest_point_that_is_misclassified_by_chance_is_moved_until_the_vote
     far = truth > 0.02  # beyond the noise
     assert far.sum() > 15
     np.testing.assert_array_less(result.distance[far], 2 * truth[far] + 0.02)
+
+
+def test_a_nearest_point_that_another_rounding_puts_before_the_boundary_is_moved_over_it():
+    images = np.full([3, 1, 1, 2], 0.5, np.float32)
+    far = np.array([0.1, 0.1, 0.0]).reshape(3, 1, 1, 1) * [0.0, 1.0]
+    predict = lambda inputs: inputs[:, 0, 0] - [0.3995, 0.5]  # noqa: E731
+    goal, candidates = Goal(tf.constant([0, 1, 0])), tf.constant(images + far, tf.float32)
+    for attack, expected in ((FMN(L2), [True, True, False]), (FGSM(L2), [False, True, False])):
+        _, reached, distance, _ = engine.verify(attack, predict, tf.constant(images), goal, candidates)
+        assert reached.numpy().tolist() == expected
+        np.testing.assert_allclose(distance, [0.102 * expected[0], 0.1, 0.0], rtol=1e-5)

@@ -246,7 +246,7 @@ def verify(
 ):
     """Verify a candidate: project it again and predict it again; one that cannot be projected counts as the input.
 
-    With votes, the candidate of a minimal-norm attack that fails is moved away from the input until it succeeds.
+    The candidate of a minimal-norm attack that fails is moved away from the input until it succeeds.
 
     Args:
         attack: the attack, whose `project` defines where its candidates must lie.
@@ -274,8 +274,8 @@ def verify(
     reached = goal.reached(logits)
     if votes.draws > 1:
         reached = _outvoted(predict, goal, projected, reached, votes)
-        if attack.minimal:
-            projected, reached = _farther(predict, inputs, goal, projected, reached, placed, votes)
+    if attack.minimal:
+        projected, reached = _farther(predict, inputs, goal, projected, reached, placed, votes)
     adversarial = select(reached, projected, inputs)
     return adversarial, reached, attack.threat.distance(inputs, adversarial), logits
 
@@ -294,8 +294,9 @@ def _outvoted(predict: Callable, goal: Goal, points, reached, votes: Votes):
 def _farther(predict: Callable, inputs, goal: Goal, points, reached, placed: Callable, votes: Votes):
     """Return (points, reached), with the nearest point farther out that reaches the goal where these points do not.
 
-    A search that sees single predictions ends at the nearest of all points that were misclassified by chance. The
-    points lie on the lines from the inputs through these, at 1.02, 1.04, 1.08, ... times their distances.
+    A search ends next to the boundary, on whose other side another rounding may put its point, or, with a stochastic
+    model, at the nearest of all points that were misclassified by chance. The points tried lie on the lines from the
+    inputs through these, at 1.02, 1.04, 1.08, ... times their distances.
     """
     lines = points - inputs
     moved = tf.reduce_any(lines != 0, axis=list(range(1, lines.shape.rank)))  # no clean input is tried again

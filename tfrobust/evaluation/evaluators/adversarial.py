@@ -105,8 +105,8 @@ def settings_of_radii(attack: Attack, settings: dict) -> dict:
 def last_point_settings(attack: Attack, setting: Setting, label: str | None = None) -> dict:
     """Return an attack's settings for numbers of its last points, which maximize the cross-entropy from one start."""
     settings = attack_settings(attack, setting, label=label)
-    own = {"objective": "cross_entropy", "restarts": 1}
-    settings |= {name: value for name, value in own.items() if name in settings}
+    searched = {"objective": "cross_entropy", "restarts": 1}
+    settings |= {name: value for name, value in searched.items() if name in settings}
     return {name: value for name, value in settings.items() if name not in _OF_TARGETS}
 
 
