@@ -306,7 +306,10 @@ def _farther(predict: Callable, inputs, goal: Goal, points, reached, placed: Cal
 
     def try_farther(number, points, reached):
         tried = placed(inputs + (1.0 + _FIRST_FARTHER * 2.0 ** tf.cast(number, tf.float32)) * lines)
-        is_wrong = _outvoted(predict, goal, tried, goal.reached(predict(tried)), votes) & moved & ~reached
+        is_wrong = goal.reached(predict(tried))
+        if votes.draws > 1:
+            is_wrong = _outvoted(predict, goal, tried, is_wrong, votes)
+        is_wrong &= moved & ~reached
         return number + 1, tf.ensure_shape(select(is_wrong, tried, points), inputs.shape), reached | is_wrong
 
     _, points, reached = tf.while_loop(waits, try_farther, (tf.constant(0), points, reached), parallel_iterations=1)

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from tfrobust.losses import classification
 from tfrobust.losses import contrastive as contrastive_loss
-from tfrobust.ops import probabilities
-from tfrobust.ops.batch_checks import id_vector
+from tfrobust.ops import batch_checks, probabilities
 from tfrobust.structs import PairMasks
 
 
@@ -317,7 +316,7 @@ def cross_entropy_of(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     logits, labels = tf.cast(logits, tf.float32), tf.convert_to_tensor(labels)
     if labels.shape.rank != 1 and labels.shape[-1] != 1:  # distributions
         return values
-    labels = id_vector(logits, labels)
+    labels = batch_checks.id_vector(logits, labels)
     is_label = tf.one_hot(labels, tf.shape(logits)[1], on_value=True, off_value=False, dtype=tf.bool)
     rivals = tf.where(is_label, tf.float32.min, tf.maximum(logits, tf.float32.min))
     margin = tf.reduce_logsumexp(rivals, axis=1) - tf.gather(logits, labels, batch_dims=1)
