@@ -6,7 +6,6 @@ import tensorflow as tf
 from tfrobust.attacks.shared import objectives
 from tfrobust.augment.mixing import Mixing
 from tfrobust.augment.puzzlemix import Puzzle, input_saliency
-from tfrobust.losses.classification import cross_entropy
 from tfrobust.losses.mixed import checked_objective, mixed_loss
 from tfrobust.methods.shared.method import Method
 from tfrobust.ops import randomness
@@ -77,7 +76,7 @@ class PuzzleMix(Method):
         forward = objectives.ranged(lambda images: self.propagate(images, training=False)[1])
 
         def objective(images):
-            return cross_entropy(forward(images), batch.labels)
+            return objectives.cross_entropy_of(forward(images), batch.labels)
 
         _, gradient = input_gradient(objective, batch.images)
         key = randomness.fold(context.key, "puzzle")
