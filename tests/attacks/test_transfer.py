@@ -42,7 +42,7 @@ def test_the_surrogates_gradients_reach_a_model_without_any(search):
 
 
 def test_a_surrogate_of_probabilities_is_searched_by_its_logits():
-    """Where a probability rounds to 1, random search sees that no change of its image rises."""
+    """Search by values alone, which would show no change where a probability rounds to 1."""
     probabilities = lambda images: tf.nn.softmax(80.0 * _linear(images))  # noqa: E731
     search = Transfer(square.Square(THREAT, steps=200))
     results = [run_attack(search, _stepped, IMAGES, LABELS, surrogate=other) for other in (probabilities, _linear)]

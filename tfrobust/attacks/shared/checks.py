@@ -46,8 +46,8 @@ def check_counts(attack, *names: str) -> None:
     Integers of NumPy become Python's.
     """
     for name in names:
-        whole = require_whole(getattr(attack, name), f"{type(attack).__name__}.{name}")
-        object.__setattr__(attack, name, whole)
+        count = require_whole(getattr(attack, name), f"{type(attack).__name__}.{name}")
+        object.__setattr__(attack, name, count)
     check_norm(attack)
 
 
