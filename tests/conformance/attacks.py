@@ -72,13 +72,14 @@ ATTACKS = [
     Row("mpgd_true_class", lambda threat: gradient.MultiTargetedPGD(threat, steps=20, include_true_class=True)),
     Row("fab_t", lambda threat: fab.FAB(threat, steps=20), kinds=("linf", "l2", "l1"), trains=False, passes=4),
     Row("fab_t_restarts", lambda threat: fab.FAB(threat, steps=10, restarts=2), trains=False, passes=4),
+    # Minimal-norm attacks: the points tried farther out are one prediction more.
     Row(
         "prox_log_barrier",
         lambda threat: prox_log_barrier.ProxLogBarrier(threat, outer_steps=7, inner_steps=20, barrier_decay=0.4),
         kinds=("linf", "l2", "l1"),
         trains=False,
+        passes=3,
     ),
-    # Minimal-norm attacks: the points tried farther out are a third.
     Row("fmn", lambda threat: fmn.FMN(threat, steps=30), kinds=("linf", "l2", "l1"), trains=False, passes=3),
     Row("ddn", lambda threat: ddn.DDN(threat, steps=60, first_radius=0.1), kinds=("l2",), trains=False, passes=3),
     Row(
