@@ -54,11 +54,23 @@ def test_a_nearest_point_that_is_misclassified_by_chance_is_moved_until_the_vote
 
 
 def test_a_nearest_point_that_another_rounding_puts_before_the_boundary_is_moved_over_it():
-    images = np.full([3, 1, 1, 2], 0.5, np.float32)
-    far = np.array([0.1, 0.1, 0.0]).reshape(3, 1, 1, 1) * [0.0, 1.0]
+    images = np.full([4, 1, 1, 2], 0.5, np.float32)
+    far = np.array([0.1, 0.1, 0.0, -0.1]).reshape(4, 1, 1, 1) * [0.0, 1.0]
     predict = lambda inputs: inputs[:, 0, 0] - [0.3995, 0.5]  # noqa: E731
-    goal, candidates = Goal(tf.constant([0, 1, 0])), tf.constant(images + far, tf.float32)
-    for attack, expected in ((FMN(L2), [True, True, False]), (FGSM(L2), [False, True, False])):
+    goal, candidates = Goal(tf.constant([0, 1, 0, 1])), tf.constant(images + far, tf.float32)
+    for attack, expected in ((FMN(L2), [True, True, False, True]), (FGSM(L2), [False, True, False, True])):
         _, reached, distance, _ = engine.verify(attack, predict, tf.constant(images), goal, candidates)
         assert reached.numpy().tolist() == expected
-        np.testing.assert_allclose(distance, [0.102 * expected[0], 0.1, 0.0], rtol=1e-5)
+        np.testing.assert_allclose(distance, [0.102 * expected[0], 0.1, 0.0, 0.1], rtol=1e-5)
+
+
+def test_an_input_without_a_point_is_not_tried_again_until_chance_misclassifies_it():
+    images, draws = tf.fill([2, 1, 1, 2], 0.5), []
+
+    def right_once(inputs):
+        draws.append(inputs)
+        return tf.constant([[1.0, 0.0], [1.0, 0.0]]) * (1.0 if len(draws) == 1 else -1.0)
+
+    candidates = images + tf.reshape([0.0, 0.1], [2, 1, 1, 1])
+    _, reached, *_ = engine.verify(FMN(L2), right_once, images, Goal(tf.constant([0, 0])), candidates)
+    assert reached.numpy().tolist() == [False, True]
