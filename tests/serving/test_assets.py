@@ -102,3 +102,11 @@ def test_warm_up_records_are_genuine_and_replay_to_the_golden_response(attached)
     for name in ("serving_bytes", "serving_default"):
         assert probe.differences(expected, answers[name]) == []
     assert answers["robustness_report"]["report"][0] == (attached / probe.REPORT_FILE).read_bytes()
+
+
+@pytest.mark.parametrize("fit", [10, 11])
+def test_warm_up_files_replay_to_the_golden_response_where_the_test_split_crops(arguments, tmp_path, fit):
+    """Also by an odd border: a model that does not replay is not published."""
+    assets.assemble(tmp_path / "model", **arguments, report_json=REPORT, fit=fit, interpolation="bicubic")
+    problems = probe.check(tmp_path / "model")
+    assert problems.pop("clean process") and not any(problems.values()), problems  # tfrobust is imported here

@@ -84,6 +84,7 @@ def assemble(
         vocabulary_size=len(vocabulary),
         signatures=list(loaded.signatures),
         name=name,
+        fit=more.get("fit", "stretch"),
     )
     publish.write_sums(temporary)
     fsync_tree(temporary)
@@ -128,6 +129,7 @@ def write_warmup(
     signatures: Sequence[str],
     name: str = "model",
     vocabulary_size: int = 0,
+    fit: int | str = "stretch",
 ) -> None:
     """Write the warm-up requests, which TF Serving runs before a new version takes traffic, so that no client waits.
 
@@ -141,12 +143,11 @@ def write_warmup(
         signatures: the endpoints of the SavedModel.
         name: the model's name in the server's configuration.
         vocabulary_size: size of the vocabulary, for text.
+        fit: that of the endpoint `serving_bytes`, see `data.spec.decode_image`.
     """
     requests = {
         export.PREDICT: lambda: golden.golden_input(image_shape, vocabulary_size),
-        export.PREDICT_BYTES: lambda: np.array(
-            [tf.io.encode_png(image).numpy() for image in golden.golden_pixels(image_shape)], dtype=object
-        ),
+        export.PREDICT_BYTES: lambda: _golden_files(image_shape, fit),
         # One example: it costs as much as thousands of the others.
         export.SMOOTHED: lambda: golden.golden_input(image_shape, vocabulary_size)[:1],
         export.REPORT: lambda: np.array([b""], dtype=object),
@@ -160,6 +161,17 @@ def write_warmup(
             if signature in signatures:
                 log = _prediction_log(name, signature, inputs[signature], make_input())
                 writer.write(log.SerializeToString(deterministic=True))
+
+
+def _golden_files(image_shape: Sequence[int], fit: int | str) -> np.ndarray:
+    """Return PNG files that the endpoint decodes to the golden images: where it crops, with a black border."""
+    height, width, _ = image_shape
+    pixels = golden.golden_pixels(image_shape)
+    if isinstance(fit, int):
+        # The border of `data.spec.fitted`, whose rounding takes the even number, too.
+        top, left = (round((fit - side) / 2) for side in (height, width))
+        pixels = np.pad(pixels, ((0, 0), (top, fit - height - top), (left, fit - width - left), (0, 0)))
+    return np.array([tf.io.encode_png(image).numpy() for image in pixels], dtype=object)
 
 
 def _check_evaluated(evaluated, weights: str, response: dict) -> None:
