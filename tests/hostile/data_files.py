@@ -152,6 +152,15 @@ def _endless_header(path: pathlib.Path) -> None:
     path.write_bytes(gzip.compress(_member("x", 2**32, tarfile.XHDTYPE).tobuf() + bytes(10_000)))
 
 
+def _raw_tar(*headers: bytes):
+    """A gzipped file of these headers."""
+    return lambda path: path.write_bytes(gzip.compress(b"".join(headers)))
+
+
+def _tar_header(size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
+    return _member("a", size, kind).tobuf(tarfile.GNU_FORMAT)
+
+
 def _many_members(path: pathlib.Path) -> None:
     member = _member("a").tobuf()
     path.write_bytes(gzip.compress(b"".join(member.replace(b"a\0", f"{i}\0".encode(), 1)[:512] for i in range(12_000))))

@@ -20,7 +20,8 @@ from tfrobust.errors import InputError
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, TypeError)
 # Also exceptions of NumPy for arrays in such an archive, whose header it parses as Python text.
 ARRAY_ERRORS = (*ZIP_ERRORS, KeyError, AttributeError, MemoryError, OverflowError, SyntaxError, tokenize.TokenError)
-TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, OSError)
+# RecursionError: tarfile reads a header in front of a header in a call of its own.
+TAR_ERRORS = (tarfile.TarError, zlib.error, EOFError, OSError, RecursionError)
 _MOST_PARTS = 10_000
 # Above this size, neither a member nor the whole archive may expand by more than this factor; pictures never do.
 _LARGEST_UNASKED = 2**28
@@ -104,12 +105,13 @@ def read_tar(path, choose) -> dict[str, bytes]:
         tarfile.TarFile(fileobj=_Bounded(stream)) as archive,
     ):
         members, total = {}, 0
-        for member in archive:
-            total += member.size
-            if total > _LARGEST_TAR or len(members) > _MOST_PARTS:
+        # All entries count, also folders and files of one name: a size below 0 leads tarfile back to earlier ones.
+        for count, member in enumerate(archive, 1):
+            total += max(0, member.size)
+            if total > _LARGEST_TAR or count > _MOST_PARTS:
                 raise RefusedArchiveError(
                     f"{pathlib.Path(path).name[-60:]} is not read: it unpacks to more than {_LARGEST_TAR} bytes or "
-                    f"{_MOST_PARTS} files."
+                    f"{_MOST_PARTS} files and folders."
                 )
             if member.isreg() and not member.issparse():
                 members[pathlib.PurePosixPath(member.name).name] = member
