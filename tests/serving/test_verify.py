@@ -1,9 +1,12 @@
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import stored
+import tensorflow as tf
 
+from tfrobust.security import memory, rehearsal
 from tfrobust.serving.export import probe, publish, verify
 
 CHECKS = ["checksums", "signatures", "golden request", "warm-up", "report", "clean process"]
@@ -58,3 +61,20 @@ def test_what_the_clean_process_dies_of_is_reported(copy):
     (copy / "saved_model.pb").write_bytes(b"garbage")
     publish.write_sums(copy)
     assert list(verify.verify(copy).checks) == ["scan"]
+
+
+def test_noisy_copies_and_drivers_of_a_gpu_get_the_memory_that_they_take(attached, monkeypatch):
+    """A hundred copies of an image of 96x96 took more than all other checks, and no such model was published."""
+    free, limits = 2**40, []
+
+    def ended(command, **options):
+        limits.append(command[-1])
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(verify.subprocess, "run", ended)
+    monkeypatch.setattr(memory, "available", lambda: free)
+    for is_smoothed, devices in ((False, []), (True, []), (True, ["GPU"])):
+        monkeypatch.setattr(verify, "_is_smoothed", lambda directory, answer=is_smoothed: answer)
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, answer=devices: answer)
+        verify.verify(attached, timeout=1.0)
+    assert limits == [str(2**30 + rehearsal.memory_limit(attached)), str(2**30 + int(0.9 * free)), ""]

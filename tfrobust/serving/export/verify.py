@@ -12,21 +12,24 @@ import sys
 import tempfile
 import zipfile
 
+import tensorflow as tf
+
 from tfrobust.errors import InputError, cut
-from tfrobust.security import rehearsal, saved_models
+from tfrobust.security import memory, rehearsal, saved_models
 from tfrobust.serving.export import probe
 
 _SECONDS = 300.0
 _TENSORFLOW = 2**30  # bytes that a process with TensorFlow takes before it loads a model
+_ANY = 2**60  # bytes, more than a machine has
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyResult:
     """The result of a clean process: check -> problems, one sentence each, none if the check passed.
 
-    The checks are `checksums`, `signatures`, `golden request`, `warm-up`, `report` and `clean process`. `loading` holds
-    the problem of a process that did not finish them, `scan` the findings because of which the SavedModel is not loaded
-    at all.
+    The checks are `checksums`, `signatures`, `golden request`, `warm-up`, `report` and `clean process`, and `smoothed`
+    of an export with the smoothed classifier. `loading` holds the problem of a process that did not finish them, `scan`
+    the findings because of which the SavedModel is not loaded at all.
     """
 
     directory: str
@@ -65,7 +68,8 @@ def verify(directory, *, timeout: float | None = None) -> VerifyResult:
     directory = pathlib.Path(directory).resolve()
     if not (directory / "saved_model.pb").is_file():
         raise FileNotFoundError(f"{directory} holds no SavedModel (saved_model.pb is missing).")
-    if timeout is None and not _is_smoothed(directory):
+    is_smoothed = _is_smoothed(directory)
+    if timeout is None and not is_smoothed:
         timeout = _SECONDS
     findings = saved_models.scan(directory)
     if findings:
@@ -83,7 +87,7 @@ def verify(directory, *, timeout: float | None = None) -> VerifyResult:
             probe.__file__,
             str(directory),
             result_file,
-            str(_TENSORFLOW + rehearsal.memory_limit(directory)),
+            _largest(directory, is_smoothed),
         ]
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
         try:
@@ -95,6 +99,15 @@ def verify(directory, *, timeout: float | None = None) -> VerifyResult:
             return _failed(directory, f"The clean process ended with code {done.returncode}: {last}")
         problems = json.loads(pathlib.Path(result_file).read_text(encoding="utf-8"))
     return VerifyResult(str(directory), {check: tuple(map(cut, messages)) for check, messages in problems.items()})
+
+
+def _largest(directory: pathlib.Path, is_smoothed: bool) -> str:
+    """Return the most bytes that the clean process may take; "" for any."""
+    if tf.config.list_physical_devices("GPU"):  # as in `rehearsal.limited`
+        return ""
+    # A pass of the smoothed classifier has a hundred noisy copies or more, and several passes run at once.
+    growth = memory.bounded(_ANY) if is_smoothed else rehearsal.memory_limit(directory)
+    return str(_TENSORFLOW + growth)
 
 
 def _is_smoothed(directory: pathlib.Path) -> bool:
