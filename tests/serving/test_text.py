@@ -6,7 +6,9 @@ import tensorflow as tf
 from serving.helpers import serving
 
 from oracles.bag_of_words import BagOfWords
+from tfrobust.data import checks
 from tfrobust.errors import InputError
+from tfrobust.evaluation.engine import loading
 from tfrobust.models.heads.linear import LinearHead
 from tfrobust.serving.client import Client
 from tfrobust.serving.export import assets, golden, probe, verify
@@ -59,6 +61,14 @@ def test_the_vocabulary_lies_beside_it(published):
     lines = (published / "assets.extra" / "vocabulary.txt").read_text(encoding="utf-8")
     assert lines == "[PAD]\n[UNK]\nthe\nclichés\n##s\nfilm\n"
     assert export.read_vocabulary(published) == WORDS and export.read_vocabulary(published.parent) == ()
+
+
+def test_words_with_other_ends_of_lines_are_read_back(tmp_path):
+    """Of a vocabulary of word pieces, in which they are words of their own."""
+    words = checks.check_vocabulary((*WORDS, "\u2028", "a\x85b", "a\x1c"))
+    export.write_texts(tmp_path, {export.VOCABULARY_FILE: "".join(f"{word}\n" for word in words)})
+    assert export.read_vocabulary(tmp_path) == words
+    assert loading._vocabulary_size(str(tmp_path)) == len(words)
 
 
 def test_tokens_are_served_over_both_wires(published, tmp_path):

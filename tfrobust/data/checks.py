@@ -162,8 +162,8 @@ def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
     """Check a vocabulary: `PADDING_WORD`, `UNKNOWN_WORD`, then at least one other word.
 
     Raises:
-        ValueError: other first words, fewer than three words, a word that is empty or has several lines, or a
-            duplicate.
+        ValueError: other first words, fewer than three words, a word that is empty or has the end of a line in it,
+            or a duplicate.
     """
     words = tuple(str(word) for word in vocabulary)
     if words[:2] != (PADDING_WORD, UNKNOWN_WORD) or len(words) < 3:
@@ -171,7 +171,7 @@ def check_vocabulary(vocabulary, where: str = "vocabulary") -> tuple[str, ...]:
             f"{where}: a vocabulary starts with {PADDING_WORD}, {UNKNOWN_WORD} and at least one word; this one "
             f"has {len(words)} entries and starts with {shorten(list(words[:3]), 60)}."
         )
-    broken = next((word for word in words if not word or len(word.splitlines()) != 1), None)
+    broken = next((word for word in words if not word or "\n" in word or "\r" in word), None)
     if broken is not None:
         raise InputError(f"{where}: {broken!r} must be a word on one line.")
     if len(set(words)) < len(words):

@@ -206,7 +206,7 @@ def _from_loaded(loaded, directory: str, name: str, logits_output: str | None, c
 def _vocabulary_size(directory: str) -> int | None:
     """Return the number of words in the vocabulary of an export; None if it has none."""
     path = pathlib.Path(directory, "assets.extra", "vocabulary.txt")
-    return len(files.read_text(path).splitlines()) if path.is_file() else None
+    return len(files.read_text(path).removesuffix("\n").split("\n")) if path.is_file() else None
 
 
 def from_litert(path: str, logits_output: str | None = None, use: Use = A_FEW) -> Predictor:

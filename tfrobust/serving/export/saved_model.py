@@ -161,7 +161,8 @@ def read_vocabulary(directory) -> tuple[str, ...]:
     path = pathlib.Path(directory, VOCABULARY_FILE)
     if not path.is_file():
         return ()
-    return tuple(read_text(path).splitlines())
+    # splitlines() would split at characters that occur inside words.
+    return tuple(read_text(path).removesuffix("\n").split("\n"))
 
 
 def _track(archive, parts, *, is_text: bool) -> None:
