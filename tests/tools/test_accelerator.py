@@ -5,8 +5,10 @@ import subprocess
 import sys
 import venv
 
+import arrays
 import keras
 import lower
+import numpy as np
 import page
 import pytest
 from _recipes import ROOT
@@ -72,6 +74,12 @@ def test_every_step_is_a_whole_program_that_jax_runs_alike(jax_python, row, tmp_
     returned, written = LIMITS.get(row, (1e-4, 1e-3))
     assert document["largest_difference"]["returned"] < returned, document["largest_difference"]
     assert document["largest_difference"]["written"] < written, document["largest_difference"]
+
+
+def test_a_result_that_is_no_number_is_the_largest_difference():
+    expected = arrays.summary(np.ones(3))
+    differences = [arrays.difference(np.array([1.0, value, 1.0]), expected) for value in (1.0, np.nan)]
+    assert differences[0] == 0.0 and max(differences) == float("inf")
 
 
 @pytest.mark.rest

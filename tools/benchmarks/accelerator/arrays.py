@@ -71,7 +71,8 @@ def positions(size: int) -> np.ndarray:
 def difference(value: np.ndarray, expected: dict) -> float:
     """Return the largest difference of a result from a summary, relative to its largest value, but at least to 1e-4.
 
-    Sums that cancel, such as the gradient of a bias before a normalization, are rounding alone.
+    Sums that cancel, such as the gradient of a bias before a normalization, are rounding alone. A value that is not a
+    number differs by infinity: Python's `max` passes over NaN.
     """
     got = summary(value)
     if got["shape"] != expected["shape"]:
@@ -79,4 +80,5 @@ def difference(value: np.ndarray, expected: dict) -> float:
     ours, theirs = np.array([*got["values"], got["norm"]]), np.array([*expected["values"], expected["norm"]])
     largest = max(np.abs(theirs[:-1]).max(initial=0.0), 1e-4)
     scale = np.array([*np.full(len(theirs) - 1, largest), max(theirs[-1], 1e-4)])
-    return float(np.max(np.abs(ours - theirs) / scale, initial=0.0))
+    worst = float(np.max(np.abs(ours - theirs) / scale, initial=0.0))
+    return float("inf") if np.isnan(worst) else worst
