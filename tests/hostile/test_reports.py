@@ -1,18 +1,22 @@
 """Reports of others: read as data, shown as text."""
 
+import dataclasses
 import html.parser
 import json
 import os
 import re
 
+import numpy as np
 import pytest
 import stored
 from hostile import reports
 
 from tfrobust.commands import compare, evaluate
+from tfrobust.common import thumbnails
 from tfrobust.report.renderers import console, markdown
 from tfrobust.report.renderers import html as renderer
 from tfrobust.report.schema import Report
+from tfrobust.structs import Measurement, Series
 
 QUICK = "--gin_file=gin/eval/quick.gin"
 
@@ -88,3 +92,55 @@ def test_escape_sequences_in_a_report_do_not_reach_the_terminal(tmp_path, capfd)
 def test_a_pipe_for_a_report_is_not_waited_for(tmp_path, refused):
     os.mkfifo(tmp_path / "robustness_report.json")
     refused(compare.main, str(tmp_path), f"--output={tmp_path / 'page.html'}", part="no robustness report")
+
+
+BALL = {"norm": "linf", "epsilon": 0.2}
+ODD_VALUES = {
+    "a norm that is a list": {
+        "training": {"norm": ["linf"], "epsilon": 0.1},
+        "series": [Series("attack.pgd_linf.curve", "Curve", {"epsilon": [0.0, 0.1], "accuracy": [0.9, 0.4]})],
+    },
+    "words without numbers": {
+        "series": [
+            Series(
+                "sensitivity.tokens",
+                "Words",
+                {name: ["a"] for name in ("sentence", "token", "label", "sensitivity", "strength")},
+            )
+        ]
+    },
+    "a class of words that is a text": {
+        "series": [
+            Series(
+                "sensitivity.tokens",
+                "Words",
+                {"sentence": [0], "token": ["a"], "label": ["b"], "sensitivity": [0.5], "strength": [0.1]},
+            )
+        ]
+    },
+    "chances without numbers": {
+        "series": [
+            Series(
+                "noise.replacement",
+                "Chances",
+                {"height": [1], "width": [1], "probability": [thumbnails.encode(np.ones([1, 1, 1]))]}
+                | {"least_probability": ["a"], "largest_probability": [None]},
+            )
+        ]
+    },
+    "outcomes that are numbers": {
+        "measurements": [
+            Measurement("attack.pgd_linf_0.2.accuracy", 0.5, "fraction", 6, 0.2, 0.8, {"attack": "pgd", **BALL}),
+            Measurement("certified.linf_0.2.accuracy", 0.5, "fraction", 3, 0.1, 0.9, {"sample": "first 3", **BALL}),
+        ],
+        "series": [Series("outcomes.attack.pgd_linf_0.2.accuracy", "Outcomes", {"right": [0.5]})],
+    },
+}
+
+
+@pytest.mark.parametrize("name", ODD_VALUES)
+def test_values_of_other_types_are_left_out(name):
+    """A schema cannot forbid them: another program may have series and settings of its own."""
+    report = dataclasses.replace(Report.from_json(json.dumps(reports.report())), **ODD_VALUES[name])
+    report = Report.from_json(report.to_json())
+    assert all(rendered(report) for rendered in (renderer.render, markdown.render, console.console_table))

@@ -165,7 +165,8 @@ def brackets(measurements, series=()) -> list[Bracket]:
         series: sequence of Series; from the outcomes of all images follows the accuracy under an attack on a sample.
     """
     outcomes, images = (
-        {item.id: item.columns[name][0] for item in series if item.columns.get(name)} for name in ("right", "images")
+        {item.id: row for item in series for row in item.columns.get(name, ())[:1] if isinstance(row, str)}
+        for name in ("right", "images")
     )
     rows = [row for row in attack_rows(measurements) if row.accuracy.value is not None]
     entries = [(m, catalog.read(m)) for m in measurements if m.value is not None]

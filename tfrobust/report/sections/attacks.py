@@ -117,7 +117,8 @@ class Curve(Section):
         kinds = {(curve.settings["norm"], frames(curve.settings)) for curve in accuracy_curves(self.report)}
         training, epsilon = self.report.training, self.report.training.get("epsilon")
         is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
-        return epsilon if is_number and kinds == {(training.get("norm"), frames(training))} else None
+        # Another program may have written a norm that no set holds.
+        return epsilon if is_number and [*kinds] == [(training.get("norm"), frames(training))] else None
 
 
 def _thinned(epsilons: list[float]) -> list[float]:

@@ -6,7 +6,7 @@ from tfrobust.common import thumbnails
 from tfrobust.report.blocks import Block, Figure, Numbers
 from tfrobust.report.blocks.pictures import pixel_maps
 from tfrobust.report.catalog.natural import NOISE
-from tfrobust.report.parts import class_name
+from tfrobust.report.parts import class_name, has_numbers
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, columns_of, image_of
 
@@ -54,11 +54,12 @@ def _examples(report: Report, examples: str) -> list[Figure]:
 def _replacement(report: Report) -> list[Figure]:
     needed = ("height", "width", "probability", "least_probability", "largest_probability")
     columns = columns_of(report, "noise.replacement", *needed)
-    if not columns or not columns["probability"]:
+    has_ends = has_numbers(report.get_series("noise.replacement"), *needed[3:])
+    if not has_ends or not columns or not columns["probability"]:
         return []
     height, width, text, least, largest = (columns[name][0] for name in needed)
     chances = thumbnails.decode(text, height, width, 1)
-    if not chances:
+    if not chances or least is None or largest is None:
         return []
     draw = partial(pixel_maps, titles=[""], rows=[("", [image_of(chances)])], images=0)
     caption = f"Probability that NUN replaces a pixel (bright: highest), {100 * least:.3g} % to {100 * largest:.3g} %"

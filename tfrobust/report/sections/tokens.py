@@ -3,6 +3,7 @@
 from tfrobust.report import catalog
 from tfrobust.report.blocks import Block, Numbers, Words
 from tfrobust.report.catalog.features import TOKENS
+from tfrobust.report.parts import has_numbers
 from tfrobust.report.schema import Report
 from tfrobust.report.sections.base import Section, columns_of
 
@@ -23,6 +24,7 @@ class Tokens(Section):
     def blocks(self) -> list[Block]:
         """Return the sentences and the numbers."""
         columns = columns_of(self.report, "sensitivity.tokens", "sentence", "token", *_LINES)
+        columns = columns if has_numbers(self.report.get_series("sensitivity.tokens"), "sentence", *_LINES) else {}
         rows: dict = {}
         for row, number in enumerate(columns.get("sentence", ())):
             rows.setdefault(number, []).append(row)
@@ -38,9 +40,9 @@ class Tokens(Section):
         return [*sentences, Numbers([m for m in self.measured(TOKENS.family.name) if catalog.read(m).record is TOKENS])]
 
 
-def _caption(report: Report, label: int | None) -> str:
+def _caption(report: Report, label) -> str:
     """Return the class of a sentence, by its name if there is one."""
     classes = report.data.get("class_names") or []
-    if label is None:
+    if not isinstance(label, int):
         return "A sentence"
     return f"Class: {classes[label] if 0 <= label < len(classes) else label}"
