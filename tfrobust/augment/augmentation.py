@@ -66,8 +66,8 @@ class Augmentation(Configured):
         Floats of other precision than float32 are converted.
 
         Raises:
-            ValueError: examples of another kind, or integers or sizes that only the values have where the change needs
-                others.
+            ValueError: examples of another kind, or integers, a single image or sizes that only the values have where
+                the change needs others.
         """
         images = tf.convert_to_tensor(images)
         images = tf.cast(images, tf.float32) if images.dtype.is_floating else images
@@ -76,11 +76,15 @@ class Augmentation(Configured):
             if not takes(self, kind):
                 supported = " and ".join(self.kinds) or "neither images nor clips"
                 raise InputError(f"{type(self).__name__} changes {supported}, not {kind.examples} {images.shape}.")
-            return self.apply(images, self.draw(key, shape_of(images)))
+            changed = self.apply(images, self.draw(key, shape_of(images)))
+            if images.shape.rank == 3 and tf.convert_to_tensor(changed).shape.rank not in (3, None):
+                batch_checks.check_batch(images, type(self).__name__)  # broadcast to an image for each row
+            return changed
         except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
             # Most changes compute with the pixels and the sizes, which may be None; a flip does not.
             if not isinstance(error, InputError):
                 batch_checks.check_floats(images, type(self).__name__)
+                batch_checks.check_batch(images, type(self).__name__)
                 batch_checks.check_sizes(images, type(self).__name__)
             raise
 

@@ -42,6 +42,15 @@ def check_pixels(images: tf.Tensor, caller: str, low: float = 0.0, high: float =
     )
 
 
+def check_batch(images: tf.Tensor, caller: str) -> None:
+    """Raise ValueError for a single image [h, w, c] in place of a batch."""
+    if images.shape.rank == 3:
+        raise InputError(
+            f"{caller} takes images [b, h, w, c], got the shape {images.shape}: give a single image as a batch of one, "
+            "images[None], or use the layer Augment."
+        )
+
+
 def check_sizes(images: tf.Tensor, caller: str) -> None:
     """Raise ValueError unless all sizes of images [b, ...] but b are known, as those of decoded files are not."""
     if images.shape.rank is None or None in images.shape[1:]:
