@@ -29,6 +29,7 @@ import tensorflow as tf
 
 from tfrobust.corruptions import blur, digital, draws, noise, registry, resampling, spatter, weather
 from tfrobust.errors import InputError
+from tfrobust.ops import batch_checks
 
 # ImageNet-P's ten, in its order, and the four for validation.
 SEQUENCES = (
@@ -128,9 +129,11 @@ def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -
         arguments.
 
     Raises:
-        ValueError: unknown name or level, or images of another shape.
+        ValueError: unknown name or level, images of another shape, or pixels outside [0, 1] (in a graph: an error of
+            TensorFlow).
     """
     images = tf.convert_to_tensor(images)
+    batch_checks.check_pixels(images, "sequence")
     resampling.check_images(images)
     check(name, level)
     settings = constants(name, *images.shape[1:3])
