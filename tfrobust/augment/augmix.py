@@ -74,8 +74,8 @@ class AugMix(Augmentation):
     all_operations: bool = False
 
     def __post_init__(self):
-        for name, value in (("width", self.width), ("depth", 1 if self.depth is None else self.depth)):
-            require_whole(value, f"AugMix.{name}")
+        for name in ("width",) if self.depth is None else ("width", "depth"):
+            object.__setattr__(self, name, require_whole(getattr(self, name), f"AugMix.{name}"))
         if not 0.1 <= self.severity <= 10:
             raise InputError(f"AugMix.severity is {self.severity}; it must lie in [0.1, 10].")
         if not 0 < self.alpha < math.inf:

@@ -186,7 +186,7 @@ class Mixing(Configured):
     def __post_init__(self):
         if not 0 <= self.alpha < math.inf:
             raise InputError(f"Mixing.alpha is {self.alpha}; it must be finite and not negative.")
-        require_whole(self.group, "Mixing.group")
+        object.__setattr__(self, "group", require_whole(self.group, "Mixing.group"))
 
     def draw(self, key: tf.Tensor, count) -> Mix:
         """Sample the weights and partners of one batch.

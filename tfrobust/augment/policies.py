@@ -216,7 +216,7 @@ class RandAugment(_Policy):
 
     def __post_init__(self):
         self._check_ranges()
-        require_whole(self.count, "RandAugment.count")
+        object.__setattr__(self, "count", require_whole(self.count, "RandAugment.count"))
         if not 0 <= self.magnitude <= 10:
             raise InputError(f"RandAugment.magnitude is {self.magnitude}; it must lie in [0, 10].")
         unknown = [name for name in self.operations if name not in OPERATIONS]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrobust.augment.augmentation import Augmentation
 from tfrobust.common.kinds import OF_PIXELS
-from tfrobust.common.settings import require_least
+from tfrobust.common.settings import require_whole
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness
 
@@ -130,7 +130,7 @@ class PadCrop(Augmentation):
         TensorShape([4, 8, 8, 1])
 
     Args:
-        padding: pixels on each side, >= 0.
+        padding: pixels on each side, an integer >= 0.
 
     Draw:
         offset: int32 [b, 2] in 0..2 padding, upper left corner in the padded image (padding = no shift).
@@ -142,7 +142,7 @@ class PadCrop(Augmentation):
     padding: int = 4
 
     def __post_init__(self):
-        require_least(self.padding, "PadCrop.padding", 0)
+        object.__setattr__(self, "padding", require_whole(self.padding, "PadCrop.padding", 0))
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
         """Sample the corners of the windows."""

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import is_whole, require_choice
+from tfrobust.common.settings import as_plain, is_whole, require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import randomness, sensitivity_maps
 from tfrobust.ops.shapes import batch_size
@@ -71,9 +71,8 @@ class UtilityPerturbation(Configured):
     smallest_utility: float = 1e-12
 
     def __post_init__(self):
-        if is_whole(self.count):
-            object.__setattr__(self, "count", int(self.count))
-        elif not (isinstance(self.count, float) and 0 < self.count <= 0.5):
+        object.__setattr__(self, "count", as_plain(self.count))
+        if not is_whole(self.count) and not (isinstance(self.count, float) and 0 < self.count <= 0.5):
             raise InputError(
                 f"UtilityPerturbation.count is {self.count!r}; it is a whole number >= 1, or a share in (0, 0.5]."
             )

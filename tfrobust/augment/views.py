@@ -213,7 +213,7 @@ class ContrastiveViews(Augmentation):
                 "saturation and hue, the last at most 0.5."
             )
         if self.size is not None:
-            require_whole(self.size, "ContrastiveViews.size")
+            object.__setattr__(self, "size", require_whole(self.size, "ContrastiveViews.size"))
         _ = self._parts
 
     @property
