@@ -51,6 +51,19 @@ def test_one_hot_labels_are_their_ids():
     np.testing.assert_array_equal(loss(np.eye(3)[LABELS], EMBEDDING), loss(LABELS, EMBEDDING))
 
 
+@pytest.mark.parametrize("kind", [keras_api.SupervisedContrastiveLoss, keras_api.LogitsKLDivergence])
+def test_a_file_knows_the_dtype(kind):
+    loss = kind(dtype="float64", reduction="sum")
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert (again.dtype, again.reduction) == ("float64", "sum")
+    keras.config.set_floatx("float16")  # a dtype that the contrastive loss refuses
+    try:
+        again = keras.losses.deserialize(keras.losses.serialize(kind(dtype="float32")))
+    finally:
+        keras.config.set_floatx("float32")
+    assert again.dtype == "float32"
+
+
 REPLICAS = stored.text(globals(), "replicas")
 
 

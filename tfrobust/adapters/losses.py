@@ -95,7 +95,8 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
 
     def get_config(self):
         """Return the constructor's arguments."""
-        return {**super().get_config(), "temperature": self.temperature, "similarity": self.similarity}
+        config = {**super().get_config(), "dtype": self.dtype}  # Keras leaves it out
+        return {**config, "temperature": self.temperature, "similarity": self.similarity}
 
 
 def _ids(labels) -> tf.Tensor:
@@ -156,3 +157,7 @@ class LogitsKLDivergence(keras.losses.Loss):
                 f"{y_true.shape} and {y_pred.shape}; for class ids there is keras.losses.SparseCategoricalCrossentropy."
             )
         return probabilities.kl_from_logits(y_true, y_pred)
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "dtype": self.dtype}
