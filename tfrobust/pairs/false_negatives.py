@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrobust.common.configured import Configured
-from tfrobust.common.settings import require_choice
+from tfrobust.common.settings import is_whole, require_choice
 from tfrobust.errors import InputError
 from tfrobust.ops import distribution
 from tfrobust.ops.similarity import normalize
@@ -132,9 +132,10 @@ class FNC(FalseNegatives):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.combine not in COMBINATIONS or self.top_k < 0:
-            valid = f"combine one of {list(COMBINATIONS)}, top_k >= 0"
+        if self.combine not in COMBINATIONS or not is_whole(self.top_k, 0):
+            valid = f"combine one of {list(COMBINATIONS)}, a whole top_k >= 0"
             raise InputError(f"FNC has combine {self.combine!r} and top_k {self.top_k}; it takes {valid}.")
+        object.__setattr__(self, "top_k", int(self.top_k))
         self._check_threshold(self.threshold)
 
     def suspects(self, similarity, candidates, anchors, keys, step):
@@ -245,9 +246,9 @@ class IFND(FalseNegatives):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.clusters < 2 or self.every < 1 or not self.temperature > 0:
+        if not is_whole(self.clusters, 2) or not is_whole(self.every) or not self.temperature > 0:
             numbers = f"clusters {self.clusters}, every {self.every}, temperature {self.temperature}"
-            raise InputError(f"IFND has {numbers}; it takes clusters >= 2, every >= 1, temperature > 0.")
+            raise InputError(f"IFND has {numbers}; it takes whole clusters >= 2, every >= 1, and temperature > 0.")
         if isinstance(self.acceptance, (int, float)) and not 0 <= self.acceptance <= 1:
             raise InputError(f"IFND.acceptance is {self.acceptance}; it is a share, in [0, 1].")
 
