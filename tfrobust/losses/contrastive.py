@@ -66,6 +66,8 @@ def masked_contrastive(
         the N images: twice the released code's mean over the 2N anchors.
     """
     anchors, keys = tf.cast(anchors, tf.float32), tf.cast(keys, tf.float32)
+    if not callable(masks):
+        masks = PairMasks(*map(tf.convert_to_tensor, masks))
     _check(anchors, keys, masks, temperature, block_size)
     temperature = tf.convert_to_tensor(temperature, tf.float32)
     if block_size is None:
