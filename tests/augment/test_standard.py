@@ -6,7 +6,11 @@ import scipy.ndimage
 import scipy.stats
 import tensorflow as tf
 
+from tfrobust.augment.clips import EveryFrame
+from tfrobust.augment.noise import AddGaussian
+from tfrobust.augment.patch_gaussian import PatchGaussian
 from tfrobust.augment.standard import Compose, PadCrop, RandomFlip, RandomShift
+from tfrobust.augment.views import ContrastiveViews
 from tfrobust.ops import randomness
 
 RAMP = tf.constant(np.arange(12, dtype=np.float32).reshape(1, 3, 4, 1) / 16)
@@ -59,6 +63,15 @@ def test_compose_applies_in_order_what_draws_independently():
     twice = Compose(augmentations=(RandomFlip(), RandomFlip())).draw(randomness.make_key(0), (512, 4, 4, 1))
     agree = np.mean(twice["0"]["flip"].numpy() == twice["1"]["flip"].numpy())
     assert 0.4 < agree < 0.6
+
+
+def test_compose_draws_for_the_size_of_a_view():
+    parts = Compose(augmentations=(ContrastiveViews(size=4), PatchGaussian(patch=2), RandomShift(fraction=0.5)))
+    drawn = parts.draw(randomness.make_key(0), (64, 32, 16, 1))
+    assert drawn["1"]["noise"].shape == (64, 4, 4, 1) and np.abs(drawn["2"]["shift"]).max() <= 2
+    frames = Compose(augmentations=(EveryFrame(augmentation=parts), AddGaussian()))
+    assert frames(tf.zeros([2, 3, 32, 16, 1]), randomness.make_key(0)).shape == (2, 3, 4, 4, 1)
+    assert frames.shape_after((2, 3, 32, 16, 1)) == (2, 3, 4, 4, 1)
 
 
 def test_draws_are_uniform():

@@ -15,7 +15,8 @@ class Augmentation(Configured):
     """Base of all augmentations: `draw` samples the random numbers, `apply` uses them.
 
     Tests can pass their own numbers to `apply`. Subclasses are frozen dataclasses with `draw` and `apply`, which keep
-    the shape and the range [0, 1]. `kinds` names the kinds of examples that one supports.
+    the range [0, 1], and the shape unless `shape_after` is overridden. `kinds` names the kinds of examples that one
+    supports.
 
     Example:
         >>> import dataclasses, keras, tensorflow as tf
@@ -59,6 +60,10 @@ class Augmentation(Configured):
             float32 [b, h, w, c] in [0, 1].
         """
         raise NotImplementedError
+
+    def shape_after(self, images_shape) -> tuple:
+        """Return the shape of the changed images, for what is applied next; that of the images unless overridden."""
+        return tuple(images_shape)
 
     def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Sample and apply; the result is a function of the images and the key alone.

@@ -49,6 +49,11 @@ class EveryFrame(Augmentation):
         """Sample the random numbers of images as large as a frame."""
         return self.augmentation.draw(key, (images_shape[0], *images_shape[2:]))
 
+    def shape_after(self, images_shape):
+        """Return the shape of clips of the changed frames."""
+        count, frames, *frame = images_shape
+        return (count, frames, *self.augmentation.shape_after((count, *frame))[1:])
+
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
         """Apply the augmentation to the frames [b t, h, w, c], with repeated random numbers."""
         frames = images.shape[1]

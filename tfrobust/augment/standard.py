@@ -187,11 +187,18 @@ class Compose(Augmentation):
         return tuple(kind for kind in OF_PIXELS if all(kind in part.kinds for part in self.augmentations))
 
     def draw(self, key: tf.Tensor, images_shape) -> dict:
-        """Sample the random numbers of each augmentation."""
-        return {
-            str(position): augmentation.draw(randomness.fold(key, position), images_shape)
-            for position, augmentation in enumerate(self.augmentations)
-        }
+        """Sample the random numbers of each augmentation, for images of the shape after those before it."""
+        drawn = {}
+        for position, augmentation in enumerate(self.augmentations):
+            drawn[str(position)] = augmentation.draw(randomness.fold(key, position), images_shape)
+            images_shape = augmentation.shape_after(images_shape)
+        return drawn
+
+    def shape_after(self, images_shape):
+        """Return the shape after the last augmentation."""
+        for augmentation in self.augmentations:
+            images_shape = augmentation.shape_after(images_shape)
+        return images_shape
 
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
         """Apply the augmentations in order."""

@@ -247,6 +247,11 @@ class ContrastiveViews(Augmentation):
             "solarize": solarize < self.solarize,
         }
 
+    def shape_after(self, images_shape):
+        """Return the shape of the views."""
+        side = () if self.size is None else (self.size, self.size)
+        return (*images_shape[:-3], *(side or images_shape[-3:-1]), images_shape[-1])
+
     def apply(self, images: tf.Tensor, draw: dict) -> tf.Tensor:
         """Apply the steps in order."""
         levels.check_channels(images, "ContrastiveViews")
