@@ -76,6 +76,14 @@ def test_weights_count_and_weight_zero_is_absence():
         assert float(metric.result()) == 0.0
 
 
+@pytest.mark.parametrize("name", METRICS)
+def test_a_number_is_the_weight_of_every_example(name):
+    metric, expected = (getattr(robust.metrics, name)() for _ in range(2))
+    metric.update_state(LABELS, LOGITS, sample_weight=0.5)
+    expected.update_state(LABELS, LOGITS, sample_weight=np.full(103, 0.5))
+    assert float(metric.result()) == float(expected.result())
+
+
 @pytest.mark.parametrize("ignored", [(0.0, 1.0), (np.nan, np.nan)])
 @pytest.mark.parametrize("name", METRICS)
 def test_an_example_of_weight_zero_may_have_any_score(name, ignored):

@@ -47,6 +47,7 @@ class _ProbabilityMetric(keras.metrics.Metric):
             )
         if sample_weight is not None:
             sample_weight = tf.reshape(tf.cast(sample_weight, tf.float64), [-1])
+            sample_weight = tf.broadcast_to(sample_weight, tf.shape(values)[:1])
         labels = batch_checks.class_ids(self._weighted_labels(y_true, sample_weight), self.name)
         labels = batch_checks.known_classes(labels, values.shape[1] or tf.shape(values)[1], self.name)
         if sample_weight is None:
@@ -87,7 +88,7 @@ class _BinnedMetric(_ProbabilityMetric):
         Args:
             y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
             y_pred: float [n, k], k >= 2.
-            sample_weight: [n] or None.
+            sample_weight: [n], one number for all, or None.
         """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         probabilities = self._probabilities(values)
@@ -169,7 +170,7 @@ class _ScoreMetric(_ProbabilityMetric):
         Args:
             y_true: class ids [n] or [n, 1], or one-hot rows [n, k].
             y_pred: float [n, k], k >= 2.
-            sample_weight: [n] or None.
+            sample_weight: [n], one number for all, or None.
         """
         labels, values, weight = self._read(y_true, y_pred, sample_weight)
         self.weight.assign_add(tf.reduce_sum(weight))
