@@ -11,9 +11,12 @@ LOGITS = np.random.default_rng(2).normal(size=(5, 4)).astype(np.float32) * 3
 LABELS, PARTNERS = np.array([0, 3, 1, 1, 2]), np.array([2, 3, 0, 1, 1])
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0, np.array([0.1, 0.2, 0.5, 0.9, 1.0])])
+SHARES = np.array([0.1, 0.2, 0.5, 0.9, 1.0])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0, SHARES, SHARES[:, None]])
 def test_mixed_cross_entropy_is_that_of_the_mixed_label(weight):
-    share = np.broadcast_to(weight, 5)[:, None]
+    share = np.broadcast_to(np.ravel(weight), 5)[:, None]
     target = share * np.eye(4)[LABELS] + (1 - share) * np.eye(4)[PARTNERS]
     expected = -(target * log_softmax(LOGITS.astype(np.float64), axis=-1)).sum(-1)
     values = mixed.mixed_cross_entropy(LOGITS, LABELS, PARTNERS, weight)

@@ -40,7 +40,7 @@ def mixed_cross_entropy(
         logits: float [b, k].
         labels: class ids, integer [b], of the part with weight lambda.
         partner_labels: class ids, integer [b], of the other part.
-        weight: lambda in [0, 1], float [] or [b].
+        weight: lambda in [0, 1], float [], [b] or [b, 1].
 
     Returns:
         float32 [b], nats.
@@ -49,6 +49,7 @@ def mixed_cross_entropy(
         Zhang et al. 2018, https://arxiv.org/abs/1710.09412; equal to the cross-entropy of the mixed one-hot label.
     """
     weight = tf.cast(weight, tf.float32)
+    weight = weight if weight.shape.rank == 0 else tf.reshape(weight, [-1])  # a column would make a matrix
     return weight * cross_entropy(logits, labels) + (1.0 - weight) * cross_entropy(logits, partner_labels)
 
 
