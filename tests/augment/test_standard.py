@@ -74,6 +74,15 @@ def test_compose_draws_for_the_size_of_a_view():
     assert frames.shape_after((2, 3, 32, 16, 1)) == (2, 3, 4, 4, 1)
 
 
+@pytest.mark.parametrize("key", [[3, 7], [[3, 0], [3, 1]]])
+def test_a_key_may_be_an_array(key):
+    images = tf.random.stateless_uniform([2, 6, 6, 1], (0, 1))
+    for augmentation in (RandomShift(), AddGaussian(), ContrastiveViews(), Compose(augmentations=(RandomFlip(),))):
+        expected = augmentation(images, tf.constant(key))
+        np.testing.assert_array_equal(augmentation(images, np.array(key)), expected)
+        np.testing.assert_array_equal(augmentation(images, key), expected)
+
+
 def test_draws_are_uniform():
     count, keys = 3000, randomness.make_key(11, "uniform")
     shape = (count, 20, 40, 1)

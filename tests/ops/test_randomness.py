@@ -11,6 +11,7 @@ def test_a_key_follows_from_its_path_alone():
     key = randomness.make_key(3, "attack", 5)
     np.testing.assert_array_equal(key, randomness.make_key(3, "attack", tf.constant(5, tf.int64)))
     np.testing.assert_array_equal(key, randomness.fold(randomness.make_key(3, "attack"), 5))
+    np.testing.assert_array_equal(key, randomness.fold(randomness.make_key(3, "attack").numpy(), 5))
     paths = [(3, "attack", 6), (4, "attack", 5), (3, "views", 5), (3, 5, "attack")]
     assert all(np.any(key.numpy() != randomness.make_key(*other).numpy()) for other in paths)
 

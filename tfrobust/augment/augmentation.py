@@ -68,13 +68,13 @@ class Augmentation(Configured):
     def __call__(self, images: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Sample and apply; the result is a function of the images and the key alone.
 
-        Floats of other precision than float32 are converted.
+        Floats of other precision than float32 are converted, and integers of other types in the key.
 
         Raises:
             ValueError: examples of another kind, or integers, a single image or sizes that only the values have where
                 the change needs others.
         """
-        images = tf.convert_to_tensor(images)
+        images, key = tf.convert_to_tensor(images), tf.cast(key, tf.int32)
         images = tf.cast(images, tf.float32) if images.dtype.is_floating else images
         try:
             kind = kind_of(images.shape[1:])  # AutoGraph, in `Dataset.map`, cannot convert assignment expressions

@@ -35,12 +35,13 @@ def fold(key: tf.Tensor, *path) -> tf.Tensor:
     """Fold words and numbers into a key, or into each key of a stack.
 
     Args:
-        key: int32 [2] or [b, 2].
+        key: int32 [2] or [b, 2], a tensor or an array.
         *path: str, int or integer scalar tensors.
 
     Returns:
         int32 of the same shape.
     """
+    key = tf.convert_to_tensor(key)
     if not path:
         return key
     numbers = [_number(item) for item in path]
