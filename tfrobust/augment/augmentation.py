@@ -71,8 +71,8 @@ class Augmentation(Configured):
         Floats of other precision than float32 are converted, and integers of other types in the key.
 
         Raises:
-            ValueError: examples of another kind, or integers, a single image or sizes that only the values have where
-                the change needs others.
+            ValueError: examples of another kind, keys of another number, or integers, a single image or sizes that only
+                the values have where the change needs others.
         """
         images, key = tf.convert_to_tensor(images), tf.cast(key, tf.int32)
         images = tf.cast(images, tf.float32) if images.dtype.is_floating else images
@@ -81,6 +81,11 @@ class Augmentation(Configured):
             if not takes(self, kind):
                 supported = " and ".join(self.kinds) or "neither images nor clips"
                 raise InputError(f"{type(self).__name__} changes {supported}, not {kind.examples} {images.shape}.")
+            if key.shape.rank == 2 and not key.shape.is_compatible_with([images.shape[0], 2]):
+                raise InputError(
+                    f"{type(self).__name__} takes one key [2], or one for each image; got the shape {key.shape} for "
+                    f"images {images.shape}."
+                )
             changed = self.apply(images, self.draw(key, shape_of(images)))
             if images.shape.rank == 3 and tf.convert_to_tensor(changed).shape.rank not in (3, None):
                 batch_checks.check_batch(images, type(self).__name__)  # broadcast to an image for each row

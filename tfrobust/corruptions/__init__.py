@@ -156,7 +156,7 @@ def draw(images: tf.Tensor, name: str, severity: int, keys: tf.Tensor, *, frost_
     if chosen.draw is None:
         return {}
     more = {"pictures": frost_pictures} if name == "frost" else {}
-    return chosen.draw(draws.fold(keys, name, severity), images, constants, **more)
+    return chosen.draw(draws.fold(keys, name, severity, images.shape[0]), images, constants, **more)
 
 
 @tf.autograph.experimental.do_not_convert

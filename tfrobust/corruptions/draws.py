@@ -11,23 +11,25 @@ from tfrobust.ops.hashing import normal, uniform
 __all__ = ["below", "fold", "normal", "poisson", "uniform"]
 
 
-def fold(keys: tf.Tensor, purpose: str, number: int) -> tf.Tensor:
+def fold(keys: tf.Tensor, purpose: str, number: int, count: int | None = None) -> tf.Tensor:
     """Derive new keys from keys, a word and a number.
 
     Args:
         keys: int32 [b, 2].
         purpose: the word; keys of different purposes are independent.
         number: >= 0.
+        count: b, if it is known.
 
     Returns:
         int32 [b, 2].
 
     Raises:
-        ValueError: keys of another dtype or shape.
+        ValueError: keys of another dtype, shape or number.
     """
     keys = tf.convert_to_tensor(keys)
-    if keys.dtype != tf.int32 or not keys.shape.is_compatible_with([None, 2]):
-        raise InputError(f"Keys are {keys.dtype.name} of shape {keys.shape}; they are int32 [b, 2], one per image.")
+    if keys.dtype != tf.int32 or not keys.shape.is_compatible_with([count, 2]):
+        shape = f"[{'b' if count is None else count}, 2]"
+        raise InputError(f"Keys are {keys.dtype.name} of shape {keys.shape}; they are int32 {shape}, one per image.")
     steps = tf.fill([tf.shape(keys)[0]], int(number))  # one of NumPy would have 64 bits
     return tf.bitcast(hashing.random_bits(keys, steps, 2, purpose), tf.int32)
 

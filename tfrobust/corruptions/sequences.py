@@ -137,7 +137,7 @@ def sequence(images: tf.Tensor, name: str, keys: tf.Tensor, *, level: int = 1) -
     resampling.check_images(images)
     check(name, level)
     settings = constants(name, *images.shape[1:3])
-    keys = draws.fold(keys, f"{name} sequence", level)
+    keys = draws.fold(keys, f"{name} sequence", level, images.shape[0])
     images = resampling.rounded(images)
     if isinstance(settings, Noise):
         sequences = _noisy(name, images, keys, settings.frames, settings.strengths[level - 1])

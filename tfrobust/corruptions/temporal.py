@@ -48,7 +48,8 @@ def change(clips: tf.Tensor, name: str, severity: int, keys: tf.Tensor) -> tf.Te
     constant = SEVERITIES[name][severity - 1]
     if name == "video_compression":
         return compressed(clips, int(constant))
-    uniform = draws.uniform(draws.fold(keys, name, severity), [clips.shape[1]], "frames")
+    keys = draws.fold(keys, name, severity, clips.shape[0])
+    uniform = draws.uniform(keys, [clips.shape[1]], "frames")
     if name == "frame_shuffle":
         frames = frames_after_shuffles(uniform, int(constant))
     else:
