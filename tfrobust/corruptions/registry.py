@@ -7,9 +7,9 @@ Let S be the shorter side.
   pixels (the width of a blur, the range of glass blur, the size of snowflakes and drops, the length of a streak) scale
   with S / 32 or S / 224. So do the distances of the elastic transform, which are fractions of S. Strengths (noise,
   contrast, weights, JPEG quality) are constant.
-- S < 32: no blur is narrower than a pixel, so lengths are those of 32 pixels. Exceptions are the streaks of motion blur
-  and snow, which are many pixels long: they scale with the square root of S / 32. Corruptions of small images are thus
-  stronger, relative to their content, than at 32 pixels.
+- S < 32: no blur is narrower than a pixel, so lengths are those of 32 pixels. Distances of the elastic transform are
+  fractions of S here, too, and the streaks of motion blur and snow, which are many pixels long, scale with the square
+  root of S / 32. Corruptions of small images are thus stronger, relative to their content, than at 32 pixels.
 
 64 x 64 pixels (Tiny ImageNet-C) follow the rule: lengths are twice those of 32 pixels.
 """
