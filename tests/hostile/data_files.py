@@ -153,7 +153,7 @@ def _endless_header(path: pathlib.Path) -> None:
 
 
 def _raw_tar(*headers: bytes):
-    """A gzipped file of these headers."""
+    """Return a gzipped file of these headers."""
     return lambda path: path.write_bytes(gzip.compress(b"".join(headers)))
 
 

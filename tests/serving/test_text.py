@@ -64,7 +64,7 @@ def test_the_vocabulary_lies_beside_it(published):
 
 
 def test_words_with_other_ends_of_lines_are_read_back(tmp_path):
-    """Of a vocabulary of word pieces, in which they are words of their own."""
+    """Take words that are such ends alone, as vocabularies of word pieces have them."""
     words = checks.check_vocabulary((*WORDS, "\u2028", "a\x85b", "a\x1c"))
     export.write_texts(tmp_path, {export.VOCABULARY_FILE: "".join(f"{word}\n" for word in words)})
     assert export.read_vocabulary(tmp_path) == words
